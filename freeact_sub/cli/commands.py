@@ -117,6 +117,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
         config=config,
         session=session,
         verbose=hasattr(options, "verbose"),
+        plain=_is_plain(config),
         open_session=functools.partial(_open_session, config),
     )
     return asyncio.run(talk)
@@ -145,13 +146,19 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if output == "auto" and is_interactive():
         from freeact_sub.terminal import conversation  # noqa: PLC0415
 
-        return asyncio.run(conversation.converse(open_agent, config=config, prompt=prompt, verbose=verbose))
+        plain = _is_plain(config)
+        return asyncio.run(conversation.converse(open_agent, config=config, prompt=prompt, verbose=verbose, plain=plain))
     from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
     out, log = _outputs(output)
     return asyncio.run(run_once(open_agent, prompt, piped, output=out, log=log, approver=approver, verbose=verbose))
+
+
+def _is_plain(config: "Config") -> bool:
+    """Whether a conversation is held in plain lines."""
+    return config.terminal.plain or not can_draw(sys.stdout)
 
 
 def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":

@@ -21,7 +21,7 @@ def can_draw(stream: TextIO | None) -> bool:
 
 def is_interactive() -> bool:
     """Whether a conversation is possible."""
-    return is_terminal(sys.stdin) and can_draw(sys.stdout)
+    return is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 def asking_terminal() -> TextIO | None:

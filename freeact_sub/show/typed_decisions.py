@@ -12,7 +12,7 @@ from freeact_sub.events import ApprovalRequest, Decision, Remember
 from freeact_sub.show.wording import rule_words
 from freeact_sub.text import one_line, visible
 
-HINT: Final = "y yes · n no · a yes for this session · or type why not"
+HINT: Final = "y yes, n no, a yes for this session, or type why not"
 _WORDS: Final = (
     (
         "y yes yep yeah yup ok okay okey k sure fine alright approve approved allow allowed accept agree agreed go run "
@@ -37,7 +37,7 @@ def always_means(request: ApprovalRequest) -> str:
         return ""
     patterns = rule_words(request.suggested)
     return (
-        f"a: do not ask again about {patterns} · p: the same in this project · a PATTERN or p PATTERN: a pattern of your own"
+        f"a: do not ask again about {patterns}; p: the same in this project; a PATTERN or p PATTERN: a pattern of your own"
     )
 
 

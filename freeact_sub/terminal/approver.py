@@ -1,9 +1,5 @@
 """Approvers answer approval requests where there is no input line: for nobody, or for a person, line by line."""
 
-import asyncio
-import os
-import sys
-import termios
 from contextlib import suppress
 from typing import Final, Protocol, Self, TextIO
 
@@ -11,6 +7,7 @@ from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_decisions import HINT, always_means
 from freeact_sub.show.wording import asked_text, asked_title, who_asks
+from freeact_sub.terminal.input.typed_lines import TypedLines
 
 GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed", nobody=True)
 
@@ -50,11 +47,10 @@ class LineApprover:
     def __init__(self, terminal: TextIO) -> None:
         """Args: terminal: where questions are printed; answers are read from standard input."""
         self._terminal = terminal
-        self._input = sys.stdin.fileno()
+        self._typed = TypedLines()
         self._questions = Questions()
         self._asked: str | None = None
         self._gone = False
-        self._echoes = True
 
     def observe(self, event: Event) -> None:
         """See `Approver`."""
@@ -65,8 +61,7 @@ class LineApprover:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._input)
-        self._echo(True)
+        self._typed.close()
 
     def _ask(self) -> None:
         """Prints the current question, once."""
@@ -77,39 +72,15 @@ class LineApprover:
             return
         if self._asked:
             self._print("(this question is closed)")
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._input)
+        self._typed.stop()
         self._asked = self._questions.current_id
-        self._echo(not (isinstance(request, QuestionRequest) and request.secret))
+        self._typed.echo(not (isinstance(request, QuestionRequest) and request.secret))
         if request is not None:
-            with suppress(termios.error):
-                termios.tcflush(self._input, termios.TCIFLUSH)  # typed before it was asked: no answer to it
-            self._print_question(request)
-            loop.add_reader(self._input, self._read)
+            self._typed.drop_typed()
+            self._print("\n".join(question_lines(self._questions, request, who_asks(request))))
+            self._typed.listen(self._read)
 
-    def _echo(self, on: bool) -> None:  # a state
-        """Whether the terminal shows what is typed."""
-        if on is self._echoes:
-            return
-        self._echoes = on
-        with suppress(termios.error):
-            modes = termios.tcgetattr(self._input)
-            modes[3] = modes[3] | termios.ECHO if on else modes[3] & ~termios.ECHO
-            termios.tcsetattr(self._input, termios.TCSANOW, modes)
-
-    def _print_question(self, request: ApprovalRequest | QuestionRequest) -> None:
-        if isinstance(request, QuestionRequest):
-            number = f"Question 1 of {len(self._questions.waiting)}"
-            hidden = " (what you type is not shown)" if request.secret else ""
-            self._print(f"{number}: {who_asks(request)} {asked_title(request)}{hidden}\n{asked_text(request)}")
-            return
-        notes = filter(None, [always_means(request), HINT, *self._questions.others()])
-        number = f"Approval 1 of {len(self._questions.waiting)}"
-        asks = f"{number}: {who_asks(request)} {request.call.question}\n{request.call.text}"
-        self._print("\n".join([asks, *(f"({note})" for note in notes)]))
-
-    def _read(self) -> None:
-        text = os.read(self._input, 8192).decode(errors="replace")
+    def _read(self, text: str) -> None:
         if not text:
             self._gone = True
         elif self._questions.answer(text.removesuffix("\n")) and self._questions.current_id != self._asked:
@@ -122,3 +93,19 @@ class LineApprover:
         with suppress(OSError):  # the terminal is gone: the end of its input tells as well
             self._terminal.write(f"{text}\n")  # at once: what is typed as soon as it is read stands in the next line
             self._terminal.flush()
+
+
+def question_lines(questions: Questions, request: ApprovalRequest | QuestionRequest, who: str) -> list[str]:
+    """A question in plain lines, in full, and what can be typed.
+
+    Args:
+        questions: All open questions.
+        request: The current one.
+        who: The name of the agent that asks.
+    """
+    of = f"1 of {len(questions.waiting)}"
+    if isinstance(request, QuestionRequest):
+        hidden = " (what you type is not shown)" if request.secret else ""
+        return [f"Question {of}: {who} {asked_title(request)}{hidden}", asked_text(request)]
+    notes = filter(None, [always_means(request), HINT, *questions.others()])
+    return [f"Approval {of}: {who} {request.call.question}", request.call.text, *(f"({note})" for note in notes)]

@@ -94,7 +94,8 @@ def main() -> int:
         return open_session(os.environ.get("SESSION"))
 
     prompt = sys.argv[1] if len(sys.argv) > 1 else None
-    return asyncio.run(converse(open_agent, config=config, prompt=prompt, open_session=open_session))
+    plain = os.environ["TERM"] == "dumb"
+    return asyncio.run(converse(open_agent, config=config, prompt=prompt, open_session=open_session, plain=plain))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """A program for tests: the scripted conversation, with a clock that stands still and more that its model can do."""
 
-import asyncio
 import os
 import sys
 import time
-from pathlib import Path
 
 NOW = 1_700_000_000.0
 if "CLOCK_RUNS" not in os.environ:
@@ -55,22 +53,5 @@ def stay(name: str) -> object:
     return call
 
 
-def main() -> int:
-    """The conversation; where the terminal draws nothing, one run in lines, as `freeact-sub run` does it."""
-    if os.environ["TERM"] != "dumb":
-        return conversation.main()
-    from freeact_sub.agents import Agent
-    from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.approver import LineApprover
-    from freeact_sub.terminal.run_once import run_once
-    from freeact_sub.testing import FakeKernelProvider, ScriptedModel
-
-    def open_agent() -> Agent:
-        model = ScriptedModel(conversation.script)
-        return Agent(Config(workspace=Path.cwd()), model=model, kernel_provider=FakeKernelProvider())
-
-    return asyncio.run(run_once(open_agent, sys.argv[1], output="plain", approver=LineApprover(sys.stderr)))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(conversation.main())

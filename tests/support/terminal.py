@@ -62,6 +62,8 @@ class Terminal:
     ) -> None:
         self.screen = Emulator(columns, rows, history=100_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
+        self.written = bytearray()
+        """All that the program has written."""
         self._child = TerminalProgram(
             command[0],
             list(command[1:]),
@@ -186,7 +188,9 @@ class Terminal:
     def _read(self) -> bool:
         """Take in what the program writes, or wait a moment; False once it has closed the terminal."""
         try:
-            self._stream.feed(self._child.read_nonblocking(65536, timeout=0.05))
+            content = self._child.read_nonblocking(65536, timeout=0.05)
+            self.written += content
+            self._stream.feed(content)
         except pexpect.TIMEOUT:
             pass
         except pexpect.EOF:

@@ -27,19 +27,6 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
 """Bound on a text for the clipboard; terminals take no more."""
-KEYS: Final = (
-    ("Enter", "send the prompt; while the agent works it is queued, and Enter at the empty line sends what is queued now"),
-    ("↑", "take the last queued prompt back; earlier prompts, which Ctrl-R searches"),
-    ("Alt-Enter", "new line; so does \\ at the end of a line"),
-    ("@ ! Tab", "@ names a file whose content goes along, ! runs a command, Tab completes"),
-    ("Shift-Tab", "change the mode"),
-    ("Esc, Ctrl-C", "cancel the agent in focus, then the run; Ctrl-C once more quits at once"),
-    ("Esc Esc", "go back to an earlier prompt, at rest"),
-    ("Ctrl-O, Ctrl-T", "show the conversation, or what a child has done, and unfold it"),
-    ("/2", "of several open questions, the second one"),
-    ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
-)
-"""The keys, and what the list of commands leaves open, each with its meaning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,21 +67,21 @@ def offers(person: "Console", line: str) -> Iterable[tuple[str, str]]:
     return [(f"{name} {choice}", words) for choice, words in found if choice.startswith(rest)]
 
 
-def help_table(own: Mapping[str, OwnCommand]) -> Table:
-    """The commands and keys. Args: own: the person's own commands."""
+def help_table(own: Mapping[str, OwnCommand], keys: Iterable[tuple[str, str]]) -> Table:
+    """The commands and keys. Args: own: the person's own commands. keys: the keys, each with its meaning."""
     table = Table.grid("", "", padding=(0, 2, 0, 0))
     for command in COMMANDS:
         table.add_row(f"{command.name} {command.usage}".rstrip(), command.words)
     for name, own_command in own.items():
         table.add_row(name, own_command.words)
     table.add_row()
-    for keys, words in KEYS:
-        table.add_row(keys, words)
+    for key, words in keys:
+        table.add_row(key, words)
     return table
 
 
 def _help(person: "Console", _rest: str) -> None:
-    person.display.print(help_table(person.present.own_commands))
+    person.display.print(help_table(person.present.own_commands, person.display.keys))
 
 
 def _in_turn(asked: Rewind | Opening) -> Callable[["Console", str], None]:

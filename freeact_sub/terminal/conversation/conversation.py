@@ -33,6 +33,7 @@ async def converse(
     prompt: str | None = None,
     verbose: bool = False,
     open_session: "OpenSession | None" = None,
+    plain: bool = False,
 ) -> int:
     """Holds a conversation with an agent in the terminal; returns the program's exit status.
 
@@ -43,11 +44,20 @@ async def converse(
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
         verbose: Print everything that every agent does.
         open_session: Makes the agent of `/new` and `/resume`. None: there is only one conversation.
+        plain: Print plain lines, and read lines that the terminal itself edits.
     """
-    conversation = Conversation(config=config, prompt=prompt, verbose=verbose, open_session=open_session)
+    conversation = Conversation(config=config, prompt=prompt, verbose=verbose, open_session=open_session, plain=plain)
     if prompt is None:
         conversation.display.print(banner(config, session))
     return await conversation.hold(open_agent)
+
+
+def _display_class(*, plain: bool) -> type[Display]:
+    if not plain:
+        return Display
+    from freeact_sub.terminal.plain.display import PlainDisplay  # noqa: PLC0415  # few need it
+
+    return PlainDisplay
 
 
 def _open(open_agent: OpenAgent) -> "Agent":
@@ -60,12 +70,14 @@ def _open(open_agent: OpenAgent) -> "Agent":
 class Conversation:
     """See `converse`."""
 
-    def __init__(self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None") -> None:
+    def __init__(
+        self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None", plain: bool
+    ) -> None:
         self._open_session = open_session
         own = own_commands(config.command_contents, [command.name for command in COMMANDS])
         self.present = Present(config=config, once=prompt is not None, own_commands=own)
         self.interrupts = Interrupts(self.interrupted)
-        self.display = Display(
+        self.display = _display_class(plain=plain)(
             self.present, verbose=verbose, keyboard=Person(self), other_program=self.interrupts.ignoring_keys
         )
         if prompt is not None:
@@ -106,6 +118,7 @@ class Conversation:
             if not self.present.once:
                 agent.keep_undo()
             while not self._leaving:
+                self.present.waiting.expect()
                 self._set_phase("idle")
                 await self._do(self.present.agent, await self.present.waiting.next())
                 self._leaving |= self.present.once
@@ -124,7 +137,7 @@ class Conversation:
     def _show_unsent(self) -> None:
         """Prints what was typed for an agent that cannot be opened."""
         line = self.display.screen.line
-        typed = [] if self.present.once else [*self.present.waiting.typed, line.buffer.text]
+        typed = [] if self.present.once else [*self.present.waiting.typed, line.text]
         for text in filter(str.strip, typed):
             self.display.note(f"not sent: {line.pastes.unfolded(text)}")
 

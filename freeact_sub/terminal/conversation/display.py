@@ -1,5 +1,6 @@
 """`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -7,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
+from freeact_sub.events import AgentFinished, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
-from freeact_sub.show.rows import rows
+from freeact_sub.show.rows import Row, rows
 from freeact_sub.terminal.attention import LONG_SECONDS
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
@@ -20,7 +21,7 @@ from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
-from freeact_sub.terminal.driver import Expected, Keyboard
+from freeact_sub.terminal.driver import Expected, Keyboard, Surface
 from freeact_sub.terminal.pager import Page, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
@@ -30,12 +31,28 @@ from freeact_sub.text import counted, visible
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
 
+KEYS: Final = (
+    ("Enter", "send the prompt; while the agent works it is queued, and Enter at the empty line sends what is queued now"),
+    ("↑", "take the last queued prompt back; earlier prompts, which Ctrl-R searches"),
+    ("Alt-Enter", "new line; so does \\ at the end of a line"),
+    ("@ ! Tab", "@ names a file whose content goes along, ! runs a command, Tab completes"),
+    ("Shift-Tab", "change the mode"),
+    ("Esc, Ctrl-C", "cancel the agent in focus, then the run; Ctrl-C once more quits at once"),
+    ("Esc Esc", "go back to an earlier prompt, at rest"),
+    ("Ctrl-O, Ctrl-T", "show the conversation, or what a child has done, and unfold it"),
+    ("/2", "of several open questions, the second one"),
+    ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
+)
+"""The keys, and what the list of commands leaves open, each with its meaning."""
 CARD_ROWS: Final = 10
 """Rows of a card besides its call, and some of those above it."""
 
 
 class Display:
     """Owns the screen, and the views of the agents on it. It is the screen's `Picture`."""
+
+    keys: Sequence[tuple[str, str]] = KEYS
+    """The keys that `/help` lists, each with its meaning."""
 
     def __init__(
         self,
@@ -59,11 +76,14 @@ class Display:
         self._present = present
         self._verbose = verbose
         self._hint = ""
-        self.screen = Screen(self, keyboard, notify=present.config.terminal.notify, other_program=other_program)
+        self.screen = self._make_screen(keyboard, other_program)
         self._pictures = Pictures(chosen)
         self._status = Status(present)
         self._written = WrittenFiles(present)
         self.forget()
+
+    def _make_screen(self, keyboard: Keyboard, other_program: OtherProgram) -> Surface:
+        return Screen(self, keyboard, notify=self._present.config.terminal.notify, other_program=other_program)
 
     def forget(self) -> None:
         """Forgets all that was seen of agents."""
@@ -80,9 +100,7 @@ class Display:
         view = self.views.observe(event)
         found = [*rows(view, event)]
         self._records.add(event, found)
-        drawn = self._story.draw(event, found)
-        if drawn is not None:
-            self.screen.post(drawn)
+        self._draw(event, found)
         was_asked = self.questions.current is not None
         self.questions.observe(event)
         self._status.observe(event)
@@ -90,6 +108,11 @@ class Display:
             self.screen.attention.call(f"{asker(self.views, request)} {asks_for(request)}")
         elif isinstance(event, AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
             self.screen.attention.call(f"{event.status}: {event.output or event.error}")
+
+    def _draw(self, event: Event, found: list[Row]) -> None:
+        drawn = self._story.draw(event, found)
+        if drawn is not None:
+            self.screen.post(drawn)
 
     async def draw_files(self, event: Event) -> None:
         """Draws the pictures of a cell of the root, if the terminal can, and names the files that it has written."""
@@ -126,7 +149,7 @@ class Display:
                 asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
                 self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
-        self.screen.line.expects = _expected(request)
+        self.screen.line.expects = self._expected()
         self.screen.refresh(self.questions.current_id)
 
     def name(self, agent: "AgentInfo") -> str:
@@ -170,13 +193,13 @@ class Display:
         workspace = self._present.config.workspace
         return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace)
 
+    def _expected(self) -> Expected:
+        request = self.questions.current
+        if not isinstance(request, QuestionRequest):
+            return ""
+        return "secret" if request.secret else "text"
+
     def status(self) -> str:
         """The status line: the state, and the keys that count."""
         focus = self._present.focus
         return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)
-
-
-def _expected(request: ApprovalRequest | QuestionRequest | None) -> Expected:
-    if not isinstance(request, QuestionRequest):
-        return ""
-    return "secret" if request.secret else "text"

@@ -27,6 +27,10 @@ class Waiting:
     def __init__(self) -> None:
         self._asked: list[Asked] = []
         self._changed = asyncio.Event()
+        self.is_awaited = False
+        """An entry would begin at once."""
+        self.began_at_once = False
+        """The last entry did."""
 
     @property
     def typed(self) -> list[str]:
@@ -40,6 +44,7 @@ class Waiting:
 
     def put(self, asked: Asked) -> None:
         """Adds an entry at the end."""
+        self.began_at_once, self.is_awaited = self.is_awaited, False
         self._asked.append(asked)
         self._changed.set()
 
@@ -53,11 +58,16 @@ class Waiting:
         found = [number for number, asked in enumerate(self._asked) if isinstance(asked, kinds)][-count:]
         return [self._asked.pop(number) for number in reversed(found)][::-1]
 
+    def expect(self) -> None:
+        """Takes in that the next entry begins as soon as it is there."""
+        self.is_awaited = not self._asked
+
     async def next(self) -> Asked:
         """Waits for the next one, and takes it out."""
         while not self._asked:
             self._changed.clear()
             await self._changed.wait()
+        self.is_awaited = False
         return self._asked.pop(0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 from rich.ansi import AnsiDecoder
 from rich.cells import chop_cells
@@ -55,9 +55,10 @@ _THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cya
 _SHOWN: Final = Style(conceal=False, blink=False, blink2=False)
 
 
-def make_console(file: TextIO) -> Console:
+def make_console(file: TextIO, *, colours: bool = True) -> Console:
     """A console that takes text as it is, without markup or highlighting, and that ends no line with blanks."""
-    console = Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
+    system: Literal["auto"] | None = "auto" if colours else None
+    console = Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME, color_system=system)
     console.push_render_hook(_EndsLines())
     return console
 

@@ -54,6 +54,11 @@ class InputLine:
         """Whether a single key answers the open question now."""
         return self._guard.is_open
 
+    @property
+    def text(self) -> str:
+        """What is typed and not entered."""
+        return self.buffer.text
+
     def prompt(self) -> str:
         """The text in front of the line."""
         if self._lent is not None:

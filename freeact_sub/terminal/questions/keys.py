@@ -10,8 +10,7 @@ from pathlib import Path
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.driver import Purpose
-from freeact_sub.terminal.screen import Screen
+from freeact_sub.terminal.driver import Purpose, Surface
 
 REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
 
@@ -19,7 +18,7 @@ REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
 class DecisionKeys:
     """Answers the current question of `Questions`."""
 
-    def __init__(self, questions: Questions, screen: Screen, note: Callable[[str], None]) -> None:
+    def __init__(self, questions: Questions, screen: Surface, note: Callable[[str], None]) -> None:
         """Args: questions: one of them is open. screen: lends its line. note: prints a note for the person."""
         self._questions = questions
         self._screen = screen

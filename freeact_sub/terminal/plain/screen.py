@@ -1,0 +1,262 @@
+"""`PlainScreen`: a terminal that prints, and reads whole lines; nothing on it changes afterwards."""
+
+import asyncio
+import io
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final, Self, TextIO
+
+from rich.console import RenderableType
+
+from freeact_sub.terminal.attention import Attention
+from freeact_sub.terminal.drawing.parts import make_console
+from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
+from freeact_sub.terminal.input.pastes import Pastes
+from freeact_sub.terminal.input.typed_lines import TypedLines
+from freeact_sub.terminal.pager import Pager
+from freeact_sub.terminal.screen import OtherProgram
+
+PROMPT: Final = "> "
+MARKS: Final = {" · ": ", ", **dict.fromkeys("│├└─", " "), "● ": "", "± ": "changed: ", "\N{MINUS SIGN}": "-", "→": "to"}
+"""What stands for marks that say nothing when they are read aloud."""
+END_OF_CODE: Final = "."
+MAX_ENTERED: Final = 100
+ASKS: Final[dict[Purpose, str]] = {
+    "reason": "why not?",
+    "code": f"type the code that runs instead, and after it a line with nothing but {END_OF_CODE}",
+}
+KEYS: Final = ("?", "A", "e", "r")
+"""Answers of one letter that a typed line can give as well; all others are words."""
+
+
+class PlainLine:
+    """What is typed. It has the names of `InputLine`."""
+
+    def __init__(self, keyboard: Keyboard, say: Callable[[str], None]) -> None:
+        """Args: keyboard: gets what is entered. say: prints a line."""
+        self._keyboard = keyboard
+        self._say = say
+        self._lent: Purpose | None = None
+        self._parts: list[str] = []
+        """Of a text of several lines, those that are there."""
+        self.expects: Expected = ""
+        self.question_id: str | None = None
+        self.pastes = Pastes()
+        self.keys_count = True
+        self.entered: list[str] = []
+        """Texts that were entered, and of which nothing was told since."""
+
+    @property
+    def text(self) -> str:
+        """What is typed and not entered."""
+        return "\n".join(self._parts)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the rest of a text."""
+        return bool(self._parts) or self._lent is not None
+
+    def lend(self, purpose: Purpose, text: str = "") -> None:
+        """Lets the person write something for the open question."""
+        del text  # it stands in the question
+        self._lent = purpose
+        self._say(ASKS[purpose])
+
+    def clear(self) -> bool:
+        """Drops what was not entered; returns False if there was nothing."""
+        had, self._lent = self.waits, None
+        self._parts.clear()
+        return had
+
+    def give(self, text: str) -> None:
+        """Says a prompt that was not sent: it cannot be put into the line."""
+        if text:
+            self._say(f"not sent: {text}")
+
+    def offer(self, beginning: str) -> None:
+        """Says how a command goes on."""
+        self._say(f"type what follows {beginning}, such as a name or a number")
+
+    def take(self, line: str) -> None:
+        """Takes in a line that was entered."""
+        if self._lent == "code":
+            self._parts.append(line)
+            if self._parts[-1:] == [END_OF_CODE]:
+                self._end_loan("\n".join(self._parts[:-1]))
+        elif self._lent is not None:
+            self._end_loan(line)
+        elif line.endswith("\\") and self.question_id is None:
+            self._parts.append(line[:-1])
+        else:
+            text = "\n".join([*self._parts, line])
+            self._parts.clear()
+            word = text.strip()
+            is_key = self.question_id is not None and not self.expects and word in KEYS
+            if not is_key or not self._keyboard.answer_key(word):
+                self.entered = [*self.entered[-MAX_ENTERED:], word]
+                self._keyboard.enter(text)
+
+    def _end_loan(self, text: str) -> None:
+        purpose, self._lent = self._lent, None
+        self._parts.clear()
+        if purpose is not None:
+            self._keyboard.written(purpose, text)
+
+
+class PlainScreen:
+    """Has the names of `Screen`; an async context manager."""
+
+    def __init__(self, keyboard: Keyboard, *, other_program: OtherProgram, is_free: Callable[[], bool]) -> None:
+        """Makes it; nothing is printed yet.
+
+        Args:
+            keyboard: Gets what is typed.
+            other_program: Entered while another program has the terminal.
+            is_free: Whether a prompt would begin at once.
+        """
+        self._keyboard = keyboard
+        self._other_program = other_program
+        self._is_free = is_free
+        self._stdout: TextIO = sys.stdout
+        if isinstance(self._stdout, io.TextIOWrapper):
+            self._stdout.reconfigure(errors="replace")
+        self.console = make_console(self._stdout, colours=False)
+        self.attention = Attention(lambda _: None, "off")
+        self.line = PlainLine(keyboard, lambda text: self.post_raw(f"{text}\n"))
+        self._typed = TypedLines()
+        self._invites = False
+        """The invitation to type stands at the end of what is printed."""
+        self._closing = False
+        self._end_other: Callable[[], None] | None = None
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._typed.listen(self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        self._typed.close()
+        if self._end_other is not None:
+            with suppress(ProcessLookupError):
+                self._end_other()
+        await self._group.__aexit__(None, None, None)
+
+    async def shown(self) -> None:
+        """There is nothing to wait for."""
+
+    def post(self, renderable: RenderableType) -> None:
+        """Prints something, without colours."""
+        text = self.text_of(renderable, self.columns)
+        for mark, words in MARKS.items():
+            text = text.replace(mark, words)
+        self.post_raw(text)
+
+    def post_raw(self, text: str) -> None:
+        """Prints a text that ends with a line."""
+        if text:
+            self._write(("\n" if self._invites and text != "\n" else "") + text)
+            self._invites = False
+
+    def text_of(self, renderable: RenderableType, columns: int) -> str:
+        """The renderable as text."""
+        self.console.width = columns
+        with self.console.capture() as capture:
+            self.console.print(renderable)
+        return capture.get()
+
+    def rows_of(self, renderable: RenderableType) -> int:
+        """All of it is printed, whatever its height."""
+        del renderable
+        return 0
+
+    @property
+    def room(self) -> int:
+        """The rows of the terminal."""
+        return 24
+
+    @property
+    def columns(self) -> int:
+        """The columns of the terminal."""
+        with suppress(OSError):
+            return os.get_terminal_size(self._stdout.fileno()).columns or 80
+        return 80
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Pictures are not drawn."""
+        return (0, 0)
+
+    def write_raw(self, text: str) -> None:
+        """The terminal obeys no sequences."""
+
+    async def drained(self) -> None:
+        """Everything is printed at once."""
+
+    def refresh(self, question_id: str | None) -> None:
+        """Takes in which question is open, and invites a prompt where one would begin at once."""
+        if question_id != self.line.question_id:
+            self.line.clear()
+            self.line.question_id = question_id
+            if question_id is not None:
+                self._typed.drop_typed()
+        self._typed.echo(self.line.expects != "secret")
+        self._invite()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something, which ends with the screen at the latest."""
+        if self._closing:
+            work.close()
+        else:
+            self._group.create_task(work)
+
+    async def run_outside(self, command: Sequence[str]) -> bool:
+        """Gives the terminal to another program until it ends; returns False if it cannot be started."""
+        self._typed.stop()
+        try:
+            with self._other_program():
+                process = await asyncio.create_subprocess_exec(*command)
+                self._end_other = process.terminate
+                await process.wait()
+        except OSError:
+            return False
+        finally:
+            self._end_other = None
+            if not self._closing:
+                self._typed.listen(self._read)
+        return True
+
+    async def show_pages(self, pager: Pager) -> None:
+        """Nothing is paged here."""
+        del pager
+
+    def restore(self) -> None:
+        """Restores the terminal's settings at once."""
+        self._typed.echo(True)
+
+    def _read(self, text: str) -> None:
+        if not text and self.line.expects:  # Ctrl-D; if the terminal is gone, the next text is empty too
+            self._keyboard.escape()
+            self._typed.listen(self._read)
+            return
+        if not text:
+            self.post_raw("\n" if self._invites else "")
+            self._keyboard.leave()
+            return
+        self._invites = False  # the terminal has begun a new row
+        for line in text.removesuffix("\n").split("\n"):
+            self.line.take(line)
+        self._invite()
+
+    def _invite(self) -> None:
+        if not self._closing and not self._invites and self._is_free() and not self.line.waits:
+            self._write(PROMPT)
+            self._invites = True
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone; the end of its input tells
+            self._stdout.write(text)
+            self._stdout.flush()
