@@ -70,8 +70,8 @@ class UntrustedError(ConfigError):
         more = max(0, len(files) - SHOWN_FILES)
         names = ", ".join([*map(str, islice(files, SHOWN_FILES)), *([f"and {more:,} more"] if more else ())])
         super().__init__(
-            f"settings in the workspace are new or have changed, and nobody has looked at them since: {names}: "
-            "look at them, then say --trust (code of an agent may have written them)"
+            f"settings in the workspace are new or have changed since a person last reviewed them: {names}: "
+            "review them, then pass --trust (an agent's code may have written them)"
         )
         self.files = dict(files)
         self.headless = headless
@@ -124,7 +124,7 @@ class WorkspaceConflictError(FreeactError):
     def __init__(self, conflicts: Sequence[str]) -> None:
         """Args: conflicts: paths, relative to the workspace."""
         shown = ", ".join(conflicts[:10]) + (f" and {len(conflicts) - 10} more" if len(conflicts) > 10 else "")
-        super().__init__(f"the workspace has changed where the node has: {shown}; nothing was written")
+        super().__init__(f"the workspace and the node have both changed {shown}; nothing was written")
         self.conflicts = tuple(conflicts)
 
 
@@ -194,8 +194,8 @@ class SessionBusyError(SessionError):
     def __init__(self, session_id: str, holder: str = "") -> None:
         where = f" (process {holder})" if holder else ""
         super().__init__(
-            f"the session {session_id} is open in another program{where}: go on there, or end that one; "
-            "without --continue and --resume a new session starts"
+            f"the session {session_id} is open in another program{where}: continue there, or end that program; "
+            "without --continue or --resume a new session starts"
         )
         self.session_id, self.holder = session_id, holder
 

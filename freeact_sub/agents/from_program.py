@@ -71,7 +71,7 @@ class FromProgram:
         loop = self._root.callers_loop
         if not loop.agent.run.is_live:
             raise FreeactError(
-                "agent.ask needs a run that pays for it: call it within one, such as "
+                "agent.ask must be called within a run, whose budget pays for it, such as "
                 "`await agent.run_program(lambda: agent.ask(...)).result()`"
             )
         params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
@@ -104,7 +104,9 @@ def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
     rest = {name: value for name, value in options.items() if value is not None}
     inputs, output, turns = rest.pop("inputs", {}), rest.pop("output", None), rest.pop("max_turns", None)
     if unknown := [name for name in rest if name not in FIELDS]:
-        raise InvalidRequestError(f"agent.task: there is no option {unknown[0]!r}: known are {', '.join(sorted(FIELDS))}")
+        raise InvalidRequestError(
+            f"agent.task: unknown option {unknown[0]!r}: the known ones are {', '.join(sorted(FIELDS))}"
+        )
     budget = validated(Budget.model_validate, rest.pop("budget", {}), "agent.task: budget")
     if turns is not None:
         budget = budget.model_copy(update={"turns": turns})

@@ -24,7 +24,7 @@ def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
     for message in history:
         if not isinstance(message, ModelRequest | ModelResponse):
             raise ConfigError(
-                f"`history` must be messages of pydantic-ai, and holds a {type(message).__name__}: for JSON, use "
+                f"`history` must hold pydantic-ai messages, not {type(message).__name__}: for JSON, use "
                 "`ModelMessagesTypeAdapter.validate_json`"
             )
     return repair_messages(list(history))

@@ -113,7 +113,7 @@ class AgentKernel:
         self.is_used = True
         while not self._closed:
             if self.deaths >= MAX_DEATHS:
-                raise KernelLostError(f"the kernel of this run is lost for good: {self._lost_reason}")
+                raise KernelLostError(f"the kernel of this run is lost and is not restarted: {self._lost_reason}")
             self.start_soon()
             starting = self._starting
             if starting is not None:
@@ -154,7 +154,7 @@ class AgentKernel:
         Raises:
             KernelBranchError: The other one cannot be branched; this kernel stays.
         """
-        new = await (await origin.get()).branch(self._spec, self._host.answer)
+        new = await (await origin.get()).branch(self._spec, self._host.reply)
 
         async def swap() -> None:
             await self._drop()
@@ -172,7 +172,7 @@ class AgentKernel:
         Raises:
             KernelError: The kernel failed to start, or cannot be branched.
         """
-        return await (await self.get()).branch(self._spec, self._host.answer)
+        return await (await self.get()).branch(self._spec, self._host.reply)
 
     async def exchange(self, new: Kernel | None) -> Kernel | None:
         """Switch to another kernel: one that `copy` made, or a new one for None.
@@ -223,9 +223,9 @@ class AgentKernel:
         agent_id, is_branch = self._agent.agent_id, origin is not None
         with span_or_later("kernel start", self._traced_later, agent_id=agent_id, branch=is_branch):
             if origin is not None:
-                kernel = await (await origin.get()).branch(self._spec, self._host.answer)
+                kernel = await (await origin.get()).branch(self._spec, self._host.reply)
             else:
-                kernel = await self._agent.shared.provider.start(self._spec, self._host.answer)
+                kernel = await self._agent.shared.provider.start(self._spec, self._host.reply)
         return await self._use(kernel)
 
     async def _use(self, kernel: Kernel) -> Kernel:

@@ -137,7 +137,7 @@ class Root:
                 "`async with agent: result = await agent.run(prompt).result()`"
             )
         if self.loop is not None:
-            raise FreeactError("run_sync opens and closes the agent by itself, and this one is open: use `agent.run`")
+            raise FreeactError("run_sync opens and closes the agent itself, but this agent is already open: use `agent.run`")
 
         async def run() -> RunResult[AnswerT]:
             await self.open()
@@ -258,7 +258,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
 ) -> Root:
     """Make the root of a new tree. Arguments and errors: see `Agent`."""
     if session not in (None, NEW) and history:
-        raise ConfigError("give either `history` or the id of a session, which has its own history")
+        raise ConfigError("give either `history` or a session id, not both: a session has its own history")
     if model is not None and not isinstance(model, str | Model):
         raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
     if isinstance(model, str):

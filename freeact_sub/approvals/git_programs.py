@@ -71,7 +71,7 @@ def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], oper
                 files.append(f"{tree}/{path}")
             elif os.path.lexists(f"{tree}/{path}/.git"):
                 trees.append(os.path.realpath(f"{tree}/{path}"))
-    raise StartsProgramError("there are too many submodules to look at")
+    raise StartsProgramError("there are too many submodules to check")
 
 
 def _look_at(tree: str, sections: AbstractSet[str], until: float) -> list[tuple[str, bool]]:
@@ -132,4 +132,4 @@ def _named_by(attributes: Iterable[str], tree: str, entries: dict[str, bool], un
 
 def _check_time(until: float) -> None:
     if time.monotonic() > until:
-        raise StartsProgramError("there is too much to look at")
+        raise StartsProgramError("there are too many files to check")

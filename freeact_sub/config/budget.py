@@ -75,7 +75,7 @@ class Budget(Section):
             ValueError: The fraction is out of range.
         """
         if not 0 < fraction <= 1:
-            raise ValueError(f"the share of a budget is above 0 and at most 1, not {fraction}")
+            raise ValueError(f"the share of a budget must be above 0 and at most 1, not {fraction}")
         parts: dict[str, int | float | Decimal | None] = {}
         for name, bound in self:
             if bound is None or name in ("seconds", "depth"):

@@ -37,7 +37,7 @@ class EntryPoints:
             return name
         near = [f"`{other}`" for other in difflib.get_close_matches(name, known, n=2, cutoff=0.6)]
         meant = f": did you mean {' or '.join(near)}?" if near else "."
-        raise ValueError(f"no such {self._noun} is installed{meant} There are {', '.join(sorted(known))}")
+        raise ValueError(f"the {self._noun} {name!r} is not installed{meant} Installed: {', '.join(sorted(known))}")
 
     def load(self, name: str) -> Any:
         """Load the function that an entry point names.
@@ -47,7 +47,7 @@ class EntryPoints:
         """
         point = self._own.get(name) or self.installed().get(name)
         if point is None:
-            raise ConfigError(f"the {self._noun} `{name}` is not installed any more")
+            raise ConfigError(f"the {self._noun} `{name}` is no longer installed")
         try:
             return point.load()
         except Exception as error:  # border: the code of another package

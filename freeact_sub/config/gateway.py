@@ -14,7 +14,7 @@ def check_url(url: str, example: str) -> None:
     try:
         TypeAdapter(AnyHttpUrl).validate_python(url)
     except ValidationError as error:
-        raise ValueError(f"`url` is no URL such as {example}: {error.errors()[0]['msg']}") from None
+        raise ValueError(f"`url` is not a URL such as {example}: {error.errors()[0]['msg']}") from None
 
 
 class GatewayValues(TypedDict, total=False):

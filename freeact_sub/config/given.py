@@ -76,7 +76,7 @@ class McpServerValues(TypedDict, total=False):
     disabled: bool
     init_timeout_seconds: float
     call_timeout_seconds: float
-    max_answer_bytes: int
+    max_message_bytes: int
 
 
 class ConfigValues(TypedDict, total=False):

@@ -24,16 +24,16 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
     file, folders = variables.get("SSL_CERT_FILE"), variables.get("SSL_CERT_DIR")
     if file and not Path(file).is_file():
         raise ConfigError(
-            f"the environment variable SSL_CERT_FILE names {file!r}, which is no file: correct it, or unset it"
+            f"the environment variable SSL_CERT_FILE names {file!r}, which is not a file: correct it, or unset it"
         )
     if folders and not any(Path(folder).is_dir() for folder in folders.split(os.pathsep)):
         raise ConfigError(
-            f"the environment variable SSL_CERT_DIR names {folders!r}, which is no folder: correct it, or unset it"
+            f"the environment variable SSL_CERT_DIR names {folders!r}, which is not a folder: correct it, or unset it"
         )
     for name in (*PROXIES, *map(str.lower, PROXIES)):
         if variables.get(name) and not _is_proxy(variables[name]):
             raise ConfigError(
-                f"the environment variable {name} is no address of a proxy such as http://host:8080: correct it, or unset it"
+                f"the environment variable {name} is not a proxy address such as http://host:8080: correct it, or unset it"
             )
 
 

@@ -223,7 +223,7 @@ class McpServerConfig(Section):
     """How long it may take to start."""
     call_timeout_seconds: float = Field(default=300, gt=0)
     """How long a call may take."""
-    max_answer_bytes: int = Field(default=10_000_000, ge=1_000)
+    max_message_bytes: int = Field(default=10_000_000, ge=1_000)
     """A larger message from the server is refused, and its call fails."""
 
     _names_of_variables = field_validator("env")(_check_names)

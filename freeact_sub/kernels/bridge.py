@@ -18,7 +18,7 @@ from freeact_sub.kernels.output import CellClock
 logger = logging.getLogger(__name__)
 
 GIVE_UP = "give_up"
-"""The request that ends another one; it gets no answer."""
+"""The request that ends another one; it gets no reply."""
 MAX_OPEN_REQUESTS = 1000
 """A loop in a cell that asks without waiting is refused past this."""
 
@@ -31,7 +31,7 @@ class Bridge:
     """The host's end of one kernel's requests."""
 
     def __init__(self, handler: HostRequestHandler, reply: Callable[[dict[str, Any]], None]) -> None:
-        """Args: handler: gives the answers. reply: sends one to the kernel."""
+        """Args: handler: gives the replies. reply: sends one to the kernel."""
         self.handler = handler
         self._reply = reply
         self._open: dict[asyncio.Task[None], Any] = {}
@@ -55,7 +55,7 @@ class Bridge:
         # the context here is that in which the kernel was opened; the request belongs to the cell, whose run may be another
         context = clock.context.copy() if clock is not None else None
         name = f"host request {content.get('method')}"
-        task = asyncio.create_task(self._answer(content, clock), name=name, context=context)
+        task = asyncio.create_task(self._handle_request(content, clock), name=name, context=context)
         self._open[task] = content.get("id")
         task.add_done_callback(self._open.pop)
 
@@ -68,7 +68,7 @@ class Bridge:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     def _give_up(self, request_id: Any) -> None:
-        """The code that made a request waits for its answer no more."""
+        """The code that made a request waits for its reply no more."""
         for task, open_id in tuple(self._open.items()):
             if open_id == request_id:
                 task.cancel()
@@ -78,27 +78,27 @@ class Bridge:
         self._closed = True
         await self.cancel()
 
-    async def _answer(self, content: dict[str, Any], clock: CellClock | None) -> None:
+    async def _handle_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
         request_id = content.get("id")
         try:
             value = await self.handler(str(content.get("method")), dict(content.get("params") or {}), clock)
             if isinstance(value, AsyncGenerator):
                 value = await self._show(request_id, value)
-            json.dumps(value)  # the answer must survive the wire
-            answer = {"id": request_id, "ok": True, "value": value}
+            json.dumps(value)  # the reply must survive the wire
+            reply = {"id": request_id, "ok": True, "value": value}
         except asyncio.CancelledError:
             self._reply(_failure(request_id, "CancelledError", "the request was cancelled"))
             raise
         except (ApprovalDeniedError, SpawnForbiddenError) as error:
-            answer = _failure(request_id, "PermissionError", str(error))
+            reply = _failure(request_id, "PermissionError", str(error))
         except InvalidRequestError as error:
-            answer = _failure(request_id, "ValueError", str(error))
+            reply = _failure(request_id, "ValueError", str(error))
         except FreeactError as error:
-            answer = _failure(request_id, "RuntimeError", str(error))
+            reply = _failure(request_id, "RuntimeError", str(error))
         except Exception as error:  # border: whatever fails here must reach the code that waits for it
             logger.warning("host request %s failed", content.get("method"), exc_info=True)
-            answer = _failure(request_id, "RuntimeError", f"{type(error).__name__}: {error}")
-        self._reply(answer)
+            reply = _failure(request_id, "RuntimeError", f"{type(error).__name__}: {error}")
+        self._reply(reply)
 
     async def _show(self, request_id: Any, items: AsyncGenerator[Any, None]) -> Any:
         """Pass on the texts that come before the value."""

@@ -33,7 +33,7 @@ CANCEL_GRACE_SECONDS: Final = 0.8
 ABANDONED_GRACE_SECONDS: Final = 5.0
 """Seconds that such a cell may take to end before its kernel is killed with all variables; the next cell waits."""
 READY_RETRY_SECONDS: Final = 0.05
-"""Seconds that iopub may be silent after a kernel's answer: it drops messages until our subscription has arrived."""
+"""Seconds that iopub may be silent after a kernel's reply: it drops messages until our subscription has arrived."""
 EXIT_SECONDS: Final = 5.0
 """Seconds that a kernel may take to end by itself after a cell has called `exit()`."""
 MAX_REFUSED: Final = 100
@@ -130,7 +130,7 @@ class KernelClient:
         on_shell, on_control = asyncio.Event(), asyncio.Event()
         self._probes[channels.send("control", "kernel_info_request", {})] = on_control
         while self.lost_reason is None and not self._subscribed.is_set():
-            # the request waits in its channel for a kernel that is not there yet; only its answer can come to nothing
+            # the request waits in its channel for a kernel that is not there yet; only its reply can come to nothing
             self._probes[channels.send("shell", "kernel_info_request", {})] = on_shell
             await self._wait_any(on_shell)
             on_shell.clear()
@@ -212,7 +212,7 @@ class KernelClient:
         self.send_control("freeact_reply", content)
 
     def send_control(self, kind: str, content: dict[str, Any]) -> None:
-        """Sends the guest a message on the control channel; what it answers comes to the owner."""
+        """Sends the guest a message on the control channel; what it replies comes to the owner."""
         if self._channels is not None:
             self._channels.send("control", kind, content)
 
@@ -343,7 +343,7 @@ class KernelClient:
             self._pass_over(channel, error)
 
     def _report_refused(self, error: RefusedMessageError) -> None:
-        """Says in the output of the cell, and to the code that waits for an answer, that a message was skipped."""
+        """Says in the output of the cell, and to the code that waits for a reply, that a message was skipped."""
         if self._cell is not None and self._cell.refused <= MAX_REFUSED:
             self._cell.buffer.add_note(f"[something that the cell put out is left out: {error}]\n")
         if error.request_id is not None:

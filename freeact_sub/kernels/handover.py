@@ -95,7 +95,7 @@ async def move_values(name: str, source: Kernel, target: Kernel) -> None:
     elif source.scratch is not None and target.scratch is not None:
         move_file(name, source.scratch, target.scratch)
     else:
-        raise KernelError("inputs: these kernels have no way to hand values over: write them to files instead")
+        raise KernelError("inputs: these kernels cannot exchange values: write files instead")
 
 
 async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
@@ -244,7 +244,7 @@ async def _write(name: str, values: dict[str, Any], target: Kernel, own: Sequenc
     elif target.scratch is not None:
         await asyncio.to_thread(_write_into, target.scratch, name, values, own)
     else:
-        raise KernelError("inputs: this kernel has no way to take values: write them to files instead")
+        raise KernelError("inputs: this kernel cannot receive values: write files instead")
 
 
 def _pack(file: BinaryIO, values: dict[str, Any], own: Sequence[str]) -> None:
@@ -283,7 +283,7 @@ def _write_into(folder: Path, name: str, values: dict[str, Any], own: Sequence[s
                         os.unlink(name, dir_fd=there)
                     raise
     except OSError as error:
-        raise KernelError(f"inputs: they could not be written for the kernel: {error.strerror}") from error
+        raise KernelError(f"inputs could not be written for the kernel: {error.strerror}") from error
 
 
 def move_file(name: str, source: Path, target: Path, *, marks: tuple[str, str] = (".", ".")) -> None:
@@ -303,9 +303,9 @@ def move_file(name: str, source: Path, target: Path, *, marks: tuple[str, str] =
             os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
             mode = os.stat(name, dir_fd=there, follow_symlinks=False).st_mode
     except OSError as error:
-        raise KernelError(f"inputs: they are not there any more: {error.strerror}") from error
+        raise KernelError(f"inputs are no longer there: {error.strerror}") from error
     if not stat.S_ISREG(mode):
-        raise KernelError("inputs: what the kernel has written is no file")
+        raise KernelError("inputs: the kernel wrote something that is not a file")
 
 
 @contextmanager

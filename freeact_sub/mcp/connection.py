@@ -21,7 +21,7 @@ import anyio
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.odd_answers import NOTES
+from freeact_sub.mcp.odd_responses import NOTES
 from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
 from freeact_sub.mcp.transports import reason_of, transport_for
 
@@ -76,7 +76,7 @@ class McpConnection:
         """Ask the server for its tools. Returns them, and notes on what of its list cannot be used.
 
         Raises:
-            McpError: The server cannot be reached, does not answer in time, or answers with an error.
+            McpError: The server cannot be reached, does not respond in time, or responds with an error.
         """
         what, seconds = f"MCP server {self._server!r}, asked for its tools,", self._config.init_timeout_seconds
         try:
@@ -84,13 +84,13 @@ class McpConnection:
         except McpError:
             raise
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
-            raise McpError(f"{what} answered with an error: {reason_of(error)}", server=self._server) from error
+            raise McpError(f"{what} responded with an error: {reason_of(error)}", server=self._server) from error
 
     async def call(self, tool: str, args: dict[str, Any]) -> McpResult:
         """Call a tool; one that fails, or that the server refuses to call, is a result.
 
         Raises:
-            McpError: The server cannot be reached, or does not answer in time.
+            McpError: The server cannot be reached, or does not respond in time.
         """
         self.has_called = True
         what, seconds = f"MCP tool {self._server}.{tool}", self._config.call_timeout_seconds
@@ -105,8 +105,8 @@ class McpConnection:
 
             if isinstance(error, mcp.MCPError):
                 return failure(error.message)  # for example for its arguments
-            # the answer does not keep to the protocol
-            return failure(f"the answer of {what} cannot be used: {error}")
+            # the response does not follow the protocol
+            return failure(f"the response of {what} cannot be used: {error}")
         return read_result(result)
 
     async def aclose(self) -> None:
@@ -134,7 +134,7 @@ class McpConnection:
             request.cancel()
         if not request.done():
             hint = f"if it needs longer, raise its `{setting}`"
-            raise McpError(f"{what} did not answer within {seconds:g} s; {hint}", server=self._server)
+            raise McpError(f"{what} did not respond within {seconds:g} s; {hint}", server=self._server)
         try:
             return request.result()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""`McpTool` and `McpResult`: what a server offers and answers, free of the MCP library's types.
+"""`McpTool` and `McpResult`: what a server offers and returns, free of the MCP library's types.
 
 A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
 text, else, where pictures or other binary data came, the content blocks as the protocol writes them. A model gets `text` and
@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.mcp.odd_answers import ENVELOPE
+from freeact_sub.mcp.odd_responses import ENVELOPE
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FIELDS: Final = ("content", "structuredContent", "isError", "resultType", "_meta")
-"""Of an answer."""
+"""The fields of a response."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class McpTool:
 
 @dataclass(frozen=True, kw_only=True)
 class McpResult:
-    """A tool's answer."""
+    """A tool's response."""
 
     value: Any
     """Plain JSON data for code."""
@@ -43,7 +43,7 @@ class McpResult:
     images: "tuple[BinaryContent, ...]" = ()
     """For the model."""
     sections: tuple[str, ...] = ()
-    """The separate texts of the answer. Empty: it has one."""
+    """The separate texts of the response. Empty: it has one."""
     is_error: bool = False
     """The tool has failed; the message says why."""
 
@@ -64,18 +64,18 @@ def needs_task(tool: "Tool") -> bool:
 
 
 def read_result(result: "CallToolResult") -> McpResult:
-    """Reads a server's answer. Nothing in it is trusted to be as the protocol has it, and nothing is left out unsaid."""
+    """Read a server's response. It may break the protocol; whatever is left out of it is named."""
     enveloped = result.structured_content
-    answer = (
+    response = (
         enveloped[ENVELOPE] if isinstance(enveloped, dict) and ENVELOPE in enveloped else result.model_dump(by_alias=True)
     )
-    content, structured = answer.get("content"), answer.get("structuredContent")
+    content, structured = response.get("content"), response.get("structuredContent")
     if content is None and structured is None:  # as in older versions of the protocol
-        structured = {name: value for name, value in answer.items() if name not in FIELDS} or None
+        structured = {name: value for name, value in response.items() if name not in FIELDS} or None
     blocks = content if isinstance(content, list) else [] if content is None else [content]
     texts, images = _read_blocks(blocks)
     text = "\n".join(texts)
-    is_error = answer.get("isError") in (True, "true")
+    is_error = response.get("isError") in (True, "true")
     if structured is not None:
         value = _unwrapped(structured)
         text = text or json.dumps(value, ensure_ascii=False)

@@ -95,7 +95,7 @@ class McpServers:
         A server that could not be started is tried again, and one whose connection was lost is connected to anew.
 
         Raises:
-            McpError: There is no such server or tool, or the server cannot be reached, or does not answer in time.
+            McpError: There is no such server or tool, or the server cannot be reached, or does not respond in time.
         """
         self._check_server(server)
         await self._check_tool(server, tool)

@@ -25,14 +25,14 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from freeact_sub.mcp.odd_answers import ordered
+from freeact_sub.mcp.odd_responses import ordered
 from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, KEPT_BYTES
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
-"""Requests of a server that we have not answered."""
+"""Requests of a server that we have not responded to."""
 MAX_PARTS: Final = 50_000
-"""Parts of an answer: the SDK checks each one, and blocks the event loop meanwhile."""
+"""Parts of a response: the SDK checks each one, and blocks the event loop meanwhile."""
 
 HALVES: Final = re.compile(
     r"""
@@ -109,9 +109,9 @@ for _name in ("jsonrpc_dispatcher", "dispatcher", "tool_name_validation"):
 
 
 class Body(httpx2.AsyncByteStream):
-    """The body of an answer, line by line: bounded, and with the text that the SDK can read.
+    """The body of a response, line by line: bounded, and with the text that the SDK can read.
 
-    An answer may be one line. The SDK bounds the events of a stream itself.
+    A response may be one line. The SDK bounds the events of a stream itself.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
@@ -126,7 +126,7 @@ class Body(httpx2.AsyncByteStream):
             end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
             size = len(chunk) - end if end else size + len(chunk)
             if size > self._most:
-                raise httpx2.StreamError(f"an answer exceeds the {self._most:,} bytes of the setting `max_answer_bytes`")
+                raise httpx2.StreamError(f"a response exceeds the {self._most:,} bytes of the setting `max_message_bytes`")
             if end:
                 begun.append(chunk[:end])
                 yield readable(b"".join(begun), is_first=is_first)
@@ -150,7 +150,7 @@ def readable(data: bytes, *, is_first: bool = False) -> bytes:
 
 
 class OpenRequests:
-    """Counts a server's unanswered requests; past `MAX_OPEN_REQUESTS` nothing more is read from it. Knows ours, too."""
+    """Counts a server's open requests; past `MAX_OPEN_REQUESTS` nothing more is read from it. Knows ours, too."""
 
     def __init__(self) -> None:
         self._open: Counter[str | int] = Counter()
@@ -164,7 +164,7 @@ class OpenRequests:
             self._ours[str(message.id)] = message.method
 
     def ordered(self, message: JSONRPCMessage) -> JSONRPCMessage:
-        """The server's answer to a request of ours, as the SDK takes it."""
+        """The server's response to a request of ours, as the SDK takes it."""
         method = self._ours.pop(str(message.id), "") if isinstance(message, JSONRPCResponse | JSONRPCError) else ""
         if isinstance(message, JSONRPCResponse):
             return message.model_copy(update={"result": ordered(method, message.result)})
@@ -178,10 +178,10 @@ class OpenRequests:
                 await self._room.wait()
             self._open[message.id] += 1
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._end((message.params or {}).get("requestId"))  # which gets no answer
+            self._end((message.params or {}).get("requestId"))  # which gets no response
 
-    def answer(self, message: JSONRPCMessage) -> None:
-        """Closes the request that our message answers."""
+    def respond(self, message: JSONRPCMessage) -> None:
+        """Closes the request that our message responds to."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._end(message.id)
 
@@ -210,8 +210,8 @@ class _Stream:
         await self._stream.aclose()
 
 
-class AnsweringStream(_Stream):
-    """Sends our messages to a server, and notes which requests they answer."""
+class RespondingStream(_Stream):
+    """Sends our messages to a server, and notes which requests they respond to."""
 
     async def send(self, message: SessionMessage) -> None:
         """Sends a message."""
@@ -219,7 +219,7 @@ class AnsweringStream(_Stream):
         try:
             await self._stream.send(message)
         finally:
-            self._requests.answer(message.message)
+            self._requests.respond(message.message)
 
 
 class WatchedStream(_Stream):
@@ -255,8 +255,8 @@ class WatchedStream(_Stream):
             if self._on_garbage is None:
                 return message
             self._on_garbage(message)
-            if (answer := _refusal(message)) is not None:
-                return SessionMessage(answer)
+            if (response := _refusal(message)) is not None:
+                return SessionMessage(response)
 
     def __aiter__(self) -> Self:
         return self
@@ -273,33 +273,33 @@ def _read_again(error: Exception) -> SessionMessage | None:
     """The message of a line that only a strict reader refuses. None: it is none."""
     line = _line_of(error)
     if line is None:
-        answer = _odd_answer(error)
-        return None if answer is None else SessionMessage(answer)
+        response = _odd_response(error)
+        return None if response is None else SessionMessage(response)
     if (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
         return None
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
     except ValidationError as again:
-        answer = _odd_answer(again)
-        return None if answer is None else SessionMessage(answer)
+        response = _odd_response(again)
+        return None if response is None else SessionMessage(response)
 
 
-def _odd_answer(error: Exception) -> JSONRPCMessage | None:
-    """The answer that a message means which is none of the protocol: its result is no object, its error no error object."""
+def _odd_response(error: Exception) -> JSONRPCMessage | None:
+    """Read a response that breaks the protocol: its result is not an object, or its error not an error object."""
     problems = error.errors() if isinstance(error, ValidationError) else []
     message = next((each["input"] for each in problems if isinstance(each["input"], dict) and "id" in each["input"]), {})
-    answer_id = message.get("id")
-    if isinstance(answer_id, float) and answer_id.is_integer():
-        answer_id = int(answer_id)
-    if "method" in message or isinstance(answer_id, bool) or not isinstance(answer_id, int | str):
+    response_id = message.get("id")
+    if isinstance(response_id, float) and response_id.is_integer():
+        response_id = int(response_id)
+    if "method" in message or isinstance(response_id, bool) or not isinstance(response_id, int | str):
         return None
     if (problem := message.get("error")) is not None:
         said = problem.get("message", problem) if isinstance(problem, dict) else problem
-        return _error(answer_id, said if isinstance(said, str) else json.dumps(said))
+        return _error(response_id, said if isinstance(said, str) else json.dumps(said))
     if "result" not in message:
-        return _error(answer_id, "the answer has neither a result nor an error")
+        return _error(response_id, "the response has neither a result nor an error")
     # it is brought into order before anybody reads it
-    return JSONRPCResponse.model_construct(jsonrpc="2.0", id=answer_id, result=message["result"])
+    return JSONRPCResponse.model_construct(jsonrpc="2.0", id=response_id, result=message["result"])
 
 
 def _line_of(error: Exception) -> str | None:
@@ -309,23 +309,23 @@ def _line_of(error: Exception) -> str | None:
 
 
 def _bounded(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Replaces an answer by an error if checking it would block the event loop for seconds."""
+    """Replaces a response by an error if checking it would block the event loop for seconds."""
     if isinstance(message, JSONRPCResponse) and isinstance(message.result, dict):
         for name, value in message.result.items():
             if isinstance(value, list) and len(value) > MAX_PARTS:
-                return _error(message.id, f"`{name}` of the answer has {len(value):,} parts, more than {MAX_PARTS:,}")
+                return _error(message.id, f"`{name}` of the response has {len(value):,} parts, more than {MAX_PARTS:,}")
     return message
 
 
 def _refusal(error: Exception) -> JSONRPCError | None:
-    """The error for the request that an unreadable line answers. None: the line is no answer."""
+    """The error for the request that an unreadable line responds to. None: the line is no response."""
     if not isinstance(error, ValidationError) or (line := _line_of(error)) is None:
         return None
     head, tail = line[:KEPT_BYTES].encode(errors="replace"), line[-KEPT_BYTES:].encode(errors="replace")
     if b'"method"' in head or not (b'"result"' in head or b'"error"' in head):
         return None
     found = AT_BEGINNING.search(head) or AT_END.search(tail)
-    return None if found is None else _error(json.loads(found[1]), f"the answer cannot be read: {error.errors()[0]['msg']}")
+    return None if found is None else _error(json.loads(found[1]), f"the response is unreadable: {error.errors()[0]['msg']}")
 
 
 def _error(request_id: str | int, text: str) -> JSONRPCError:

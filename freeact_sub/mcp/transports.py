@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STREAMS: Final = "freeact_sub.mcp.streams"
 """The module that imports the SDK."""
 CONNECT_SECONDS: Final = 30.0
-"""For a TCP connection; the server's settings bound the wait for an answer."""
+"""For a TCP connection; the server's settings bound the wait for a response."""
 LOG_BYTES: Final = 10_000_000
 """Bound on the log of a server's standard error; when it is full, its older half is dropped."""
 LOG_TAIL_BYTES: Final = 4096
@@ -94,7 +94,7 @@ class StdioTransport(Transport):
         from freeact_sub.mcp import streams  # noqa: PLC0415
 
         async with _process_folder() as folder:
-            bounds = ("--remove", str(folder), "--bound", str(config.max_answer_bytes), str(LOG_BYTES))
+            bounds = ("--remove", str(folder), "--bound", str(config.max_message_bytes), str(LOG_BYTES))
             program, *guard = GUARD_COMMAND
             guarded = StdioServerParameters(
                 command=program,
@@ -109,7 +109,7 @@ class StdioTransport(Transport):
                     on_begin()
                     requests, garbage = streams.OpenRequests(), streams.Garbage(self.server)
                     watched = streams.WatchedStream(incoming, requests, on_end=on_end, on_garbage=garbage.add)
-                    yield watched, streams.AnsweringStream(outgoing, requests)
+                    yield watched, streams.RespondingStream(outgoing, requests)
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
@@ -152,7 +152,7 @@ class HttpTransport(Transport):
     """Connects to a URL by streamable HTTP."""
 
     _status: str = field(default="", init=False)
-    """The status of the last answer if it was a refusal."""
+    """The status of the last response if it was a refusal."""
 
     @asynccontextmanager
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
@@ -167,20 +167,20 @@ class HttpTransport(Transport):
         client = httpx2.AsyncClient(
             # what is small on its way may fill the memory once it is unpacked
             headers={"Accept-Encoding": "identity", **self.config.headers},
-            # an answer that is late would end the whole transport: each request has a bound of its own
+            # a response that is late would end the whole transport: each request has a bound of its own
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             event_hooks={"response": [self._note_status, self._bound]},
         )
         on_begin()
-        most = self.config.max_answer_bytes
+        most = self.config.max_message_bytes
         connection = streamable_http_client(str(self.config.url), http_client=client, max_sse_event_size=most)
         async with client, connection as (incoming, outgoing):
             requests = streams.OpenRequests()
-            yield streams.WatchedStream(incoming, requests), streams.AnsweringStream(outgoing, requests)
+            yield streams.WatchedStream(incoming, requests), streams.RespondingStream(outgoing, requests)
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
-        reason = self._status or reason_of(failure) if late_seconds is None else f"no answer within {late_seconds:g} s"
+        reason = self._status or reason_of(failure) if late_seconds is None else f"no response within {late_seconds:g} s"
         return f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`"
 
     def loss(self, failure: BaseException | None) -> str:
@@ -204,14 +204,14 @@ class HttpTransport(Transport):
         self._status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
 
     async def _bound(self, response: httpx2.Response) -> None:
-        """Bounds the body of an answer; a larger one ends the connection before it fills the memory."""
+        """Bounds the body of a response; a larger one ends the connection before it fills the memory."""
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
-            raise httpx2.ReadError(f"the answer is compressed ({encoding[:40]}), which was not requested")
+            raise httpx2.ReadError(f"the response is compressed ({encoding[:40]}), which was not requested")
         if isinstance(response.stream, httpx2.AsyncByteStream):
             from freeact_sub.mcp.streams import Body  # noqa: PLC0415  # as above
 
-            response.stream = Body(response.stream, self.config.max_answer_bytes)
+            response.stream = Body(response.stream, self.config.max_message_bytes)
             response.encoding = "utf-8"
 
 

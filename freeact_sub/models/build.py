@@ -185,7 +185,7 @@ def _setting(name: str, value: Any, hints: dict[str, Any]) -> Any:
         if _is_setting_of_a_provider(name):
             return value
         near = difflib.get_close_matches(name, hints, n=1)
-        known = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(hints))}"
+        known = f"did you mean `{near[0]}`?" if near else f"the known ones are {', '.join(sorted(hints))}"
         raise ConfigError(f"unknown setting `model_settings.{name}`: {known}")
     try:
         return TypeAdapter(hints[name]).validate_python(value)

@@ -246,7 +246,7 @@ def newest(store: SessionStore, workspace: Path) -> StoredSession:
     for session in store.sessions(workspace):
         if session.title:
             return session
-    raise SessionError(f"there is no session of {workspace} to continue: start one without --continue")
+    raise SessionError(f"there is no session of {workspace} to continue: start a new one without --continue")
 
 
 def new_session_id() -> str:

@@ -60,7 +60,7 @@ class Member:
 
     def __post_init__(self) -> None:
         if self.model is not None and (self.acts or self.agent_type is not None):
-            raise ValueError("a Member that acts has the model of its agent type: give `agent_type` instead of `model`")
+            raise ValueError("a Member that acts uses the model of its agent type: give `agent_type` instead of `model`")
 
     async def answer(self, agent: AgentLike, prompt: str, *, output: Any = None, history: Sequence[str] = ()) -> Any:
         """Returns its answer.

@@ -80,7 +80,7 @@ async def debate(  # the literature's names; all but two have a default
         Exception: The judge gave no answer.
     """
     if rounds < 1:
-        raise ValueError("rounds: at least one is needed")
+        raise ValueError("rounds must be at least 1")
     those = [_Debater(member=member) for member in members(debaters, "debater")]
     said = []
     steps = rounds * len(those) + (judge is not None)

@@ -51,7 +51,7 @@ async def mixture(  # the literature's names; all but two have a default
         Exception: The aggregator gave no answer.
     """
     if layers < 1:
-        raise ValueError("layers: at least one is needed")
+        raise ValueError("layers must hold at least one layer")
     those = members(proposers, "proposer")
     [last] = members(aggregator if aggregator is not None else 1, "aggregator")
     prompt, said = question, []

@@ -129,9 +129,7 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
         work = _PlanSteps(asking, task, executor, divide if levels > 1 else None)
         for plans in range(1, max_replans + 2):
             if len(work.done) + len(steps) > max_steps:
-                raise StrategyError(
-                    f"plan {plans} of the task has more than max_steps ({max_steps}) steps with those before"
-                )
+                raise StrategyError(f"plan {plans} exceeds max_steps ({max_steps}), counting the steps already done")
             await work.carry_out(steps)
             done = _steps_text(work.done)
             try:
@@ -179,7 +177,7 @@ class _Planner:
             if not problem:
                 return answer
             prompt = WRONG.format(problem=problem)
-        raise StrategyError(f"the planner made no plan that can be carried out: {problem}")
+        raise StrategyError(f"the planner made no usable plan: {problem}")
 
 
 def _problem(steps: Sequence[Step]) -> str:

@@ -77,7 +77,7 @@ class Search:
             ValueError: There are no actions.
         """
         if not actions:
-            raise ValueError("actions: at least one is needed")
+            raise ValueError("actions must be at least 1")
         self.algorithm: TreeAlgorithm = tree if tree is not None else LATS()
         self.root = SearchNode(name="", state=root)
         self.trials = 0

@@ -1,6 +1,6 @@
 """`Pipes` passes a program's output through the process guard. Standard library only; the guard reads this file.
 
-An MCP server sends one message a line. A line that is too long is not passed on: the request that it answers is answered
+An MCP server sends one message a line. A line that is too long is not passed on: the request that it responds to fails
 with an error instead, so nobody waits for it, and no reader has to take it in. What a server writes to standard error goes
 to a file, whose older half is dropped when it is full.
 """
@@ -22,8 +22,8 @@ _ID = rb'"id"\s*:\s*(\d+|"(?:[^"\\\\]|\\\\.){1,200}")'
 AT_BEGINNING = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID)
 AT_END = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 REFUSAL = (
-    b'{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"the answer has %d bytes, more than the %d of the setting '
-    b'`max_answer_bytes`"}}\n'
+    b'{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"the response has %d bytes, more than the %d of the setting '
+    b'`max_message_bytes`"}}\n'
 )
 
 

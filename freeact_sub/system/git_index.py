@@ -38,7 +38,7 @@ def read_index(path: str) -> list[tuple[str, bool]]:
 def _entries(content: bytes) -> Iterator[tuple[str, bool]]:
     signature, version, count = struct.unpack_from(">4sII", content)
     if signature != b"DIRC" or version not in (2, 3):
-        raise ValueError("its form is not one that is read here")
+        raise ValueError("its format is not supported")
     at = HEADER_BYTES
     for _ in range(count):
         (mode,) = struct.unpack_from(">I", content, at + MODE_AT)
@@ -46,7 +46,7 @@ def _entries(content: bytes) -> Iterator[tuple[str, bool]]:
         start = at + NAME_AT + (2 if flags & EXTENDED else 0)
         end = content.index(b"\0", start)
         if mode == FOLDER:
-            raise ValueError("it names folders in place of files")
+            raise ValueError("it lists folders instead of files")
         yield os.fsdecode(content[start:end]), mode == SUBMODULE
         at += (end - at + 8) & ~7
     while at + 8 <= len(content) - 20:

@@ -63,7 +63,7 @@ class ExecuteIPythonCell:
         kernel = await context.kernel.get()
         output = await run_cell(arguments.code, kernel, context)
         if kernel.lost_reason is not None and not kernel.may_be_replaced:
-            raise KernelLostError(f"the kernel is lost for good: {kernel.lost_reason}")
+            raise KernelLostError(f"the kernel is lost and is not restarted: {kernel.lost_reason}")
         return ToolResult(
             text=output.text or NO_OUTPUT,
             images=tuple(_images(output.displays)),

@@ -24,7 +24,7 @@ class SubagentsArguments(BaseModel):
         if self.action in ("message", "cancel") and not self.agent_ids:
             raise ValueError(f"to {self.action} children, name them in `agent_ids`")
         if self.action == "message" and not self.text:
-            raise ValueError("write the message into `text`")
+            raise ValueError("give the message in `text`")
         return self
 
 

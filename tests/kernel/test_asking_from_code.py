@@ -66,7 +66,7 @@ async def test_ask(tmp_path):
         "there is no model 'smal': did you mean 'small'? (the setting `models`)",
     ]
     assert "valid integer" in lines[8]
-    assert lines[9].startswith("output: there is no JSON schema of 7")
+    assert lines[9].startswith("output: 7 has no JSON schema")
     assert len(lines) == 10
     assert result.usage.turns == 2 + 9
     assert result.usage.tool_calls == 1 + 10  # what is wrong in itself is no call

@@ -51,7 +51,7 @@ before = limits()
         async with branched(kernel) as one, branched(kernel) as two, branched(one) as inner:
             with monkeypatch.context() as narrower:
                 narrower.setattr(launchers, "LANDLOCK_DOMAINS", 3)
-                assert "a branch of too many branches: Landlock has 3 walls" in await refused(inner)
+                assert "branches are nested too deeply: Landlock allows 3 nested walls" in await refused(inner)
             for each, others in {one: (kernel, two), two: (kernel, one, inner), inner: (kernel, one, two)}.items():
                 assert await text_of(each, "limits() == before") == "True\n"
                 assert "NoNewPrivs:\t1" in await text_of(each, "print(open('/proc/self/status').read())")

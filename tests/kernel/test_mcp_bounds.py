@@ -36,13 +36,13 @@ def host(tmp_path: Path) -> McpHost:
 
 @pytest.mark.parametrize("id_first", [True, False])
 async def test_an_answer_that_is_too_large_fails_its_call_and_the_server_goes_on(host, id_first):
-    async with host.servers(plain=host.plain(max_answer_bytes=100_000)) as servers:
+    async with host.servers(plain=host.plain(max_message_bytes=100_000)) as servers:
         fits = await servers.call("plain", "large", {"size": 90_000, "id_first": id_first})
         assert (fits.is_error, len(fits.text)) == (False, 90_000)
         for size in (100_000, 30_000_000):
             refused = await servers.call("plain", "large", {"size": size, "id_first": id_first})
             assert refused.is_error
-            assert "more than the 100000 of the setting `max_answer_bytes`" in refused.text
+            assert "more than the 100000 of the setting `max_message_bytes`" in refused.text
         pid = int((await servers.call("plain", "pid", {})).text)
         assert [pid] == host.running()
 
@@ -127,7 +127,7 @@ UNREADABLE = {
 async def test_an_answer_that_cannot_be_read_fails_its_call_at_once(host, data):
     result = await written(host, data, answer=False)
     assert result.is_error
-    assert "the answer" in result.text
+    assert "the response" in result.text
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ async def test_what_utf8_cannot_hold_in_an_answer_is_written_out_or_replaced(hos
         (b'"error":{"message":"broken"}', True, "broken"),
         (b'"error":{"code":"E5","message":"broken","data":5}', True, "broken"),
         (b'"error":{"code":1.5}', True, '{"code": 1.5}'),
-        (b'"other":1', True, "the answer has neither a result nor an error"),
+        (b'"other":1', True, "the response has neither a result nor an error"),
     ],
 )
 @pytest.mark.parametrize("head", [b'"jsonrpc":"2.0","id":ID', b'"id":ID', b'"jsonrpc":"1.0","id":ID.0'])
@@ -179,7 +179,7 @@ async def test_of_a_server_that_asks_and_reads_no_answers_no_more_is_read(host):
     data = base64.b64encode(message(id=1, method="ping")).decode()
     async with host.servers(plain=config) as servers:
         await servers.call("plain", "pid", {})
-        with pytest.raises(McpError, match="did not answer within 10 s"):
+        with pytest.raises(McpError, match="did not respond within 10 s"):
             await servers.call("plain", "write", {"data": data, "times": 100_000, "answer": True, "close": False})
         assert len(asyncio.all_tasks()) < 1_000
 
@@ -278,7 +278,7 @@ async def test_what_utf8_cannot_hold_in_an_answer_over_http_is_written_out_or_re
         "too large": SAID % (b"x" * 3_000_001),
     }
     with answering_server(answers, content_type) as url:
-        config = McpServerConfig(url=url, max_answer_bytes=3_000_000, init_timeout_seconds=LOADED_MACHINE_SECONDS)
+        config = McpServerConfig(url=url, max_message_bytes=3_000_000, init_timeout_seconds=LOADED_MACHINE_SECONDS)
         async with host.servers(web=config) as servers:
             assert {tool.description for tool in await servers.tools("web")} == {"a\\ud83d"}
             assert (await servers.call("web", "half", {})).text == "a\\ud800b"
@@ -293,7 +293,7 @@ async def test_what_utf8_cannot_hold_in_an_answer_over_http_is_written_out_or_re
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
 async def test_an_endless_answer_over_http_is_an_error(host, content_type):
     with http_server(b"data: " + b"x" * 10_000, content_type) as url:
-        config = McpServerConfig(url=url, max_answer_bytes=1_000_000, init_timeout_seconds=LOADED_MACHINE_SECONDS)
+        config = McpServerConfig(url=url, max_message_bytes=1_000_000, init_timeout_seconds=LOADED_MACHINE_SECONDS)
         async with host.servers(web=config) as servers:
             with pytest.raises(McpError, match="'web'"):
                 await servers.tools("web")

@@ -89,7 +89,7 @@ async def test_ten_calls_run_side_by_side_and_can_be_cancelled(host: McpHost, de
 async def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(host: McpHost, demo: McpServerConfig) -> None:
     async with host.servers(demo=demo.model_copy(update={"call_timeout_seconds": 10})) as servers:
         await servers.tools("demo")
-        with pytest.raises(McpError, match=r"demo.slow did not answer within 10 s.*`call_timeout_seconds`") as caught:
+        with pytest.raises(McpError, match=r"demo.slow did not respond within 10 s.*`call_timeout_seconds`") as caught:
             await servers.call("demo", "slow", {"name": "late", "seconds": 600})
         assert caught.value.server == "demo"
         async with asyncio.timeout(120):
@@ -100,7 +100,7 @@ async def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(host: Mcp
 async def test_a_server_that_reads_nothing_is_given_up_in_time(host: McpHost) -> None:
     async with host.servers(plain=host.plain("deaf", call_timeout_seconds=5)) as servers:
         await servers.call("plain", "pid", {})
-        with pytest.raises(McpError, match="did not answer"):
+        with pytest.raises(McpError, match="did not respond"):
             await servers.call("plain", "pid", {"much": "x" * 1_000_000})
         call = asyncio.create_task(servers.call("plain", "pid", {}))
         await asyncio.sleep(0)

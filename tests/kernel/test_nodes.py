@@ -233,7 +233,7 @@ async def test_code_in_a_cell_works_with_nodes_as_a_program_does(make):
         "42 ('found',) ('found',) here",
         "True",
     ]
-    assert "42 RuntimeError: code in a node cannot ask for" in told
+    assert "42 RuntimeError: code in a node cannot call" in told
     assert "[1, 2] looked after 5 messages" in told, "with the conversation of the child that has loaded it"
     cells = [event for event in of_kind(events, ToolCallStarted) if event.tool_name == "execute_ipython_cell"]
     assert len([event for event in cells if event.depth == 0]) == 2 + 5, "those of nodes are cells of the agent"

@@ -63,7 +63,7 @@ for prompt in ("not this", "child"):
         events, _ = await read(agent.run("root"), rule)
     assert root_text(events) == "denied: denied: no\nasked"
     [text] = [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth == 1]
-    assert text.startswith("forbidden: agents may nest 1 deep and this one is at depth 1 (setting `subagents.max_depth`")
+    assert text.startswith("forbidden: this agent is at depth 1 and may not start children (setting `subagents.max_depth`")
     spawns = [event for event in of_kind(events, ApprovalRequest) if event.call.kind == "spawn"]
     assert [request.call.prompt for request in spawns] == ["not this", "child"]
 
@@ -77,18 +77,18 @@ BAD = {
     "agent.task('p', budget={'euros': 1})": "ValueError agent.task: budget.euros: Extra inputs are not permitted",
     "agent.task('p', budget={'turns': 1}, max_turns=1)": "ValueError agent.task: max_turns and budget['turns'] are the same",
     "agent.task('p', budget={1, 2})": "TypeError agent.task: its arguments, but for inputs and output, must be plain values",
-    "agent.task('p', inputs=[1])": "TypeError inputs: a dict of names and values is needed, not list",
-    "agent.task('p', inputs={'a b': 1})": "ValueError inputs: 'a b' is not a name for a variable",
-    "agent.task('p', inputs={'class': 1})": "ValueError inputs: 'class' is not a name for a variable",
+    "agent.task('p', inputs=[1])": "TypeError inputs must be a dict of names and values, not list",
+    "agent.task('p', inputs={'a b': 1})": "ValueError inputs: 'a b' is not the name of a variable",
+    "agent.task('p', inputs={'class': 1})": "ValueError inputs: 'class' is not the name of a variable",
     "agent.task('p', inputs={'agent': 1})": "ValueError inputs: 'agent' means something else in every kernel",
     "agent.task('p', inputs={'lock': threading.Lock()})": "TypeError 'lock' (lock) cannot be handed over: ",
-    "agent.task('p', output=threading.Thread)": "TypeError output: there is no JSON schema of <class 'threading.Thread'>",
+    "agent.task('p', output=threading.Thread)": "TypeError output: <class 'threading.Thread'> has no JSON schema",
     "agent.task('p', output={'type': 'nothing'})": "TypeError output: it is not a JSON schema: 'nothing' is not valid",
     "agent.task('p', output=Node)": "ValueError output: Node contains itself",
     "agent.task('p', output=bomb)": "ValueError output: its JSON schema has more than 10,000 parts",
     "agent.task('p', output=remote)": "ValueError output: its JSON schema refers to 'http://",
-    "agent.task('p', output=print)": "TypeError output: there is no JSON schema of <built-in function print>: give a",
-    "agent.task('p', output=lambda answer: answer)": "TypeError output: there is no JSON schema of <function <lambda>",
+    "agent.task('p', output=print)": "TypeError output: <built-in function print> has no JSON schema: give a",
+    "agent.task('p', output=lambda answer: answer)": "TypeError output: <function <lambda>",
     "agent.task('p', inputs={'__builtins__': {}})": "ValueError inputs: '__builtins__' means something else",
     "agent.task('p', agent='nobody')": "ValueError there is no agent type 'nobody': there are none",
     "agent.ask('p', model='nobody')": "ValueError there is no model 'nobody': there are none (the setting `models`)",
@@ -282,8 +282,8 @@ ask("task_cancel", task_id=None)
         events, result = await read(agent.run("root"))
     text = root_text(events)
     assert "task_id: String should match pattern" in text
-    assert text.count("inputs: they are not there any more") == 1
-    assert text.count("inputs: what the kernel has written is no file") == 2
+    assert text.count("inputs are no longer there") == 1
+    assert text.count("inputs: the kernel wrote something that is not a file") == 2
     assert "depth: Extra inputs are not permitted" in text
     assert "the child has ended" in text
     assert result.files_written == ("inside.txt",)

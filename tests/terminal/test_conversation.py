@@ -302,7 +302,7 @@ def test_agents_at_work_are_listed_with_what_they_do_and_are_told_something(term
     command(terminal, "send zzz look up")
     terminal.wait_for("no agent zzz is at work (/agents lists them)")
     command(terminal, "send agent- look up")
-    terminal.wait_for("agent- fits several agents: ", " south", "type the id of one")
+    terminal.wait_for("agent- matches several agents: ", " south", "type the id of one")
     terminal.answer("y", "south asks to run this cell")
     terminal.wait_for(" south  echo: look up")
     command(terminal, "cancel south")

@@ -92,7 +92,7 @@ def test_agents_that_have_ended_do_not_make_a_beginning_ambiguous() -> None:
 @pytest.mark.parametrize(
     ("beginning", "why"),
     [
-        ("agent-", "agent- fits several agents: aaaa, bbbb the north, dddd; type the id of one"),
+        ("agent-", "agent- matches several agents: aaaa, bbbb the north, dddd; type the id of one"),
         ("bc", "bccc thesouth is not at work (kernel lost)"),
         ("ff", "no agent ff is at work (/agents lists them)"),
     ],

@@ -86,8 +86,8 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
         raise _no_child(agent_id)
     if stored is None or not stored.written:
         raise InvalidRequestError(
-            f"nothing is kept of the conversation of {agent_id}: it never asked a model, or, without a session, later "
-            "children have taken its place in memory; start a new child"
+            f"the conversation of {agent_id} is not available: it made no model request, or it was dropped from memory "
+            "(a session keeps it); start a new child"
         )
     chain = _chain(agent_id, caller.agent_id, stored.agents)
     types = tree.shared.types.types
@@ -163,10 +163,10 @@ async def model_of(earlier: EarlierChild, other: Model, agent: TreeAgent) -> Mod
                 return model
     if address not in shared.journal.left:
         raise InvalidRequestError(
-            f"{earlier.agent_id} had the model {address or wanted}, to which no setting leads any more. Its conversation "
-            "goes nowhere else by itself: name a model (`model`), or start a new child"
+            f"{earlier.agent_id} used the model {address or wanted}, which the settings no longer name: name a model "
+            "(`model`) that may read its conversation, or start a new child"
         )
-    agent.emitter.put(Notice(content=f"{earlier.agent_id} had the model {wanted}: it goes on with {other.model_id}"))
+    agent.emitter.put(Notice(content=f"{earlier.agent_id} used the model {wanted} and continues with {other.model_id}"))
     return other
 
 

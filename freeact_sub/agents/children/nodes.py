@@ -318,7 +318,7 @@ class Nodes:
                 name = await self.write_values(node, names)
                 await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
             elif await node.own_files() is not None:
-                raise FreeactError(f"{node.code.label} has own files, which its kernel cannot leave: adopt variables")
+                raise FreeactError(f"{node.code.label} works in its own copy of the workspace: name the variables to adopt")
             else:
                 await self._resources.kernel.become(node.resources.kernel)
         self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
@@ -353,8 +353,8 @@ class Nodes:
         mine, theirs = self._agent, node.code
         if theirs.policy.mode != mine.policy.mode or theirs.agent_type is not mine.agent_type:
             raise FreeactError(
-                f"{theirs.label} has another mode or type than the agent that would take its variables, and to read them is "
-                "to run its code: let it write files instead"
+                f"{theirs.label} has another mode or type than the agent that would adopt its variables, and reading them "
+                "runs its code: have it write files instead"
             )
         return await give_values(await node.resources.kernel.get(), names)
 
@@ -375,7 +375,7 @@ class Nodes:
 def _owned(node: KernelNode) -> OwnedNode:
     """Return a node as its owner keeps it. Raises: InvalidRequestError: No agent has made it."""
     if not isinstance(node, OwnedNode):
-        raise InvalidRequestError(f"{node!r} is no node of an agent")
+        raise InvalidRequestError(f"{node!r} is not a node of an agent")
     return node
 
 

@@ -280,11 +280,13 @@ class ChildOwner:
     def _origin_of(self, request: SpawnRequest) -> OwnedNode | None:
         """Return the node whose kernel the child's copies."""
         if (request.history or request.own_files) and not request.branch and request.branch_of is None:
-            raise InvalidRequestError("history and own_files apply to a branch: give branch or branch_of too")
+            raise InvalidRequestError("history and own_files need a branch: give branch or branch_of too")
         if request.branch_of is None:
             return None
         if request.branch:
-            raise InvalidRequestError("branch copies the agent's own kernel, branch_of a node's: give one of them")
+            raise InvalidRequestError(
+                "branch copies the agent's own kernel and branch_of copies a node's: give only one of them"
+            )
         origin = request.branch_of if isinstance(request.branch_of, OwnedNode) else self.nodes.find(str(request.branch_of))
         origin.check_open()
         return origin

@@ -55,9 +55,9 @@ class ChildRecord:
         try:
             return _ADAPTER.validate_python(json.loads(line))
         except ValidationError as error:
-            raise ValueError(f"this is no record of a child: {wrong_fields(error.errors())}") from error
+            raise ValueError(f"this is not a record of a child: {wrong_fields(error.errors())}") from error
         except json.JSONDecodeError as error:
-            raise ValueError(f"this is no record of a child: {error}") from error
+            raise ValueError(f"this is not a record of a child: {error}") from error
 
     def renewed(self, store: SessionStore | None = None) -> "ChildRecord":
         """The child as its session has it now, whichever program reads it.
@@ -69,7 +69,7 @@ class ChildRecord:
             SessionError: The child has no session, or the session cannot be read.
         """
         if not self.session_id:
-            raise SessionError(f"{self.agent_id} was started without a session, so nothing of it is on disk")
+            raise SessionError(f"{self.agent_id} was started without a session, so it is not stored on disk")
         store = store or session_store()
         is_over = not store.is_open(self.session_id)  # first: what is written before the lock is given back counts
         with store.reader(store.find(self.session_id).session_id) as reader:

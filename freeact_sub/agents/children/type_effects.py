@@ -103,7 +103,7 @@ def check_spawn(agent: TreeAgent) -> None:
     """Raise SpawnForbiddenError, naming the limit and its setting, if an agent may not start a child now."""
     shared = agent.shared
     if not shared.config.subagents.enabled:
-        raise SpawnForbiddenError("no agent may start children (setting `subagents.enabled`)")
+        raise SpawnForbiddenError("starting children is disabled (setting `subagents.enabled`)")
     denied = agent.denied_by("task")
     if denied is not None:
         raise SpawnForbiddenError(
@@ -112,7 +112,7 @@ def check_spawn(agent: TreeAgent) -> None:
         )
     if not agent.may_spawn:
         raise SpawnForbiddenError(
-            f"agents may nest {agent.depth} deep and this one is at depth {agent.depth} "
+            f"this agent is at depth {agent.depth} and may not start children "
             "(setting `subagents.max_depth`, or `depth` of a budget); do the work yourself"
         )
     try:

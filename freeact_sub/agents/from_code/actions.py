@@ -50,7 +50,7 @@ _numbers = itertools.count(1)
 
 
 class ActionRequests:
-    """Answers `check`; returning means that the action may happen."""
+    """Handles `check`; returning means that the action may happen."""
 
     def __init__(self, calls: CodeCalls) -> None:
         self._calls = calls
@@ -116,7 +116,7 @@ def _denied(name: str) -> ApprovalDeniedError:
 
 
 class ShellRequests:
-    """Answers `shell`."""
+    """Handles `shell`."""
 
     def __init__(self, calls: CodeCalls, output_folder: Path) -> None:
         self._calls = calls
@@ -128,7 +128,7 @@ class ShellRequests:
         if not isinstance(command, str) or not isinstance(purpose, str):
             raise FreeactError("agent.shell needs a command and a reason, both as text")
         if "\0" in command or not 0 < len(command) <= MAX_COMMAND_CHARS:
-            raise FreeactError(f"a command has 1 to {MAX_COMMAND_CHARS:,} characters, none of them zero")
+            raise FreeactError(f"a command must have 1 to {MAX_COMMAND_CHARS:,} characters and no null character")
         call = ShellCommand(command=command, outside=True, purpose=purpose[:MAX_PURPOSE_CHARS])
         await self._calls.check(call, clock)
         return self._run(command)
@@ -190,7 +190,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 class McpRequests:
-    """Answers `mcp_tools` and `mcp_call`: tools of MCP servers (`await agent.mcp.SERVER.TOOL(...)`)."""
+    """Handles `mcp_tools` and `mcp_call`: tools of MCP servers (`await agent.mcp.SERVER.TOOL(...)`)."""
 
     def __init__(self, calls: CodeCalls, servers: McpServers) -> None:
         self._calls = calls

@@ -1,4 +1,4 @@
-"""Answers `ask`: single model requests from code in a cell or a program (`await agent.ask(...)`).
+"""Handles `ask`: single model requests from code in a cell or a program (`await agent.ask(...)`).
 
 A typed answer is described by a JSON schema from the kernel, which becomes pydantic-ai's `output_type`, here and for a child
 that returns a value. Its size is checked before pydantic-ai resolves its references, because a few lines can expand to
@@ -70,7 +70,7 @@ def _structured(schema: Mapping[str, Any]) -> Any:
     try:
         return StructuredDict(_wrap(schema) if _is_wrapped(schema) else dict(schema))
     except Exception as error:  # border: pydantic-ai may fail in any way on a foreign schema
-        raise InvalidRequestError(f"output: no tool can be made of its JSON schema: {error}") from error
+        raise InvalidRequestError(f"output: its JSON schema cannot be used: {error}") from error
 
 
 def _is_wrapped(schema: Mapping[str, Any]) -> bool:
@@ -139,12 +139,12 @@ class AskParams(Params):
     @classmethod
     def _ends_with_an_answer(cls, history: list[str]) -> list[str]:
         if len(history) % 2:
-            raise ValueError("prompts and answers in turn are needed: the last one is a prompt without an answer")
+            raise ValueError("prompts and answers must alternate, and the last one must be an answer")
         return history
 
 
 class AskRequests:
-    """Answers `ask`."""
+    """Handles `ask`."""
 
     def __init__(self, calls: CodeCalls, single_requests: SingleRequests) -> None:
         self._calls = calls

@@ -36,7 +36,7 @@ class Params(BaseModel):
 
 
 class HostRequests:
-    """Answers the requests of code in one agent's kernel."""
+    """Replies to the requests of code in one agent's kernel."""
 
     def __init__(self, agent: TreeAgent, handlers: Mapping[str, Handler]) -> None:
         self._agent = agent
@@ -47,18 +47,18 @@ class HostRequests:
         self._handlers.update(handlers)
 
     def serve(self, agent: TreeAgent, handlers: Mapping[str, Handler]) -> None:
-        """Answer on behalf of another agent, which now owns the kernel."""
+        """Reply on behalf of another agent, which now owns the kernel."""
         self._agent, self._handlers = agent, dict(handlers)
 
-    async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         """See `HostRequestHandler`."""
         handler = self._handlers.get(method)
         if handler is None and self._agent.principal is not self._agent:
             raise FreeactError(
-                f"code in a node cannot ask for {method!r}, because no agent works there: start a child with branch_of"
+                f"code in a node cannot call {method!r}, because no agent works in it: start a child with branch_of"
             )
         if handler is None:
-            raise FreeactError(f"the host does not know the request {method!r}")
+            raise FreeactError(f"unknown request {method!r}")
         waits = nullcontext() if clock is None else in_cell(self._agent.agent_id)
         with acting_as(self._agent.principal), waits:
             return await handler(params, clock)

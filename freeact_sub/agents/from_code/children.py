@@ -1,4 +1,4 @@
-"""Answers `task`, `children` and `node`: children that code starts (`await agent.task(...)`), background children, nodes.
+"""Handles `task`, `children` and `node`: children that code starts (`await agent.task(...)`), background children, nodes.
 
 A child from code is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval and emits its events,
 `ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the requesting kernel knows
@@ -108,7 +108,7 @@ class _WorkingChild:
 
 
 class TaskRequests:
-    """Answers `task`, `task_check` and `task_cancel`."""
+    """Handles `task`, `task_check` and `task_cancel`."""
 
     def __init__(self, calls: CodeCalls, children: ChildOwner, kernel: Callable[[], Awaitable[Kernel]]) -> None:
         """Args: kernel: the one whose code asks."""
@@ -127,7 +127,7 @@ class TaskRequests:
         asked = validated(TaskParams.model_validate, params, "agent.task")
         task = self._tasks.setdefault(asked.task_id, _WorkingChild(request=None))
         if task.request is not None:
-            raise InvalidRequestError("agent.task: task_id: it is in use")
+            raise InvalidRequestError("agent.task: this task_id is already in use")
         task.request = asyncio.current_task()
         try:
             request = self._request(asked, task, clock)
@@ -209,9 +209,9 @@ class BackgroundRequests:
     def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
         self._calls = calls
         self._children = children
-        self.handlers = {"children": self._answer}
+        self.handlers = {"children": self._reply}
 
-    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         arguments = validated(SubagentsArguments.model_validate, params, "agent.children")
 
         async def work() -> EndedCall[Any]:
@@ -257,15 +257,15 @@ class NodeParams(Params):
 
 
 class NodeRequests:
-    """Answers `node`."""
+    """Handles `node`."""
 
     def __init__(self, nodes: Nodes, kernel: Callable[[], Awaitable[Kernel]]) -> None:
         """Args: nodes: of the agent. kernel: the kernel in which the code runs that asks."""
         self._nodes = nodes
         self._kernel = kernel
-        self.handlers = {"node": self._answer}
+        self.handlers = {"node": self._reply}
 
-    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         asked = validated(NodeParams.model_validate, params, "node")
         with paused(clock):
             return await self._do(asked)

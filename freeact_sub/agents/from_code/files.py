@@ -1,4 +1,4 @@
-"""Answers `files`: a kernel reports used files after a cell that used some or started programs."""
+"""Handles `files`: a kernel reports used files after a cell that used some or started programs."""
 
 import asyncio
 import os

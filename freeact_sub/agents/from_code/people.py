@@ -25,13 +25,13 @@ class QuestionParams(Params):
 
 
 class QuestionRequests:
-    """Answers `question`: code reads from the keyboard (`input()`, `getpass`, a debugger), and a person is asked."""
+    """Handles `question`: code reads from the keyboard (`input()`, `getpass`, a debugger), and a person is asked."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
-        self.handlers = {"question": self._answer}
+        self.handlers = {"question": self._reply}
 
-    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
+    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
         asked = validated(QuestionParams.model_validate, params, "a question")
         agent = self._agent
         return await agent.shared.questions.ask(
@@ -55,13 +55,13 @@ MAX_NUMBER: Final = 10**9
 
 
 class ProgressRequests:
-    """Answers `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
+    """Handles `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
-        self.handlers = {"progress": self._answer}
+        self.handlers = {"progress": self._reply}
 
-    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
+    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
         await self.report(params, tool_call_id_of(clock))
 
     async def report(self, step: Mapping[str, Any], tool_call_id: str | None = None) -> None:

@@ -366,7 +366,7 @@ class AgentLoop:
                 task.exception()  # retrieve it: the cancellation is what counts
             raise
         if task.cancelled():
-            raise FreeactError("something in the run cancelled itself")
+            raise FreeactError("code in the run cancelled its own task")
         return task.result()
 
     def tool_context(self, tool_call_id: str) -> ToolContext:

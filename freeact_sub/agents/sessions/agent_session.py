@@ -276,7 +276,7 @@ class AgentSession:
             return
         if self.store.find(self.session_id).updated != self._last_used:
             raise SessionError(
-                f"the session {self.session_id} was used elsewhere since this agent has read it: resume it with a new agent"
+                f"another program has used the session {self.session_id} meanwhile: resume it with a new agent"
             )
 
     def _sweep_soon(self) -> None:

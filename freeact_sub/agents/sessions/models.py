@@ -59,12 +59,12 @@ def with_model_of(stored: StoredSession, config: Config) -> Config:
     if not other and not stored.model:
         had = f" ({', '.join(stored.addresses)})" if stored.addresses else ""
         raise SessionError(
-            f"a program gave the session {stored.session_id} its model{had}, which no session can keep: name a model, by "
-            "--model or Agent.resume(ID, model=...)"
+            f"the session {stored.session_id} used a model object of a program{had}, which cannot be stored: name a model "
+            "with --model or Agent.resume(ID, model=...)"
         )
     if not other and not kept:
         raise SessionError(
-            f"the session {stored.session_id} does not say at which address its model {stored.model} is: name a model, by "
+            f"the session {stored.session_id} does not record the address of its model {stored.model}: name a model with "
             "--model or Agent.resume(ID, model=...)"
         )
     update: dict[str, Any] = {name: kept[name] for name in SETTINGS if name in kept}
@@ -101,7 +101,7 @@ def check_addresses(stored: StoredSession, config: Config, model: Model) -> None
     new = [address for address in (first, *others) if address and address not in stored.addresses]
     if new and SECRET not in "".join(stored.addresses):
         raise SessionError(
-            f"the session {stored.session_id} was held with {_listed(stored.addresses)}, and would go on with "
+            f"the session {stored.session_id} used {_listed(stored.addresses)}, and the present settings name "
             f"{_listed(new)}: set `base_url` (--base-url) to one of them, or name another model"
         )
 
@@ -131,7 +131,7 @@ def _without_secrets(stored: StoredSession, settings: dict[str, Any], now: Confi
             continue
         if not re.fullmatch(re.escape(kept).replace(re.escape(SECRET), '[^"]+'), _json(getattr(now, name))):
             raise SessionError(
-                f"the setting `{name}` of the session {stored.session_id} has a secret, which no session keeps: set it "
+                f"the setting `{name}` of the session {stored.session_id} held a secret, which is never stored: set it "
                 "again, or name a model"
             )
         settings = {**settings, name: getattr(now, name)}

@@ -190,11 +190,11 @@ class _Question:
         if self.typed is None:
             return self.turns.whole_answer("".join(part.content for part in parts if isinstance(part, TextPart)))
         if len(calls) != 1 or calls[0].tool_name != self.typed.tool.name:
-            raise ValueError("it is not handed over by one call")
+            raise ValueError("the answer is not handed over by one call")
         try:
             return self.typed.value_of(calls[0].args_as_dict(raise_if_invalid=True))
         except AssertionError as error:
-            raise ValueError("the arguments are no object") from error
+            raise ValueError("the arguments are not an object") from error
 
     async def _by_agent(self, prompt: str | None, history: list[ModelMessage], *, retries: int = RETRIES) -> Any:
         """Let pydantic-ai ask, or continue the conversation so far."""

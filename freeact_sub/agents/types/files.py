@@ -125,7 +125,7 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
         ConfigError: The file cannot be read, or its name is invalid.
     """
     if not NAME.fullmatch(path.stem):
-        raise ConfigError(f"its name may have only letters, digits, `-` and `_`: rename {path.stem!r}")
+        raise ConfigError(f"the file name may contain only letters, digits, `-` and `_`: rename {path.stem!r}")
     try:
         text = text_of_file(read_file(path))
     except OSError as error:
@@ -175,7 +175,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence about an unknown name."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}" if names else "there are none"
+    hint = f"did you mean {near[0]!r}?" if near else f"the known ones are {', '.join(names)}" if names else "there are none"
     return f"there is no {what} {name!r}: {hint}"
 
 

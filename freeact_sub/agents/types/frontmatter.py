@@ -65,7 +65,7 @@ def read_document(text: str) -> Document:
         raise BadLineError(f"it must begin with a line `{FENCE}`, the settings, and another line `{FENCE}`", line=1)
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == FENCE), None)
     if end is None:
-        raise BadLineError(f"the settings have no end: write a line `{FENCE}` after them", line=1)
+        raise BadLineError(f"the settings are not closed: write a line `{FENCE}` after them", line=1)
     if sum(map(len, lines[:end])) > MAX_CHARS:
         raise BadLineError(f"the settings have more than {MAX_CHARS:,} characters", line=2)
     reader = _YamlReader()

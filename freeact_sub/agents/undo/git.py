@@ -236,7 +236,7 @@ class ShadowRepository:
             raise TooLargeError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")
         size = await asyncio.to_thread(_size_of, os.fsencode(self._workspace), names)
         if size > MAX_BYTES:
-            raise TooLargeError(f"the files in the workspace have {size:,} bytes, more than {MAX_BYTES:,}")
+            raise TooLargeError(f"the workspace has {size:,} bytes of files, more than {MAX_BYTES:,}")
         return bool(names)
 
     async def _mark_left_out(self) -> None:
@@ -308,7 +308,7 @@ def _git_outside(workspace: Path) -> str:
     if git is None:
         raise ShadowError("git is not installed")
     if not os.path.isabs(git) or Path(git).resolve().is_relative_to(workspace):  # noqa: PTH117  # `PATH` may hold anything
-        raise ShadowError(f"git is {git}, which an agent's code can change")
+        raise ShadowError(f"git is {git}, which an agent's code could change")
     return git
 
 

@@ -219,7 +219,7 @@ class Undo:
         async with self._one_at_a_time:
             here = self._position
             if not 0 < prompts <= here:
-                raise FreeactError(f"{counted(prompts, 'prompt')} cannot be looked at: at most {here} can")
+                raise FreeactError(f"{counted(prompts, 'prompt')} cannot be shown: at most {here} can")
             before = self._states[here - prompts]
             if before is None or before.files_problem:
                 raise ShadowError(before.files_problem if before is not None else "no files are kept")

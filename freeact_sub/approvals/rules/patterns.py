@@ -128,9 +128,9 @@ def parse_pattern(text: str) -> Pattern:
     if glob != glob.strip() or (":" in text and not glob):
         raise ValueError(f"{text!r} has an empty glob, or spaces around it: write {kind} for all, or {kind}:GLOB")
     if glob and kind in CALLS and CALLS[kind].whole:
-        raise ValueError(f"{text!r}: {kind} has no parts to tell apart: write {kind}")
+        raise ValueError(f"{text!r}: {kind} takes no glob: write {kind}")
     if UNKNOWN in glob or WILD in glob or "\0" in glob:
-        raise ValueError(f"{text!r} has a character that no glob can have")
+        raise ValueError(f"{text!r} contains a character that globs cannot contain")
     return Pattern(kind=kind, glob=glob)
 
 

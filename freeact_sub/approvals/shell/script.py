@@ -128,7 +128,7 @@ class _Walk(WordReader):
         if len(text) > MAX_CHARS:
             raise OpaqueError(f"the command is longer than {MAX_CHARS:,} characters")
         if re.search(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]", text):
-            raise OpaqueError("the command has characters that cannot be seen")
+            raise OpaqueError("the command has invisible characters")
         if re.search(r"(?<!\$)\{\w+(\[[^\]]*\])?\}[<>]", text):
             raise OpaqueError("a redirection sets a variable")
         root = tree_sitter.Parser(_language()).parse(encoded(text)).root_node  # a parser is one thread's
@@ -216,7 +216,7 @@ class _Walk(WordReader):
             items = value.named_children if value.type == "array" else [value]
             self.values += [(text_of(name), self.word(item)) for item in items]
             if text_of(name).startswith("GIT_CONFIG") and re.search(r"(?i)\balias\.", text_of(value)):
-                raise OpaqueError("what an alias of git runs cannot be told from the command")
+                raise OpaqueError("the command behind a git alias is not known")
         return text_of(name)
 
     # Commands
@@ -243,7 +243,7 @@ class _Walk(WordReader):
         child = node.children[0] if node.child_count else node
         name = self.word(child) if node.child_count else bare(text_of(node))
         if not name or re.search(rf"[{UNKNOWN}{WILD}\s]", name):
-            raise OpaqueError(f"which program is started is known only when it runs: {shown_part(node)}")
+            raise OpaqueError(f"the program to start is known only at run time: {shown_part(node)}")
         if child.type == "word" and text_of(child) in RESERVED:
             raise OpaqueError(f"a command is not understood: {shown_part(node)}")
         return name
@@ -262,11 +262,11 @@ class _Walk(WordReader):
         with self.deeper(None):
             for command in content.commands:
                 if not command or re.search(rf"[{UNKNOWN}{WILD}\s]|^$", command[0]):
-                    raise OpaqueError(f"which program {words[0]} starts is known only when it runs")
+                    raise OpaqueError(f"the program that {words[0]} starts is known only at run time")
                 self._add(command, assigned + content.assigned)
             for script in content.scripts:
                 if UNKNOWN in script or WILD in script:
-                    raise OpaqueError(f"what {words[0]} runs is known only when it runs")
+                    raise OpaqueError(f"the command that {words[0]} runs is known only at run time")
                 self.script(script)
         if words[0] in ("cd", "pushd", "popd"):
             self._change_folder(words)

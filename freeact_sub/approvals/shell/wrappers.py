@@ -227,7 +227,7 @@ def _source(words: tuple[str, ...]) -> Inside:
 def _git(words: tuple[str, ...]) -> Inside:
     """Refuses aliases: an alias is any command of git or the shell under another name."""
     if any(re.match(r"(?:-c|--config-env=)?[\"']?alias\.", word, re.IGNORECASE) for word in words[1:]):
-        return Inside(opaque="what an alias of git runs cannot be told from the command")
+        return Inside(opaque="the command behind a git alias is not known")
     return Inside()
 
 

@@ -145,8 +145,8 @@ class Stage:
                 if reasons := undo(plan, self.root, self._folder):
                     self._settled = False
                     raise NotUndoneError(
-                        f"files could not be taken over ({error}), nor put back ({reasons[0]}): what they replaced is kept "
-                        "in .freeact of the workspace, and is put back when an agent is opened there again"
+                        f"files were neither written ({error}) nor restored ({reasons[0]}): the originals are in .freeact "
+                        "of the workspace, and are restored when an agent is next opened there"
                     ) from error
                 raise
         return failed

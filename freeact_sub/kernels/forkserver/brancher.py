@@ -67,7 +67,7 @@ class Brancher:
                 self.seat(branch_id)
             else:
                 self.abandon(branch_id)
-        except Exception as error:  # noqa: BLE001  # border: the host waits for an answer, whatever has gone wrong here
+        except Exception as error:  # noqa: BLE001  # border: the host waits for a reply, whatever has gone wrong here
             self.say(branch_id, state="refused", reason=why(error))
 
     def say(self, branch_id: str, **content: Any) -> None:
@@ -82,22 +82,22 @@ class Brancher:
         try:
             with self.lock, sys.modules["freeact_guest.hook"].nothing_asked():
                 request = self.wanted.pop(branch_id, None)
-                answer = self.answer(branch_id, request) if request is not None else None
-            if answer is not None:
-                self.say(branch_id, **answer)
+                reply = self.reply(branch_id, request) if request is not None else None
+            if reply is not None:
+                self.say(branch_id, **reply)
         finally:
             signal.signal(signal.SIGINT, handler)
             if interrupts:  # one of them counts, and now it cannot lose a process of ours
                 signal.raise_signal(signal.SIGINT)
 
-    def answer(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Forks, if that can be done, and returns the answer for the host."""
+    def reply(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Forks, if that can be done, and returns the reply for the host."""
         try:
             reason = self.unsafe()
             if not reason:
                 forked = self.forked[branch_id] = self.fork_twice(request)
                 return {"state": "forked", "pid": forked[1]}
-        except Exception as error:  # noqa: BLE001  # border: the host waits for an answer, and the cell has nothing to do with it
+        except Exception as error:  # noqa: BLE001  # border: the host waits for a reply, and the cell has nothing to do with it
             reason = why(error)
         return {"state": "refused", "reason": reason}
 

@@ -30,25 +30,25 @@ class Branches:
     """The branches of one kernel that are being made."""
 
     def __init__(self, client: KernelClient) -> None:
-        """Args: client: of the kernel, whose owner passes the answers on to `receive`."""
+        """Args: client: of the kernel, whose owner passes the replies on to `receive`."""
         self._client = client
-        self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._replies: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
 
     def _send(self, content: dict[str, Any]) -> None:
         self._client.send_control("freeact_branch", content)
 
     def receive(self, content: dict[str, Any]) -> None:
-        """An answer of the kernel; one that nobody waits for is dropped."""
-        answers = self._answers.get(str(content.get("id")))
-        if answers is not None:
-            answers.put_nowait(content)
+        """A reply of the kernel; one that nobody waits for is dropped."""
+        replies = self._replies.get(str(content.get("id")))
+        if replies is not None:
+            replies.put_nowait(content)
 
     def lose(self, reason: str) -> None:
         """The kernel has ended, or is being closed."""
         self._lost = True
-        for answers in self._answers.values():
-            answers.put_nowait({"state": "lost", "reason": f"it ended: {reason}"})
+        for replies in self._replies.values():
+            replies.put_nowait({"state": "lost", "reason": f"it ended: {reason}"})
 
     async def make(self, server: ForkServer, origin: int, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
         """Has the kernel fork itself; cancelling leaves nothing behind.
@@ -65,31 +65,31 @@ class Branches:
             KernelBranchError: It cannot be forked; the message says why.
         """
         branch_id, adopted = uuid.uuid4().hex, None
-        answers = self._answers[branch_id] = asyncio.Queue()
+        replies = self._replies[branch_id] = asyncio.Queue()
         try:
             self._send({"id": branch_id, "op": "fork", **request})
-            pid = _process(await _next(answers, "forked"))
+            pid = _process(await _next(replies, "forked"))
             adopted = pid, await _adopted(server, pid, origin)
             self._send({"id": branch_id, "op": "seat"})
-            await _next(answers, "seated")
+            await _next(replies, "seated")
         except BaseException:
-            await carry_out(self._abandon(branch_id, answers, server, adopted))
+            await carry_out(self._abandon(branch_id, replies, server, adopted))
             raise
         finally:
-            del self._answers[branch_id]
+            del self._replies[branch_id]
         return adopted
 
     async def _abandon(
         self,
         branch_id: str,
-        answers: asyncio.Queue[dict[str, Any]],
+        replies: asyncio.Queue[dict[str, Any]],
         server: ForkServer,
         adopted: tuple[int, asyncio.Future[int]] | None,
     ) -> None:
         self._send({"id": branch_id, "op": "abandon"})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ABANDON_SECONDS):
-                while not self._lost and (await answers.get()).get("state") != "abandoned":
+                while not self._lost and (await replies.get()).get("state") != "abandoned":
                     pass
         if adopted is not None:  # perhaps it belongs to the server by now
             pid, ended = adopted
@@ -105,7 +105,7 @@ def check_branch(spec: KernelSpec, origin: KernelSpec) -> None:
     """
     for name in ("python", "mode", "workspace", "environment", "sandbox"):
         if getattr(spec, name) != getattr(origin, name):
-            raise KernelBranchError(f"a branch cannot have another {name} than the kernel that it is made of")
+            raise KernelBranchError(f"a branch must have the same {name} as the kernel that it copies")
 
 
 def choose_connection(manager: AsyncKernelManager) -> dict[str, Any]:
@@ -121,17 +121,17 @@ def connection_of(manager: KernelManager) -> dict[str, Any]:
     return {**info, "key": info["key"].decode()}
 
 
-async def _next(answers: asyncio.Queue[dict[str, Any]], expected: str) -> dict[str, Any]:
-    answer = await answers.get()
-    if answer.get("state") != expected:
-        raise KernelBranchError(f"the kernel cannot be branched: {answer.get('reason')}")
-    return answer
+async def _next(replies: asyncio.Queue[dict[str, Any]], expected: str) -> dict[str, Any]:
+    reply = await replies.get()
+    if reply.get("state") != expected:
+        raise KernelBranchError(f"the kernel cannot be branched: {reply.get('reason')}")
+    return reply
 
 
-def _process(answer: dict[str, Any]) -> int:
-    pid = answer.get("pid")
+def _process(reply: dict[str, Any]) -> int:
+    pid = reply.get("pid")
     if not isinstance(pid, int):
-        raise KernelBranchError("the kernel cannot be branched: its answer names no process")
+        raise KernelBranchError("the kernel cannot be branched: its reply names no process")
     return pid
 
 

@@ -196,7 +196,7 @@ class ForkKernelProvider(LocalKernelProvider):
         try:
             server = ForkServer(key)
         except OSError as error:
-            raise KernelStartError(f"no private folder for a kernel: {error}") from error
+            raise KernelStartError(f"cannot make a private folder for a kernel: {error}") from error
         try:
             await server.open()
         except UnusablePythonError:  # in no way

@@ -70,7 +70,7 @@ class ForkLauncher(LocalLauncher):
         try:
             folder = self.folder.new_branch()
         except OSError as error:
-            raise KernelBranchError(f"no private folder for a branch: {error}") from error
+            raise KernelBranchError(f"cannot make a private folder for a branch: {error}") from error
         return BranchLauncher(spec, self, branches, folder)
 
     def _request(self) -> dict[str, Any]:
@@ -109,11 +109,9 @@ class BranchLauncher(ForkLauncher):
     async def launch(self) -> KernelChannels:
         """See `Launcher`."""
         if len(f"{self._manager.ip}-{len(PORTS)}") > SOCKET_PATH_CHARS:
-            raise KernelBranchError("the kernel is the branch of too many branches: its sockets would have too long a path")
+            raise KernelBranchError("branches are nested too deeply: the paths of the kernel's sockets would be too long")
         if "landlock" in (self._origin.wall or {"pieces": ()})["pieces"] and self.generation > LANDLOCK_DOMAINS:
-            raise KernelBranchError(
-                f"the kernel is a branch of too many branches: Landlock has {LANDLOCK_DOMAINS} walls in one another at most"
-            )
+            raise KernelBranchError(f"branches are nested too deeply: Landlock allows {LANDLOCK_DOMAINS} nested walls")
         if self._origin.pid is None:
             raise KernelBranchError("a kernel that was not started cannot be branched")
         private: Mapping[str, str] = {}

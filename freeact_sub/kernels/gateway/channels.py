@@ -46,11 +46,11 @@ REFUSED_SECONDS: Final = 1.0
 """For how long it is tried while nobody listens: then the gateway has ended, and its kernels with it."""
 RETRY_SECONDS: Final = 0.2
 AGAIN_SECONDS: Final = 2.0
-"""After what time without an answer a question is sent again over a new connection."""
+"""After what time without a reply a question is sent again over a new connection."""
 HEARTBEAT_SECONDS: Final = 2.0
 """Seconds between two heartbeats of a connection."""
 SILENT_SECONDS: Final = 8.0
-"""Seconds that a heartbeat may go unanswered while nothing else comes: the answer may have to wait behind much output."""
+"""Seconds that a heartbeat may go unanswered while nothing else comes: the reply may have to wait behind much output."""
 LOST_SECONDS: Final = 2.0
 """Seconds after such a heartbeat until the kernel is lost, unless the server answers over a new connection."""
 TOO_BIG: Final = 1009
@@ -103,7 +103,7 @@ class GatewayChannels:
         self._hear: Hear = lambda channel, came: self._early.append((channel, came))
         self._unacknowledged: dict[str, tuple[ChannelName, list[bytes]]] = {}
         self._to_send: asyncio.Queue[tuple[ChannelName, list[bytes]]] = asyncio.Queue()
-        self._answers: dict[str, asyncio.Future[tuple[Mapping[str, Any], list[bytes]]]] = {}
+        self._replies: dict[str, asyncio.Future[tuple[Mapping[str, Any], list[bytes]]]] = {}
         self._running: asyncio.Task[None] | None = None
         self._output = NumberedOutput()
         self._frames = 0
@@ -111,7 +111,7 @@ class GatewayChannels:
         self._connections = 0
         """That were made again."""
         self._missed = False
-        """The last connection was dropped because a heartbeat had no answer."""
+        """The last connection was dropped because a heartbeat had no reply."""
         self._lost = ""
         self._closed = False
         self.restarted = False
@@ -185,21 +185,21 @@ class GatewayChannels:
         """
         if self._lost:
             raise KernelLostError(self._lost)
-        answer_id = uuid.uuid4().hex
-        answer: asyncio.Future[tuple[Mapping[str, Any], list[bytes]]] = asyncio.get_running_loop().create_future()
-        self._answers[answer_id] = answer
+        reply_id = uuid.uuid4().hex
+        reply: asyncio.Future[tuple[Mapping[str, Any], list[bytes]]] = asyncio.get_running_loop().create_future()
+        self._replies[reply_id] = reply
         connections, seconds = self._connections, AGAIN_SECONDS
         try:
-            self.send("control", kind, {"id": answer_id, **content}, buffers=buffers)
-            while not (await asyncio.wait({answer}, timeout=seconds))[0]:
+            self.send("control", kind, {"id": reply_id, **content}, buffers=buffers)
+            while not (await asyncio.wait({reply}, timeout=seconds))[0]:
                 seconds *= 2
                 if (
                     self._connections > connections and self._to_send.empty()
                 ):  # with a head of its own: a kernel takes no message twice
-                    self.send("control", kind, {"id": answer_id, **content}, buffers=buffers)
+                    self.send("control", kind, {"id": reply_id, **content}, buffers=buffers)
         finally:
-            del self._answers[answer_id]
-        return answer.result()
+            del self._replies[reply_id]
+        return reply.result()
 
     def close(self) -> None:
         """See `KernelChannels`."""
@@ -292,13 +292,13 @@ class GatewayChannels:
     async def _try(self, connection: ClientConnection) -> None:
         """Drop a connection over which a heartbeat is not answered, and nothing else comes."""
         while True:
-            frames, answer = self._frames, None
+            frames, reply = self._frames, None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SILENT_SECONDS):  # it waits for room if much has been sent before
-                    answer = asyncio.ensure_future(await connection.ping())
-            if answer is not None:
-                await asyncio.wait({answer}, timeout=SILENT_SECONDS)
-            if frames == self._frames and (answer is None or not answer.done()):
+                    reply = asyncio.ensure_future(await connection.ping())
+            if reply is not None:
+                await asyncio.wait({reply}, timeout=SILENT_SECONDS)
+            if frames == self._frames and (reply is None or not reply.done()):
                 self._missed = True
                 connection.transport.abort()
                 return
@@ -342,9 +342,9 @@ class GatewayChannels:
             self._ready = True
         if kind in ANSWERS:
             content = content_of(parts)
-            answer = self._answers.get(str(content.get("id")))
-            if answer is not None and not answer.done():
-                answer.set_result((content, parts[4:]))
+            reply = self._replies.get(str(content.get("id")))
+            if reply is not None and not reply.done():
+                reply.set_result((content, parts[4:]))
             return []
         if kind == "freeact_again":
             held, missing = self._output.release()
@@ -373,9 +373,9 @@ class GatewayChannels:
         for parts in self._output.release()[0]:
             self._hear("iopub", parts)
         error = KernelLostError(reason)
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(error)
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(error)
         self._hear("iopub", error)
         self._on_lost(reason, gone)
 

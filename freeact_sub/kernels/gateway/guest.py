@@ -1,7 +1,7 @@
 """The additional guest of a kernel at a gateway. Sent as source; standard library and IPython only.
 
 The host is far away, and what is between may drop. So the kernel ends by itself when it has not heard of the host for longer
-than its lease; a request that has no answer is sent again (the host knows it by its id); a cell that comes a second time is
+than its lease; a request that has no reply is sent again (the host knows it by its id); a cell that comes a second time is
 not run again; and what is too large for one message comes and goes in pieces.
 """
 
@@ -41,7 +41,7 @@ shutil.rmtree(folder, ignore_errors=True)
 """
 """A process that ends what the kernel has started when the kernel has ended, in whatever way, and removes its folder."""
 AGAIN_SECONDS = (5.0, 60.0)
-"""After what time a request without an answer is sent again, first and at most: who answers may be a person."""
+"""After what time a request without a reply is sent again, first and at most: a person may be the one who replies."""
 LOOK_SECONDS = 0.25
 KEPT_CHARS, KEPT_MESSAGES = 8_000_000, 2_000
 """How much of a cell's output is kept."""
@@ -150,7 +150,7 @@ class Host:
         self.kernel.session.send(self.kernel.iopub_socket, kind, content, parent=parent)
 
     def on_end(self, _stream: Any, _idents: Any, message: Any) -> None:
-        """End soon, after the answer is sent."""
+        """End soon, after the reply is sent."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.publish("freeact_end", {"id": message["content"]["id"]}, message)
         ending = threading.Timer(LOOK_SECONDS, end_all)
@@ -170,13 +170,13 @@ class Host:
     def on_values(self, stream: Any, idents: Any, message: Any) -> None:
         """Read or write a piece of a file in the scratch folder. No piece goes by iopub, which servers read twice."""
         content = message["content"]
-        answer, buffers = {"id": content["id"]}, []
+        reply, buffers = {"id": content["id"]}, []
         path = os.path.join(self.folder, "tmp", os.path.basename(content.get("name", "")))
         try:
             if content["op"] == "ping":
                 pass
             elif content["op"] == "mark":
-                answer["folder"] = os.path.dirname(path)
+                reply["folder"] = os.path.dirname(path)
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             elif content["op"] == "move":  # the mark shows that the other kernel can write where it says that its folder is
                 os.stat(os.path.join(content["folder"], os.path.basename(content["mark"])), follow_symlinks=False)
@@ -193,12 +193,12 @@ class Host:
                     os.unlink(path)
             else:
                 with open(path, "rb") as file:
-                    answer["size"] = os.fstat(file.fileno()).st_size
+                    reply["size"] = os.fstat(file.fileno()).st_size
                     file.seek(content["offset"])
                     buffers = [file.read(content["size"])]
         except OSError as error:
-            answer["error"] = error.strerror or str(error)
-        self.kernel.session.send(stream, "freeact_values", answer, message, ident=idents, buffers=buffers)
+            reply["error"] = error.strerror or str(error)
+        self.kernel.session.send(stream, "freeact_values", reply, message, ident=idents, buffers=buffers)
 
     def on_again(self, _stream: Any, _idents: Any, message: Any) -> None:
         """Repeat a cell's output, and say that it is complete."""

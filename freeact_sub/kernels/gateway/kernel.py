@@ -99,8 +99,8 @@ class GatewayKernel(JupyterKernel):
         """The path of the scratch folder, and the name of an empty file that is in it meanwhile; nobody can guess it."""
         mark = f"mark-{secrets.token_hex(16)}"
         try:
-            answer, _ = await self.ask_of_values(op="mark", name=mark)
-            yield str(answer.get("folder", "")), mark
+            reply, _ = await self.ask_of_values(op="mark", name=mark)
+            yield str(reply.get("folder", "")), mark
         finally:
             await self.ask_of_values(op="remove", name=mark)
 
@@ -110,8 +110,8 @@ class GatewayKernel(JupyterKernel):
         Raises:
             KernelError: It cannot be read.
         """
-        answer, _ = await self.ask_of_values(op="read", name=name, offset=0, size=0)
-        size = int(answer.get("size", 0))
+        reply, _ = await self.ask_of_values(op="read", name=name, offset=0, size=0)
+        size = int(reply.get("size", 0))
 
         async def asked() -> AsyncIterator[Coroutine[Any, Any, bytes]]:
             for start in range(0, size, PIECE_BYTES):
@@ -137,15 +137,15 @@ class GatewayKernel(JupyterKernel):
                     yield self.ask_of_values([part], op="write", name=name, offset=offset)
                     offset += len(part)
 
-        async with aclosing(in_order(sent())) as answers:
-            async for _ in answers:
+        async with aclosing(in_order(sent())) as replies:
+            async for _ in replies:
                 pass
 
     async def _read_piece(self, name: str, offset: int, size: int) -> bytes:
         _, buffers = await self.ask_of_values(op="read", name=name, offset=offset, size=size)
         piece = b"".join(buffers)
         if len(piece) != size:
-            raise KernelError("inputs: what the kernel has written has become shorter")
+            raise KernelError("inputs: the file that the kernel wrote has become shorter")
         return piece
 
     def _given(self) -> dict[str, Any]:
@@ -174,10 +174,10 @@ class GatewayKernel(JupyterKernel):
         channels = self.launcher.channels
         if not isinstance(channels, GatewayChannels):
             raise KernelError("inputs: the kernel has ended")
-        answer, received = await channels.ask("freeact_values", content, buffers=buffers or ())
-        if "error" in answer:
-            raise KernelError(f"inputs: {answer['error']}")
-        return answer, received
+        reply, received = await channels.ask("freeact_values", content, buffers=buffers or ())
+        if "error" in reply:
+            raise KernelError(f"inputs: {reply['error']}")
+        return reply, received
 
 
 async def _done(move: Awaitable[object]) -> bool:

@@ -80,7 +80,7 @@ class GatewayLauncher:
         return self.channels
 
     async def settle(self) -> None:
-        """See that what the host says reaches the guest, and its answer the host."""
+        """See that what the host says reaches the guest, and its reply the host."""
         self._has_guest = True
         try:
             if self.channels is not None:
@@ -88,7 +88,7 @@ class GatewayLauncher:
                     await self.channels.ask("freeact_values", {"op": "ping"})
         except TimeoutError as error:
             raise KernelStartError(
-                "messages of our own do not pass: start the gateway without MappingKernelManager.allowed_message_types"
+                "the gateway blocks messages of freeact_sub: start it without MappingKernelManager.allowed_message_types"
             ) from error
 
     async def interrupt(self) -> None:

@@ -46,11 +46,13 @@ class GatewayKernelProvider:
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
         """See `KernelProvider.place`. No wall of ours is there, and nothing of this machine's environment."""
         if settings.sandbox == "required":
-            raise ConfigError("kernel.sandbox = 'required': a kernel of a gateway has no wall of ours; say 'auto' or 'off'")
+            raise ConfigError(
+                "kernel.sandbox = 'required' needs a wall, which a gateway's kernels do not have: set 'auto' or 'off'"
+            )
         if mode in ("plan", "auto") and not self._settings.trusted:
             raise ConfigError(
-                f"mode {mode} relies on a wall around the kernel, and a kernel of a gateway has none of ours: choose mode "
-                "ask or full, or set kernel.gateway.trusted = true where the gateway's machines hold the code by themselves"
+                f"mode {mode} needs a wall around the kernel, which a gateway's kernels do not have: choose mode ask or "
+                "full, or set kernel.gateway.trusted = true if the gateway's machines confine the code themselves"
             )
         shared = self._settings.workspace == "shared"
         if not self._has_noticed:

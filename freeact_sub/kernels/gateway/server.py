@@ -27,7 +27,7 @@ UNWANTED_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 0.25
 HANG_SECONDS: Final = 5.0
 """Seconds that a server may be silent after it accepts a connection."""
-HANGS: Final = "the gateway {url} hangs: it takes connections and answers nothing"
+HANGS: Final = "the gateway {url} hangs: it accepts connections and does not respond"
 CLOSE_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 10.0
 """For how long a server that could not be reached is asked last."""
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class UnreachableError(KernelStartError):
-    """The server does not answer; another one may."""
+    """The server does not respond; another one may."""
 
 
 class GatewayServer:
@@ -94,7 +94,7 @@ class GatewayServer:
             The kernel's id.
 
         Raises:
-            UnreachableError: The server does not answer.
+            UnreachableError: The server does not respond.
             KernelStartError: It starts no kernel; the message says why.
         """
         if self.asked_last_until and await self.hangs(HANG_SECONDS):  # else the start would wait for as long as one may take
@@ -113,16 +113,17 @@ class GatewayServer:
         # no `env`: a gateway may give what one start names to the kernels that others start at the same time
         body = {"kernel_id": wanted, **({"name": name} if name else {})}
         try:
-            answer = await self._client.post("/api/kernels", json=body, timeout=timeout_seconds)
+            response = await self._client.post("/api/kernels", json=body, timeout=timeout_seconds)
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
-        if not answer.is_success:
-            unknown = f": is there a kernelspec {name!r} (kernel.gateway.kernel)?" if name and answer.is_server_error else ""
-            raise KernelStartError(f"the gateway {self.url} starts no kernel: {self._refusal(answer)}{unknown}")
+        if not response.is_success:
+            may_be_unknown = name and response.is_server_error
+            unknown = f": is there a kernelspec {name!r} (kernel.gateway.kernel)?" if may_be_unknown else ""
+            raise KernelStartError(f"the gateway {self.url} starts no kernel: {self._refusal(response)}{unknown}")
         try:
-            return str(answer.json()["id"])
+            return str(response.json()["id"])
         except (ValueError, KeyError, TypeError) as error:
-            raise KernelStartError(f"{self.url} does not answer as a Jupyter server does: is it one?") from error
+            raise KernelStartError(f"{self.url} does not respond like a Jupyter server: is it one?") from error
 
     async def _end_started(self, starting: asyncio.Task[str], wanted: str) -> None:
         """End a kernel that nobody waits for any more, as soon as its server has started it."""
@@ -149,7 +150,7 @@ class GatewayServer:
         """End a kernel.
 
         Returns:
-            The status of the server's answer. 0: there is none; the kernel ends by itself when its lease has run out.
+            The status of the server's response. 0: there is none; the kernel ends by itself when its lease has run out.
         """
         try:
             return (await self._client.delete(f"/api/kernels/{quote(kernel_id)}", timeout=END_SECONDS)).status_code
@@ -158,7 +159,7 @@ class GatewayServer:
             return 0
 
     async def get(self, path: str) -> httpx2.Response:
-        """The answer to a GET request, whatever it is.
+        """The response to a GET request, whatever its status.
 
         Raises:
             UnreachableError: There is none.
@@ -204,10 +205,10 @@ class GatewayServer:
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(f"the gateway {self.url} cannot be reached ({type(error).__name__}: {error})")
 
-    def _refusal(self, answer: httpx2.Response) -> str:
-        if answer.status_code in FORBIDDEN and not _message(answer):
-            return f"it answers {answer.status_code}: set kernel.gateway.token (FREEACT_KERNEL__GATEWAY__TOKEN) to its token"
-        return f"{_message(answer) or answer.reason_phrase} ({answer.status_code})"
+    def _refusal(self, response: httpx2.Response) -> str:
+        if response.status_code in FORBIDDEN and not _message(response):
+            return f"status {response.status_code}: set kernel.gateway.token (FREEACT_KERNEL__GATEWAY__TOKEN) to its token"
+        return f"{_message(response) or response.reason_phrase} ({response.status_code})"
 
 
 def refused_connection(server: GatewayServer, status: int) -> str:
@@ -217,10 +218,10 @@ def refused_connection(server: GatewayServer, status: int) -> str:
     return f"the gateway {server.url} refuses the connection to its kernel ({status}): is kernel.gateway.token right?"
 
 
-def _message(answer: httpx2.Response) -> str:
+def _message(response: httpx2.Response) -> str:
     """Return the server's reason. Empty: it gave only a status."""
     try:
-        said: Mapping[str, Any] = answer.json()
+        said: Mapping[str, Any] = response.json()
         text = str(said.get("message") or said.get("reason") or "")
     except (ValueError, AttributeError):
         text = ""

@@ -2,7 +2,7 @@
 
 Standard library and IPython only, and nothing from this package: the kernel may run in another Python, on another machine.
 
-A request goes out as a message on iopub, and its answer arrives on the control channel, which ipykernel serves in its own
+A request goes out as a message on iopub, and its reply arrives on the control channel, which ipykernel serves in its own
 thread; so answers arrive while the main thread waits, in `await` or in plain code.
 """
 
@@ -36,7 +36,7 @@ class Requests:
 
     def __init__(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.errands: deque[Callable[[], None]] = deque()
-        """Work for the main thread, done when it next waits for an answer or returns to its loop."""
+        """Work for the main thread, done when it next waits for a reply or returns to its loop."""
         self.attach(kernel, loop)
 
     def attach(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -49,14 +49,14 @@ class Requests:
         kernel.control_handlers["freeact_reply"] = self.on_reply
 
     def on_reply(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
-        """Take an answer, or output to show before it. Called in the control thread."""
+        """Take a reply, or output to show before it. Called in the control thread."""
         content = message["content"]
         done = self.waiting.get(content.get("id")) if "output" in content else self.waiting.pop(content.get("id"), None)
         if done is not None:
             done(content)
 
     def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
-        """Send a request, and return its id. `done` receives the answer, in another thread."""
+        """Send a request, and return its id. `done` receives the reply, in another thread."""
         request_id = uuid.uuid4().hex
         self.waiting[request_id] = done
         kernel = self.kernel
@@ -70,32 +70,32 @@ class Requests:
         return request_id
 
     def ask(self, method: str, **params: Any) -> Any:
-        """Ask the host and block until it answers."""
-        answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        """Ask the host and block until it replies."""
+        replies: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         # the audit hook may ask in the middle of anything
         does_errands = method != "check" and threading.current_thread() is threading.main_thread()
         if does_errands:
-            self.blocked.append(answers)
-        request_id = self.send(method, params, answers.put)
+            self.blocked.append(replies)
+        request_id = self.send(method, params, replies.put)
         try:
             if does_errands:
                 self.run_errands()  # work posted before `blocked` was set has woken nobody
-            while (answer := answers.get()) is None or "output" in answer:
-                if answer is None:
+            while (reply := replies.get()) is None or "output" in reply:
+                if reply is None:
                     self.run_errands()
                 else:
-                    show(answer["output"])
+                    show(reply["output"])
         finally:
             self.waiting.pop(request_id, None)
             if does_errands:
-                self.blocked.remove(answers)
-        return value_of(answer, method, self)
+                self.blocked.remove(replies)
+        return value_of(reply, method, self)
 
     def when_main_thread_waits(self, errand: Callable[[], None]) -> None:
-        """Let the main thread do this when it next waits for an answer or returns to its loop. Called in any thread."""
+        """Let the main thread do this when it next waits for a reply or returns to its loop. Called in any thread."""
         self.errands.append(errand)
-        for answers in tuple(self.blocked):
-            answers.put(None)
+        for replies in tuple(self.blocked):
+            replies.put(None)
         self.loop.call_soon_threadsafe(self.run_errands)
 
     def run_errands(self) -> None:
@@ -106,17 +106,17 @@ class Requests:
     async def ask_async(self, method: str, **params: Any) -> Any:
         """Ask the host; other coroutines continue meanwhile."""
         loop = asyncio.get_running_loop()
-        answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        request_id = self.send(method, params, lambda answer: loop.call_soon_threadsafe(answers.put_nowait, answer))
+        replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        request_id = self.send(method, params, lambda reply: loop.call_soon_threadsafe(replies.put_nowait, reply))
         try:
-            while "output" in (answer := await answers.get()):
-                show(answer["output"])
+            while "output" in (reply := await replies.get()):
+                show(reply["output"])
         except asyncio.CancelledError:
             self.waiting.pop(self.send("give_up", {"request": request_id}, lambda _: None))  # it was not answered
             raise
         finally:
             self.waiting.pop(request_id, None)
-        return value_of(answer, method, self)
+        return value_of(reply, method, self)
 
     def call(self, method: str, **params: Any) -> Any:
         """Return a coroutine if the code that called our caller can await it, otherwise the value."""
@@ -149,7 +149,7 @@ def cell_awaits(file: str) -> bool:
 
 
 def show(text: str) -> None:
-    """Print what the host shows before the answer."""
+    """Print what the host shows before the reply."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -165,16 +165,16 @@ class ShellResult:
         return f"<exit code {self.exit_code}, {len(self.output):,} characters of output>"
 
 
-def value_of(answer: dict[str, Any], method: str, requests: Requests) -> Any:
-    """Return the value of an answer, or raise its exception."""
-    if answer["ok"]:
-        value = answer["value"]
+def value_of(reply: dict[str, Any], method: str, requests: Requests) -> Any:
+    """Return the value of a reply, or raise its exception."""
+    if reply["ok"]:
+        value = reply["value"]
         if method == "children":
             return tasks.as_children(value)
         if method == "node":
             return tasks.of_node(value, requests)
         return ShellResult(**value) if method == "shell" else value
-    raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
+    raise ERRORS.get(reply["error"], RuntimeError)(reply["message"])
 
 
 async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:

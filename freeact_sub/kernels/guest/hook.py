@@ -2,7 +2,7 @@
 
 Runs in kernels: standard library and IPython only. Python's audit events report what is about to happen, whoever does
 it: `!cmd`, `subprocess`, a library. What is always allowed returns at once. All else is a request to the host (`check`):
-the code waits for its answer, in whatever thread, and gets a `PermissionError` if it is no.
+the code waits for its reply, in whatever thread, and gets a `PermissionError` if it is no.
 
 It is a question put to honest code, not a wall. It sees what Python does by itself: not what a started program does, nor
 what a library does in C (`ctypes`, the files of Arrow).
@@ -283,16 +283,16 @@ class Watch:
 
     def connect(self, host: str, port: int) -> None:
         """A connection is about to be made. Further addresses from the same lookup need no new question."""
-        name, answers = self.names.found.get(host, (host, {}))
-        if port not in answers:
+        name, verdicts = self.names.found.get(host, (host, {}))
+        if port not in verdicts:
             try:
-                others = [ip for ip, (_, found) in self.names.found.items() if found is answers and ip != host]
+                others = [ip for ip, (_, found) in self.names.found.items() if found is verdicts and ip != host]
                 self.line.ask(kind="connect", host=as_text(name), port=port, ip=host if is_ip(host) else "", others=others)
-                answers[port] = None
+                verdicts[port] = None
             except PermissionError as error:
-                answers[port] = error.args
-        if answers[port] is not None:
-            raise PermissionError(*answers[port])
+                verdicts[port] = error.args
+        if verdicts[port] is not None:
+            raise PermissionError(*verdicts[port])
 
 
 Hook = Callable[[str, tuple[Any, ...]], None]
@@ -370,7 +370,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     ADVICE.text = settings.get("advice", "")
 
     def is_service_thread() -> bool:
-        """Whether this thread carries answers, so that it must not wait for one."""
+        """Whether this thread carries replies, so that it must not wait for one."""
         kernel = shell.kernel  # a branch has another one
         iopub = getattr(kernel, "iopub_thread", None)
         threads = (getattr(kernel, "control_thread", None), getattr(iopub, "thread", None))

@@ -31,10 +31,10 @@ class Names:
     def remember(self, host: Any, found: list[Any]) -> None:
         """Note the result of a lookup."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-        answers: dict[int, Any] = {}
+        verdicts: dict[int, Any] = {}
         for *_, address in found:
             if name and name != address[0]:
-                self.found[str(address[0])] = (name, answers)
+                self.found[str(address[0])] = (name, verdicts)
                 self.found.move_to_end(str(address[0]))
         while len(self.found) > MAX_NAMES:
             self.found.popitem(last=False)

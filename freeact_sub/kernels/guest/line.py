@@ -1,7 +1,7 @@
 """`Line`: how a kernel, and every process forked by its cells, asks the host.
 
 Runs in kernels: standard library only. A forked process shares neither threads nor sockets with the kernel. It sends one
-end of its own socket to the kernel, which passes the question to the host and the answer back.
+end of its own socket to the kernel, which passes the question to the host and the reply back.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Line:
     """Questions of this process and of processes forked from it."""
 
     def __init__(self, ask_host: Callable[..., Any]) -> None:
-        """Args: ask_host: sends a method and its parameters, and waits for the answer."""
+        """Args: ask_host: sends a method and its parameters, and waits for the reply."""
         self.ask_host = ask_host
         self.home = os.getpid()
         self.theirs: socket.socket | None = None
@@ -41,10 +41,10 @@ class Line:
             LineThread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
 
     def ask(self, **params: Any) -> None:
-        """Wait for the host's answer.
+        """Wait for the host's reply.
 
         Raises:
-            PermissionError: The answer is no.
+            PermissionError: The reply is no.
         """
         try:
             if self.is_forked:
@@ -64,9 +64,9 @@ class Line:
                 socket.send_fds(self.theirs, [b"?"], [theirs.fileno()])
             ours.sendall(json.dumps(params).encode())
             ours.shutdown(socket.SHUT_WR)
-            answer = received(ours)
-        if answer != b"allowed":
-            raise RuntimeError(answer.decode() or NO_LINE)
+            reply = received(ours)
+        if reply != b"allowed":
+            raise RuntimeError(reply.decode() or NO_LINE)
 
     def serve(self, ours: socket.socket) -> None:
         """Accept questions of forked processes; each is asked in its own thread."""
@@ -74,18 +74,18 @@ class Line:
             _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
             for descriptor in descriptors:
                 asker = socket.socket(fileno=descriptor)
-                LineThread(target=self.answer, args=(asker,), name="freeact question", daemon=True).start()
+                LineThread(target=self.reply, args=(asker,), name="freeact question", daemon=True).start()
 
-    def answer(self, asker: socket.socket) -> None:
+    def reply(self, asker: socket.socket) -> None:
         """Pass the question of a forked process to the host."""
         with asker:
             try:
                 self.ask_host("check", **json.loads(received(asker)))
-                answer = "allowed"
+                reply = "allowed"
             except BaseException as error:  # noqa: BLE001  # border: an interrupt, too, must reach the process that waits
-                answer = str(error) or "interrupted"
+                reply = str(error) or "interrupted"
             with contextlib.suppress(OSError):  # it has not waited
-                asker.sendall(answer.encode())
+                asker.sendall(reply.encode())
 
 
 def received(connection: socket.socket) -> bytes:

@@ -51,7 +51,7 @@ def plain(value: Any, where: str = "value", depth: int = 0) -> Any:
         return {key_of(name): plain(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
     if isinstance(value, Iterable) and not hasattr(value, "columns"):  # a frame would become its columns' names
         return [plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise TypeError(f"{where} is of type {type(value).__name__}, which is not JSON data: hand over what it is made of")
+    raise TypeError(f"{where} is of type {type(value).__name__}, which is not JSON data: pass plain values instead")
 
 
 def of_simple(value: Any) -> Any:

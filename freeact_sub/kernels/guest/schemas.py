@@ -126,7 +126,7 @@ class Converter:
     def _class(self, kind: Any) -> dict[str, Any]:
         fields = fields_of(kind)
         if fields is None:
-            raise TypeError(f"output: there is no JSON schema of {kind!r}: {ADVICE}")
+            raise TypeError(f"output: {kind!r} has no JSON schema: {ADVICE}")
         if kind.__name__ not in self.definitions:
             self.definitions[kind.__name__] = {}  # it may hold itself
             self.definitions[kind.__name__] = {
@@ -150,7 +150,7 @@ class Converter:
             return self._scalar(type(None) if kind is None else kind, value, where)
         if origin is Literal:
             if not any(value == item and type(value) is type(item) for item in arguments):
-                raise ValueError(f"{where}: one of {arguments} is needed, not {value!r}")
+                raise ValueError(f"{where} must be one of {arguments}, not {value!r}")
             return value
         if origin in (Union, types.UnionType):
             return self._one_of(arguments, value, where)
@@ -165,7 +165,7 @@ class Converter:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ValueError(f"{where}: {SCALARS[kind]} is needed, not {value!r}")
+            raise ValueError(f"{where} must be {SCALARS[kind]}, not {value!r}")
         return value
 
     def _one_of(self, kinds: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -180,10 +180,10 @@ class Converter:
     def _container(self, kind: Any, origin: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
         if origin in SEQUENCES:
             if not isinstance(value, list):
-                raise ValueError(f"{where}: an array is needed, not {value!r}")
+                raise ValueError(f"{where} must be an array, not {value!r}")
             return origin(self._items(origin, arguments, value, where))
         if not isinstance(value, dict):
-            raise ValueError(f"{where}: an object is needed, not {value!r}")  # noqa: TRY004  # the value is wrong, not the code
+            raise ValueError(f"{where} must be an object, not {value!r}")  # noqa: TRY004  # the value is wrong, not the code
         if origin is dict:
             inner = arguments[1] if arguments else Any
             return {name: self.value(inner, item, f"{where}.{name}") for name, item in value.items()}
@@ -192,7 +192,7 @@ class Converter:
     def _items(self, origin: Any, arguments: tuple[Any, ...], value: list[Any], where: str) -> Iterator[Any]:
         fixed = is_fixed(origin, arguments)
         if fixed and len(value) != len(arguments):
-            raise ValueError(f"{where}: {len(arguments)} items are needed, not {len(value)}")
+            raise ValueError(f"{where} must have {len(arguments)} items, not {len(value)}")
         kinds = arguments if fixed else [arguments[0] if arguments else Any] * len(value)
         for index, (kind, item) in enumerate(zip(kinds, value, strict=True)):
             yield self.value(kind, item, f"{where}[{index}]")

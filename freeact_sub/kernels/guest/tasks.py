@@ -112,28 +112,28 @@ class TaskCall:
             self.requests.send("task_check", {"task_id": self.task_id}, self.on_check)
         return {"task_id": self.task_id, **params}
 
-    def on_check(self, answer: dict[str, Any]) -> None:
+    def on_check(self, reply: dict[str, Any]) -> None:
         """Handle an answer or the end of the child. Called in the control thread."""
-        if not answer["ok"]:
+        if not reply["ok"]:
             return
         problem = ""
         try:
-            self.decode(answer["value"])
+            self.decode(reply["value"])
         except Exception as error:  # noqa: BLE001  # border: a type may validate by code of its own, which may raise anything
             problem = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         self.requests.send("task_check", {"task_id": self.task_id, "problem": problem}, self.on_check)
 
-    def result(self, answer: dict[str, Any]) -> TaskResult:
-        """Return the value of the host's answer.
+    def result(self, reply: dict[str, Any]) -> TaskResult:
+        """Return the value of the host's reply.
 
         Raises:
             TaskError: The child did not complete.
         """
         self.asked = False
-        usage = SimpleNamespace(**answer["usage"])
-        facts = {fact.name: answer[fact.name] for fact in fields(TaskResult)}
+        usage = SimpleNamespace(**reply["usage"])
+        facts = {fact.name: reply[fact.name] for fact in fields(TaskResult)}
         lists = {name: tuple(fact) for name, fact in facts.items() if isinstance(fact, list) and name != "output"}
-        node = None if answer["node"] is None else NodeProxy(self.requests, answer["node"])
+        node = None if reply["node"] is None else NodeProxy(self.requests, reply["node"])
         result = TaskResult(**{**facts, **lists, "usage": usage, "node": node})
         if result.status != "completed":
             raise TaskError(result)
@@ -290,7 +290,7 @@ class NodeMaker:
 
 
 def of_node(value: Any, requests: Any) -> Any:
-    """The object that code gets for the host's answer about a node."""
+    """Return the object that code gets for the host's reply about a node."""
     match value:
         case {"node": node_id}:
             return NodeProxy(requests, node_id)

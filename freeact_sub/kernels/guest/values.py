@@ -48,7 +48,7 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
     except OSError as error:
         drop(path)
         sizes = ", ".join(line(name, value) for name, value in values.items())
-        raise OSError(error.errno, f"inputs: they could not be written ({error.strerror}): {sizes}") from error
+        raise OSError(error.errno, f"inputs could not be written ({error.strerror}): {sizes}") from error
     except BaseException:
         drop(path)
         raise
@@ -109,14 +109,14 @@ def check_names(values: Any) -> None:
         ValueError: A name cannot be a variable's.
     """
     if not isinstance(values, dict):
-        raise TypeError(f"inputs: a dict of names and values is needed, not {type(values).__name__}")
+        raise TypeError(f"inputs must be a dict of names and values, not {type(values).__name__}")
     for name in values:
         if not isinstance(name, str):
-            raise TypeError(f"inputs: a name is a text, not {name!r}")
+            raise TypeError(f"inputs: a name must be text, not {name!r}")
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise ValueError(f"inputs: {name!r} is not a name for a variable")
+            raise ValueError(f"inputs: {name!r} is not the name of a variable")
         if name in RESERVED:
-            raise ValueError(f"inputs: {name!r} means something else in every kernel: take another name")
+            raise ValueError(f"inputs: {name!r} is reserved in every kernel: choose another name")
 
 
 def write(file: BinaryIO, values: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def write(file: BinaryIO, values: dict[str, Any]) -> None:
         except Exception as error:  # border: pickling runs code of the value's type, which may raise anything
             raise TypeError(
                 f"{name!r} ({type(value).__name__}) cannot be handed over: {error}. "
-                "Hand over what it is made of, or write it to a file in the workspace."
+                "Hand over its parts, or write it to a file in the workspace."
             ) from error
         index.append([name, put(file, data), [put(file, buffer.raw()) for buffer in buffers]])
     finish(file, index)

@@ -45,21 +45,21 @@ class Snapshots:
     """The snapshots of one kernel, one at a time."""
 
     def __init__(self, client: KernelClient) -> None:
-        """Args: client: of the kernel, whose owner passes the answers on to `receive`."""
+        """Args: client: of the kernel, whose owner passes the replies on to `receive`."""
         self._client = client
-        self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._replies: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._one_at_a_time = asyncio.Lock()
 
     def receive(self, content: dict[str, Any]) -> None:
-        """An answer of the kernel; one that nobody waits for is dropped."""
-        answers = self._answers.get(str(content.get("id")))
-        if answers is not None:
-            answers.put_nowait(content)
+        """A reply of the kernel; one that nobody waits for is dropped."""
+        replies = self._replies.get(str(content.get("id")))
+        if replies is not None:
+            replies.put_nowait(content)
 
     def lose(self, reason: str) -> None:
         """The kernel has ended, or is being closed."""
-        for answers in self._answers.values():
-            answers.put_nowait({"state": "lost", "reason": reason})
+        for replies in self._replies.values():
+            replies.put_nowait({"state": "lost", "reason": reason})
 
     async def save(self, scratch: Path, store: files.Store) -> SnapshotReport:
         """See `Kernel.snapshot`. Args: scratch: of the kernel."""
@@ -105,30 +105,30 @@ class Snapshots:
     async def _saved(self, folder: Path, known: list[str], max_bytes: int) -> dict[str, Any]:
         """Has the kernel write into a folder, and returns how that began."""
         snapshot_id = uuid.uuid4().hex
-        answers = self._answers[snapshot_id] = asyncio.Queue()
+        replies = self._replies[snapshot_id] = asyncio.Queue()
         request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": max_bytes, "here": IN_KERNEL}
         try:
             async with self._client.between_cells():
                 self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "begin", **request})
-                begun = await _next(answers, BEGIN_SECONDS, "begun")
-            ended = await _next(answers, SAVE_SECONDS + END_SECONDS, "ended")
+                begun = await _next(replies, BEGIN_SECONDS, "begun")
+            ended = await _next(replies, SAVE_SECONDS + END_SECONDS, "ended")
         except BaseException:
-            await carry_out(self._give_up(snapshot_id, answers))
+            await carry_out(self._give_up(snapshot_id, replies))
             raise
         finally:
-            del self._answers[snapshot_id]
+            del self._replies[snapshot_id]
         if ended.get("problem"):
             raise KernelSnapshotError(f"the variables are not saved: {str(ended['problem'])[:ERROR_CHARS]}")
         return begun
 
-    async def _give_up(self, snapshot_id: str, answers: asyncio.Queue[dict[str, Any]]) -> None:
+    async def _give_up(self, snapshot_id: str, replies: asyncio.Queue[dict[str, Any]]) -> None:
         """Has the kernel end what saves, and waits for it a little: a kernel that has ended has ended it, too."""
         if self._client.lost_reason is not None:
             return
         self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "end"})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GIVE_UP_SECONDS):
-                while (await answers.get()).get("state") not in ("ended", "lost"):
+                while (await replies.get()).get("state") not in ("ended", "lost"):
                     pass
 
     async def _read(self, folder: Path) -> None:
@@ -141,15 +141,15 @@ class Snapshots:
             raise KernelSnapshotError(f"the variables could not be read: {last[-ERROR_CHARS:]}")
 
 
-async def _next(answers: asyncio.Queue[dict[str, Any]], seconds: float, expected: str) -> dict[str, Any]:
+async def _next(replies: asyncio.Queue[dict[str, Any]], seconds: float, expected: str) -> dict[str, Any]:
     try:
         async with asyncio.timeout(seconds):
-            answer = await answers.get()
+            reply = await replies.get()
     except TimeoutError as error:
         raise KernelSnapshotError(f"the variables are not saved: that took more than {seconds:g} s") from error
-    if answer.get("state") != expected:
-        raise KernelSnapshotError(f"the variables are not saved: the kernel has ended: {answer.get('reason')}")
-    return answer
+    if reply.get("state") != expected:
+        raise KernelSnapshotError(f"the variables are not saved: the kernel has ended: {reply.get('reason')}")
+    return reply
 
 
 async def _in_thread(work: Callable[[threading.Event], _Value]) -> _Value:

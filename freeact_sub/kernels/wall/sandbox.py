@@ -248,7 +248,7 @@ def check(policy: SandboxPolicy, machine: Support, kept: Repositories = NOTHING_
     if missing and policy.required:
         raise KernelStartError(
             f"this machine cannot enforce the sandbox of mode `{policy.mode}`: {'; '.join(missing)}"
-            f"{f' ({machine.reason})' if machine.reason else ''}: set kernel.sandbox = 'auto' to run without that"
+            f"{f' ({machine.reason})' if machine.reason else ''}: set kernel.sandbox = 'auto' to run without it"
         )
     return missing
 

@@ -126,7 +126,9 @@ def _walk(folder: int, prefix: str, found: Found, depth: int) -> None:
                 found.special.add(path)
                 continue
             if len(found.entries) >= MAX_ENTRIES or depth > MAX_DEPTH:
-                raise FreeactError(f"a workspace of more than {MAX_ENTRIES:,} files, or {MAX_DEPTH} deep, is not read")
+                raise FreeactError(
+                    f"the workspace has more than {MAX_ENTRIES:,} files, or folders more than {MAX_DEPTH} deep"
+                )
             found.entries[path] = stamp_of(status)
             if stat.S_ISDIR(status.st_mode):
                 try:

@@ -79,7 +79,7 @@ def _staged(copy: int, path: str, stage: Stage) -> int:
         try:
             found = os.fstat(reading)
             if not stat.S_ISREG(found.st_mode):
-                raise FreeactError(f"{name} is not a file any more")
+                raise FreeactError(f"{name} is no longer a file")
             with stage.new_file(path, found.st_mode) as writing:
                 pour(reading, writing, found.st_size)
                 os.fsync(writing)  # a full disk may say so only now

@@ -64,7 +64,7 @@ class SqliteReader:
         """
         connection = connect_to_read(folder)
         if connection is None:
-            raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
+            raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` lists the sessions")
         self.session_id = session_id
         self._connection = connection
         self._bodies = Bodies(session_folder)
@@ -101,7 +101,7 @@ class SqliteReader:
         if len(found) == 1:
             return agents[found[0]]
         if found:
-            raise SessionError(f"{agent_id!r} fits several agents: {candidates(found, labels)}; give the id of one")
+            raise SessionError(f"{agent_id!r} matches several agents: {candidates(found, labels)}; give the id of one")
         known = candidates([*agents], labels) or "none"
         raise SessionError(f"the session {self.session_id} has no agent {agent_id!r}; it has: {known}")
 

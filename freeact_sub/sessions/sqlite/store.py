@@ -72,8 +72,8 @@ class SqliteStore:
             return (exact or found)[0]
         if found:
             names = ", ".join(session.session_id for session in found[:5])
-            raise SessionError(f"several sessions begin with {session_id!r}, so write more of the id: {names}")
-        raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
+            raise SessionError(f"several sessions begin with {session_id!r}: give more of the id ({names})")
+        raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` lists the sessions")
 
     def reader(self, session_id: str) -> SqliteReader:
         """Returns a reader of a session; see `SqliteReader`. Raises: SessionError: There is none, or it cannot be read."""
@@ -87,7 +87,7 @@ class SqliteStore:
             SessionError: That is no session's id.
         """
         if not _ID.fullmatch(session_id):
-            raise SessionError(f"{session_id!r} is no id of a session")
+            raise SessionError(f"{session_id!r} is not a session id")
         return self.folder / FOLDERS / session_id
 
     def lock(self, session_id: str) -> SessionLock:

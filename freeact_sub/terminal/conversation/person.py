@@ -245,6 +245,6 @@ class Person:
         elif len(found) == 1:
             self.display.page_agent(views.by_id[found[0]])
         elif found:
-            self.display.note(f"{words} fits several agents: {candidates(found, views.labels)}; type the id of one")
+            self.display.note(f"{words} matches several agents: {candidates(found, views.labels)}; type the id of one")
         else:
             self.display.note(f"no agent is named {words} (/agents lists them)")

@@ -108,7 +108,7 @@ def find_agent(agents: Sequence["AgentInfo"], name: str, known: Mapping[str, str
         return at_work[0]
     if at_work:
         names = candidates([agent.agent_id for agent in at_work], labels)
-        raise LookupError(f"{name} fits several agents: {names}; type the id of one")
+        raise LookupError(f"{name} matches several agents: {names}; type the id of one")
     if len(found) == 1:
         ended = next(agent for agent in agents if agent.agent_id == found[0])
         raise LookupError(f"{agent_name(ended.agent_id, labels[ended.agent_id])} is not at work ({_status(ended)})")

@@ -134,7 +134,7 @@ def test_a_person_looks_at_what_there_is(terminal: Terminal, tmp_path: Path) -> 
     terminal.enter("/diff")
     terminal.wait_for("+++ b/made.txt", "+a line")
     terminal.enter("/diff 2")
-    terminal.wait_for("2 prompts cannot be looked at: at most 1 can")
+    terminal.wait_for("2 prompts cannot be shown: at most 1 can")
     terminal.enter("/permissions sudo ls")
     terminal.wait_for_match(r"^(ask|deny): ")
     terminal.enter("/tools")

@@ -57,7 +57,7 @@ async def test_only_models_of_the_settings_are_asked(make):
         events, _ = await read(agent.run("root"))
     outputs = [event.content for event in of_kind(events, ToolOutput)]
     assert sorted(outputs) == [
-        "[ERROR] there is no model 'openai-chat:gpt': known are small (the setting `models`)",
+        "[ERROR] there is no model 'openai-chat:gpt': the known ones are small (the setting `models`)",
         "[ERROR] there is no model 'smal': did you mean 'small'? (the setting `models`)",
         "success (no tool calls)",
     ]

@@ -212,7 +212,7 @@ async def test_without_a_session_only_the_last_conversations_are_kept(make, monk
     monkeypatch.setattr(histories, "MAX_HISTORIES", 2)
     async with make(lambda messages, info: f"answer {responses(messages)}", config=FULL) as agent:
         children = [await agent.spawn_and_run("first") for _ in range(3)]
-        with pytest.raises(InvalidRequestError, match=f"nothing is kept of the conversation of {children[0].agent_id}"):
+        with pytest.raises(InvalidRequestError, match=f"the conversation of {children[0].agent_id} is not available"):
             await agent.task("on", resume=children[0].agent_id)
         assert (await agent.task("on", resume=children[1].agent_id)).output == "answer 1"
         monkeypatch.setattr(histories, "MAX_BYTES", 10)

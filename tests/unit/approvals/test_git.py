@@ -325,7 +325,7 @@ def test_a_look_at_a_repository_has_a_bound(small, user, monkeypatch):
     user(small)
     monkeypatch.setattr(git_programs, "LOOK_SECONDS", -1.0)
     ruling = decide(ShellCommand(command="git diff"), Policy(workspace=small / "work"))
-    assert (ruling.verdict, ruling.rule) == ("ask", "git may start a program: there is too much to look at")
+    assert (ruling.verdict, ruling.rule) == ("ask", "git may start a program: there are too many files to check")
 
 
 def test_worktrees_and_tracked_secrets(small, user):

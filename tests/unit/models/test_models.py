@@ -109,7 +109,7 @@ def test_settings_of_one_provider_are_passed_on() -> None:
     [
         ({"temprature": 1}, "unknown setting `model_settings.temprature`: did you mean `temperature`?"),
         ({"temperature": "hot"}, r"setting `model_settings.temperature`: .* number .*\(got 'hot'\)"),
-        ({"xyz_abc": 1}, "unknown setting `model_settings.xyz_abc`: known are cache, .*top_p"),
+        ({"xyz_abc": 1}, "unknown setting `model_settings.xyz_abc`: the known ones are cache, .*top_p"),
         ({"a.b_c": 1}, "unknown setting"),
     ],
 )

@@ -80,6 +80,6 @@ async def test_a_store_of_another_package_keeps_all_there_is(tmp_path, monkeypat
 
 
 def test_a_store_that_is_not_installed_is_told_with_the_near_ones():
-    with pytest.raises(ConfigError, match="no such session store is installed: did you mean `sqlite`"):
+    with pytest.raises(ConfigError, match="the session store '.*' is not installed: did you mean `sqlite`"):
         Config(sessions={"store": "sqlit"})
     assert type(session_store()).__name__ == "SqliteStore"

@@ -133,7 +133,7 @@ def from_sources() -> Iterator[None]:
     def path_stats(self: Any, path: Any) -> Any:
         if own.is_own(os.path.abspath(path)):
             return stats(self, path)
-        raise OSError("its compiled file does not count")
+        raise OSError("its compiled file is ignored")
 
     loader.path_stats = path_stats  # type: ignore[method-assign]
     try:

@@ -203,7 +203,7 @@ def leave(result_writer: int, requests: Any) -> None:
         watch.asking.now = False
 
     def refuse(*_: Any) -> None:
-        raise RuntimeError("the host cannot be asked while variables are saved")
+        raise RuntimeError("requests to the host fail while variables are saved")
 
     requests.send = refuse
 

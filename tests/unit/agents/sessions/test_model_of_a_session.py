@@ -68,7 +68,7 @@ async def test_an_address_of_the_environment_that_has_changed_is_refused(begun, 
     Agent.resume(session)
     monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
     with pytest.raises(
-        SessionError, match=f"was held with openai:m at {PUBLIC}, and would go on with openai:m at {LOCAL}: set"
+        SessionError, match=f"used openai:m at {PUBLIC}, and the present settings name openai:m at {LOCAL}: set"
     ):
         Agent.resume(session)
     Agent.resume(session, Config(model="openai-chat:m", base_url=LOCAL))
@@ -127,7 +127,7 @@ async def test_a_secret_of_the_settings_counts_where_all_else_is_the_same(begun,
     same = {"FREEACT_MODEL_SETTINGS": json.dumps(headers)}
     assert Agent.resume(session, load_config(tmp_path, environment=same)).config.model_settings == headers
     other = {"FREEACT_MODEL_SETTINGS": json.dumps({"extra_headers": {"X-Other": "a-long-header"}})}
-    with pytest.raises(SessionError, match="has a secret, which no session keeps"):
+    with pytest.raises(SessionError, match="held a secret, which is never stored"):
         Agent.resume(session, load_config(tmp_path, environment=other))
 
 
@@ -162,6 +162,6 @@ async def test_a_session_that_does_not_say_where_its_model_is_is_refused(begun, 
         for damaged in ("{}", "{", "[]", "@sha256:0"):
             connection.execute("UPDATE sessions SET model_facts = ?", (damaged,))
             connection.commit()
-            with pytest.raises(SessionError, match="does not say at which address its model openai-chat:m is"):
+            with pytest.raises(SessionError, match="does not record the address of its model openai-chat:m"):
                 Agent.resume(session)
     connection.close()

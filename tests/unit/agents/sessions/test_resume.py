@@ -68,7 +68,7 @@ async def test_an_agent_that_is_opened_again_goes_on_with_its_session(make, stor
         assert len(reader.messages(agent.agent_id)) == 4
     async with make(["x", "y", "three"], session=agent.session_id) as other:
         await read(other.run("c"))
-    with pytest.raises(SessionError, match="was used elsewhere since"):
+    with pytest.raises(SessionError, match="another program has used the session"):
         await agent.open()
     await agent.aclose()
 

@@ -204,7 +204,8 @@ async def test_a_model_and_a_type_that_are_gone(make, store, tmp_path):
         events, _ = await resumed(later, other.agent_id)
         assert [event.mode for event in of_kind(events, AgentStarted) if event.depth] == ["plan"]  # as the type says now
         with pytest.raises(
-            InvalidRequestError, match=f"{own_model.agent_id} had the model function:special, to which no setting leads any"
+            InvalidRequestError,
+            match=f"{own_model.agent_id} used the model function:special, which the settings no longer name",
         ):
             await later.task("x", resume=own_model.agent_id)
         again = await later.task("x", resume=own_model.agent_id, model=ScriptedModel(Reviewer(), name="another"))

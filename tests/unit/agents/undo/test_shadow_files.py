@@ -167,7 +167,7 @@ async def test_without_git_or_with_one_that_code_can_write_nothing_is_kept(files
     (workspace / "git").write_text("#!/bin/sh\n")
     (workspace / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(workspace))
-    with pytest.raises(ShadowError, match="which an agent's code can change"):
+    with pytest.raises(ShadowError, match="which an agent's code could change"):
         await files.record()
 
 

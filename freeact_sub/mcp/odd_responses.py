@@ -1,7 +1,7 @@
-"""Answers of MCP servers in the form that the SDK takes.
+"""Responses of MCP servers in the form that the SDK takes.
 
-The SDK checks an answer as a whole: one tool, block or field that it does not know would cost all of it. So a list of tools
-is brought into order first, with a note on each thing that is left out. What a tool answers passes the SDK in an envelope;
+The SDK checks a response as a whole: one tool, block or field that it does not know would cost all of it. So a list of tools
+is brought into order first, with a note on each thing that is left out. What a tool returns passes the SDK in an envelope;
 `read_result` opens it.
 """
 
@@ -12,8 +12,8 @@ from freeact_sub.mcp.schemas import shortened_text, sound_schema
 
 NOTES: Final = "freeact_sub/notes"
 """The key in `_meta` of a list of tools."""
-ENVELOPE: Final = "freeact_sub/answer"
-"""The key in the structured content of an answer."""
+ENVELOPE: Final = "freeact_sub/response"
+"""The key in the structured content of a response."""
 NAMES_IN_NOTE: Final = 10
 
 
@@ -44,7 +44,7 @@ def _object_of(method: str, sent: Any) -> dict[str, Any]:
 
 
 def _greeting(result: dict[str, Any]) -> dict[str, Any]:
-    """What we read of it: whether there are tools, and who answers."""
+    """What we read of it: whether there are tools, and which server responds."""
     capabilities = result.get("capabilities")
     has_tools = isinstance(capabilities, dict) and capabilities.get("tools") not in (None, False)
     info = result.get("serverInfo")
@@ -61,7 +61,7 @@ def _strict(result: dict[str, Any]) -> Any:
     try:
         return strict_json(result)
     except ValueError as error:
-        return {"isError": True, "content": f"the answer cannot be used: {error}"}
+        return {"isError": True, "content": f"the response cannot be used: {error}"}
 
 
 def _tools(result: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
 from support import odd_values
 from support.thorough import examples
 
-from freeact_sub.mcp.odd_answers import NOTES, ordered
+from freeact_sub.mcp.odd_responses import NOTES, ordered
 from freeact_sub.mcp.results import McpResult, read_result
 from freeact_sub.mcp.schemas import sound_schema
 
