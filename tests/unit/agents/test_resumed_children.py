@@ -217,7 +217,7 @@ async def test_without_a_session_only_the_last_conversations_are_kept(make, monk
         assert (await agent.task("on", resume=children[1].agent_id)).output == "answer 1"
         monkeypatch.setattr(histories, "MAX_BYTES", 10)
         await agent.spawn_and_run("first")
-        with pytest.raises(InvalidRequestError, match="nothing is kept"):
+        with pytest.raises(InvalidRequestError, match="is not available"):
             await agent.task("on", resume=children[2].agent_id)
 
 

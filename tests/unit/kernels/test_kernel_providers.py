@@ -35,12 +35,12 @@ async def test_a_provider_of_another_package_is_found_by_name_and_runs_the_cells
 def test_an_unknown_provider_is_told_with_the_near_ones(tmp_path):
     with installed(tmp_path / "site", ELSEWHERE):
         with pytest.raises(
-            ConfigError, match=r"`kernel.provider`: .*did you mean `fork`\? There are elsewhere, fork, gateway, local"
+            ConfigError, match=r"`kernel.provider`: .*did you mean `fork`\? Installed: elsewhere, fork, gateway, local"
         ):
             Config(kernel={"provider": "frok"})
         with pytest.raises(ConfigError, match="did you mean `elsewhere`"):
             KernelConfig(provider="elswhere")
-        with pytest.raises(ConfigError, match="There are elsewhere, fork, gateway, local"):
+        with pytest.raises(ConfigError, match="Installed: elsewhere, fork, gateway, local"):
             KernelConfig(provider="")
 
 

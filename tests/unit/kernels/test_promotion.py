@@ -326,7 +326,7 @@ async def cut_off(copy, workspace, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", rename)
-        with pytest.raises(NotUndoneError, match=r"read-only file system.*kept in \.freeact"):
+        with pytest.raises(NotUndoneError, match=r"read-only file system.*are in \.freeact"):
             promote(copy, copy.look())
     assert tree(workspace) != before
     return before

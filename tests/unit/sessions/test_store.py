@@ -222,7 +222,7 @@ async def test_sessions_are_found_by_folder_id_and_how_an_id_begins(store):
     for name in ("nobody", "../x"):
         with pytest.raises(SessionError, match="there is no session"):
             store.find(name)
-    with pytest.raises(SessionError, match="is no id"):
+    with pytest.raises(SessionError, match="is not a session id"):
         store.folder_of("../x")
 
 

@@ -134,7 +134,7 @@ async def test_a_secret_of_the_settings_counts_where_all_else_is_the_same(begun,
 async def test_a_model_that_a_program_gave_has_to_be_given_again(make, store, tmp_path):
     async with make(["done"], session="new") as agent:
         await read(agent.run("begin"))
-    with pytest.raises(SessionError, match="a program gave the session .* its model .*: name a model, by --model or"):
+    with pytest.raises(SessionError, match="used a model object of a program .*: name a model with --model or"):
         Agent.resume(agent.session_id)
     Agent.resume(agent.session_id, model="test")
 
@@ -149,7 +149,7 @@ async def test_a_model_that_a_program_gave_has_to_be_given_again(make, store, tm
 async def test_a_secret_is_not_kept_and_is_asked_for(begun, store, name, value):
     session = await begun(**{"model": "openai-chat:m", "base_url": LOCAL, name: value})
     assert b"a-long-" not in b"".join(path.read_bytes() for path in store.folder.glob("sessions.db*"))
-    with pytest.raises(SessionError, match=f"the setting `{name}` of the session {session} has a secret"):
+    with pytest.raises(SessionError, match=f"the setting `{name}` of the session {session} held a secret"):
         Agent.resume(session)
     assert getattr(Agent.resume(session, Config(**{name: value})).config, name) == value
 
