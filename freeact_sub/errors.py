@@ -7,23 +7,23 @@
     │   └── UntrustedError   nobody has reviewed settings in the workspace
     ├── AgentBusyError       a second run was started on an agent that still runs
     ├── KernelError
-    │   ├── KernelStartError the kernel did not come up
+    │   ├── KernelStartError the kernel did not start
     │   │   └── KernelBranchError  a live kernel cannot be branched; the message says why
     │   ├── KernelSnapshotError  variables of a kernel could not be saved or restored
     │   ├── KernelValueError  a variable cannot be taken out of a kernel, or is not what was asked for
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
-    ├── ApprovalDeniedError  a person or a rule said no; carries the reason
+    ├── ApprovalDeniedError  a person or a rule denied a call; carries the reason
     ├── SpawnForbiddenError  a child may not be started; the message names the limit and its setting
-    ├── SessionError         a session is not there, or cannot be read or removed; the message names it
+    ├── SessionError         a session does not exist, or cannot be read or removed; the message names it
     │   └── SessionBusyError it is open elsewhere
     ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the message names them
     ├── TaskError            a child that a program waits for did not complete; carries its result
     ├── StrategyError        a strategy found no answer; the message says why
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
-Errors carry values. Nobody reads an error's text to learn what happened.
+Errors carry values, so that no code has to read their text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,11 +38,11 @@ class FreeactError(Exception):
 
 SENTENCE_CHARS: Final = 2000
 SHOWN_FILES: Final = 10
-"""How many files a sentence names."""
+"""The number of files that a message names."""
 
 
 def sentence(text: str) -> str:
-    """The text as one printable line; an overlong text loses its middle."""
+    """Return the text as one printable line; an overlong text loses its middle."""
     if len(text) > SENTENCE_CHARS:
         text = f"{text[: SENTENCE_CHARS // 2]} […] {text[-SENTENCE_CHARS // 2 :]}"
     if text.isprintable():
@@ -51,19 +51,19 @@ def sentence(text: str) -> str:
 
 
 class ConfigError(FreeactError):
-    """A setting is invalid. The message names it and says what to do, in one line."""
+    """A setting is invalid. The message names it and the way out, in one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(sentence(message))
 
 
 class UntrustedError(ConfigError):
-    """Settings files of the workspace are new or have changed, and nobody has reviewed them.
+    """Settings files of the workspace are new or have changed since a person last reviewed them.
 
     Attributes:
         files: Their contents, by path.
-        headless: The settings rule out asking a person.
-        only_texts: They are all instructions and commands, which can be left out: `instruction_files` and `command_folders`.
+        headless: The settings forbid asking a person.
+        only_texts: All of them are instructions or commands (`instruction_files`, `command_folders`), which can be left out.
     """
 
     def __init__(self, files: Mapping[Path, bytes], *, headless: bool, only_texts: bool = False) -> None:
@@ -141,7 +141,7 @@ class McpError(FreeactError):
 
 
 class ContextOverflowError(FreeactError):
-    """The conversation does not fit into the model's context, and there is no long output left that could be shortened.
+    """The conversation does not fit into the model's context, and no long output is left to shorten.
 
     Attributes:
         context_tokens: The size of the context. None: the server does not report it.

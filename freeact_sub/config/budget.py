@@ -28,7 +28,7 @@ class BudgetValues(TypedDict, total=False):
 
 
 class Budget(Section):
-    """Bounds on a run. None: what the parent has left; for the root, no bound.
+    """Bounds on a run. None: the parent's remainder; for the root, no bound.
 
     Bounds in `OWN` count the agent alone; all others count its descendants too.
     """
@@ -42,7 +42,7 @@ class Budget(Section):
     turns: int | None = Field(default=None, ge=0)
     """Model responses of the agent itself; a last report at a limit is extra."""
     tool_calls: int | None = Field(default=None, ge=0)
-    """Tool calls of the agent, those of its code included, and calls of tools that do not exist."""
+    """Tool calls of the agent and its code, including calls of unknown tools."""
     requests: int | None = Field(default=None, ge=0)
     """Model requests with those of all children; `ask`, last reports and failed requests count."""
     tokens: int | None = Field(default=None, ge=0)
@@ -50,23 +50,23 @@ class Budget(Section):
     cost_usd: Decimal | None = Field(default=None, ge=0)
     """Money, with that of all children; the price of the model must be known."""
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Seconds from start to end, without the time that a question is open or the agent waits for its turn."""
+    """Seconds from start to end, without the time in which a question is open or the agent waits for a slot."""
     children: int | None = Field(default=None, ge=0)
     """Children that may be started, at all levels together."""
     depth: int | None = Field(default=None, ge=0, le=10)
     """How deep agents may nest below this one."""
 
     def over(self, defaults: "Budget") -> Self:
-        """This budget, with defaults for its missing bounds."""
+        """Return this budget with defaults for its missing bounds."""
         return self._with({name: getattr(defaults, name) if mine is None else mine for name, mine in self})
 
     def cut(self, left: "Budget") -> Self:
-        """This budget, cut to what is left."""
+        """Return this budget, cut to what is left."""
         bounds = {name: [bound for bound in (mine, getattr(left, name)) if bound is not None] for name, mine in self}
         return self._with({name: min(known) if known else None for name, known in bounds.items()})
 
     def share(self, fraction: float) -> Self:
-        """A part of this budget, for one of several children: all but time and depth times the fraction, at least one child.
+        """Return a part of this budget for one of several children: all bounds but time and depth, times the fraction.
 
         Args:
             fraction: Above 0, at most 1.
@@ -112,7 +112,7 @@ class _Defaults(Budget):
 
 
 class RootBudget(_Defaults):
-    """The default budget of a run of the root. Honest work does not reach it, a loop does."""
+    """The default budget of a root's run. It is far above normal work and stops endless loops."""
 
     requests: int | None = Field(default=1_000, ge=0)
     children: int | None = Field(default=200, ge=0)
@@ -133,16 +133,16 @@ class Usage:
     """Model responses received."""
     tool_calls: int = 0
     input_tokens: int = 0
-    """All input, whether it was read from the provider's cache or not."""
+    """All input, including what the provider read from its cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
-    """The part of the input that the provider read from its cache, for about a tenth of the price."""
+    """The input that the provider read from its cache, at about a tenth of the price."""
     cache_write_tokens: int = 0
-    """The part of the input that the provider wrote into its cache, for a little more than the price of other input."""
+    """The input that the provider wrote into its cache, at a slightly higher price."""
     cost_usd: Decimal | None = None
     """Cost of the requests with a known price. None: no price is known."""
     unpriced_turns: int = 0
-    """Requests without a known price, which the cost leaves out."""
+    """Requests without a known price; the cost does not include them."""
     estimated_requests: int = 0
     """Requests that were cut off after they were sent, or whose provider reported no count. The sums include estimates for
     them, which may be lower than the provider's count."""

@@ -1,6 +1,6 @@
 """The command-line options for settings, shared by `freeact-sub` and `%%agent`.
 
-Nothing but the standard library and words of our own is imported here: the command line answers `--help` at once.
+It imports only the standard library and modules without dependencies, so that `--help` is fast.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def load_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments for `load_config`.
 
     Raises:
-        ConfigError: The workspace is no directory.
+        ConfigError: The workspace is not a directory.
     """
     values = given(options)
     settings = {name: values.get(name) for name in _SETTINGS}

@@ -1,8 +1,8 @@
-"""Finds what other packages add, by name: entry points of a group in all installed packages.
+"""Finds extensions of other packages by name: the entry points of a group in all installed packages.
 
 An entry point of `freeact_sub.kernel_providers` names a function of the settings (`KernelConfig`) and `on_notice` that makes
 a provider (`kernels.KernelProvider`); one of `freeact_sub.session_stores` a function of the settings (`SessionsConfig`) that
-makes a store (`sessions.SessionStore`). Nothing is imported to find out which there are.
+makes a store (`sessions.SessionStore`). Listing the names imports nothing.
 """
 
 import difflib
@@ -14,16 +14,16 @@ from freeact_sub.errors import ConfigError
 
 
 class EntryPoints:
-    """Those of one group."""
+    """The entry points of one group."""
 
     def __init__(self, name: str, noun: str, own: Mapping[str, str]) -> None:
-        """Args: noun: what they make. own: those of `pyproject.toml`, for a program that runs from its source."""
+        """Args: noun: the word for them in messages. own: the project's own entry points, for a program run from source."""
         self.name = name
         self._noun = noun
         self._own = {key: EntryPoint(key, value, name) for key, value in own.items()}
 
     def installed(self) -> dict[str, EntryPoint]:
-        """All of them by name. Ours cannot be replaced; of two others with one name the first found counts."""
+        """Return all entry points by name. Ours cannot be replaced; among others with one name the first one counts."""
         found = {point.name: point for point in reversed(tuple(entry_points(group=self.name)))}
         return {**found, **self._own}
 
@@ -31,7 +31,7 @@ class EntryPoints:
         """Return the name if it is installed.
 
         Raises:
-            ValueError: It is not; the message names the installed ones, near names first.
+            ValueError: It is not installed; the message lists the installed names, similar ones first.
         """
         if name in self._own or name in (known := self.installed()):
             return name

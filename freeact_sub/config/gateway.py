@@ -1,4 +1,4 @@
-"""`GatewayConfig`: where kernels on other machines come from."""
+"""`GatewayConfig`: the settings of kernels on other machines."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,26 +40,26 @@ class GatewayConfig(Section):
         def __init__(self, **values: Unpack[GatewayValues]) -> None: ...
 
     url: tuple[str, ...] = ()
-    """URL of a Jupyter gateway or server, or a list of them: each kernel comes from the one with the fewest."""
+    """The URL of a Jupyter gateway or server, or a list of them: each kernel starts at the one with the fewest kernels."""
     token: str = Field(default="", repr=False)
     """Its token; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Sent with each request, for proxies that require more than a token."""
     ca_file: Path | None = None
-    """Certificates of authorities that vouch for an `https` gateway, besides the system's."""
+    """Certificates of authorities for `https` gateways, in addition to the system's."""
     certificate_file: Path | None = None
-    """Certificate and key of this client, for a gateway that asks for one."""
+    """The certificate and key of this client, for a gateway that requires them."""
     kernel: str = ""
     """Name of the kernelspec there; empty: the gateway's usual one."""
     workspace: Literal["none", "shared"] = "none"
-    """`shared`: the workspace exists there under the same path; `none`: it does not, and the model is told so."""
+    """`shared`: the workspace exists there under the same path; `none`: it does not, and the model knows that."""
     trusted: bool = False
-    """`true`: kernels there may run code unasked (modes `plan` and `auto`), though no wall of ours is around them."""
+    """`true`: kernels there may run code without approval (modes `plan` and `auto`), although they have no wall."""
     retry: bool = False
-    """`true`: an agent whose gateway is gone continues with a new, empty kernel at another one; otherwise its run ends as
+    """`true`: an agent that loses its gateway continues with a new, empty kernel at another one; otherwise its run ends as
     `kernel_lost`."""
     lease_seconds: float = Field(default=60, ge=2)
-    """A kernel there that has not heard from this program for this long ends by itself."""
+    """A kernel that does not hear from this program for this long ends itself."""
 
     @field_validator("url", mode="before")
     @classmethod

@@ -18,8 +18,8 @@ GIT_SETTINGS = (
     ("diff.submodule", "short"),
     ("safe.bareRepository", "explicit"),
 )
-"""Switch off the programs that git starts because a folder's settings say so. Filters, textconv and external diff have names
-of their own and stay: the rules ask about commands that start them."""
+"""Switch off the programs that git starts because of a folder's settings. Filters, textconv and external diff have names
+of their own and stay: commands that start them need approval."""
 
 
 def git_environment() -> dict[str, str]:

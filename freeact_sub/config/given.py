@@ -1,4 +1,4 @@
-"""What a program may give for each setting, for type checkers: more than the type that is kept, such as a name for a path.
+"""The types that a program may pass for each setting, for type checkers: wider than the stored types (text for a path).
 
 Those for `Budget` and `GatewayConfig` are beside these classes. A test compares the names with the fields.
 """
@@ -21,7 +21,7 @@ from freeact_sub.config.schema import (
 from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
 
 Table: TypeAlias = Mapping[str, Any]
-"""A section by the names of its settings, as in a file."""
+"""A section as a dict of its settings, as in a file."""
 
 
 class KernelValues(TypedDict, total=False):

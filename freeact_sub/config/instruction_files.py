@@ -1,4 +1,4 @@
-"""Files of a project that models read: instructions such as AGENTS.md, and commands. Which, and what is read of them."""
+"""Reads files of a project for models: instructions such as AGENTS.md, and commands."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
 COMMANDS: Final = Path(".agents") / "commands"
 """The commands of a workspace: a prompt each."""
 MAX_CHARS: Final = 20_000
-"""Characters of all of them together: each request pays for them."""
+"""The characters of all instruction files together: each request pays for them."""
 
 
 def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
@@ -35,7 +35,7 @@ def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
 
 
 def read_commands(folders: Iterable[Path]) -> dict[Path, bytes]:
-    """The contents of the commands in folders, in the order of the folders; what cannot be read is left out."""
+    """Return the commands in folders, in the order of the folders; unreadable files are left out."""
     contents: dict[Path, bytes] = {}
     for folder in folders:
         for path in files_in(folder, ".md"):
@@ -45,7 +45,7 @@ def read_commands(folders: Iterable[Path]) -> dict[Path, bytes]:
 
 
 def instructions_of(contents: Mapping[Path, bytes]) -> str:
-    """The text for models: each file's text once, under its name; a text that is too long is cut at its end."""
+    """Return the text for models: each file's text once, under its name; a text that is too long is cut at its end."""
     parts: list[str] = []
     room, read = MAX_CHARS, set[str]()
     for path, content in contents.items():

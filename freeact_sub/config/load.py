@@ -43,12 +43,12 @@ def load_config(
         arguments: Nested settings that win over all others; values of None are skipped.
         environment: Variables to read instead of `os.environ`.
         mcp_file: An `mcp.json` to read. Default: `.freeact/mcp.json`, else `mcp.json`, in the workspace, if there.
-        trust: The contents that somebody has looked at; files of the workspace count only with these. None: all files
-            count, which suits a program that reads its own folder: who can change the files can change the program.
+        trust: The contents that a person has reviewed; other files of the workspace are not obeyed. None: all files are
+            obeyed, which suits a program that reads its own folder.
 
     Raises:
         ConfigError: A setting is unknown or has a wrong value, or a file cannot be read.
-        UntrustedError: Nobody has looked at the content of a file of the workspace.
+        UntrustedError: A file of the workspace has content that no person has reviewed.
     """
     variables = os.environ if environment is None else environment
     folder = _full_path(workspace or Path.cwd())
@@ -112,7 +112,7 @@ def _expanded(path: Path | str) -> Path:
 
 
 class _SettingsFiles:
-    """Reads files once, so that the content that is judged is the content that counts."""
+    """Reads each file once, so that the judged content is the obeyed content."""
 
     def __init__(self) -> None:
         self._contents: dict[Path, bytes] = {}
@@ -130,11 +130,11 @@ class _SettingsFiles:
         return content
 
     def add(self, contents: Mapping[Path, bytes]) -> None:
-        """Files that somebody else has read."""
+        """Files that another reader has read."""
         self._contents.update(contents)
 
     def untrusted(self, trust: Trust, workspaces: Iterable[Path], own: Path) -> dict[Path, bytes]:
-        """The files in a workspace that nobody has looked at. Args: own: the user's folder, which needs no look."""
+        """Return the files in a workspace that no person has reviewed. Args: own: the user's folder, not reviewed."""
 
         def is_in(path: Path, folder: Path) -> bool:
             return path.absolute().is_relative_to(folder) or path.resolve().is_relative_to(folder)

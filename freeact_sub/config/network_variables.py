@@ -1,4 +1,4 @@
-"""Environment variables that every HTTP client obeys, checked before one is made: its own error would not name them."""
+"""Checks the environment variables that every HTTP client obeys, because the client's own error would not name them."""
 
 import os
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
 def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
-    """Checks where certificates are and which proxies are used.
+    """Check the variables for certificates and proxies.
 
     Args:
         variables: The environment variables. None: those of this process.
 
     Raises:
-        ConfigError: One of them cannot be used.
+        ConfigError: A variable is invalid.
     """
     variables = os.environ if variables is None else variables
     file, folders = variables.get("SSL_CERT_FILE"), variables.get("SSL_CERT_DIR")
@@ -38,7 +38,7 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
 
 
 def _is_proxy(address: str) -> bool:
-    """As HTTP clients read it: without a scheme it is one of HTTP."""
+    """Whether HTTP clients accept it: without a scheme it means http."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         return url.scheme in SCHEMES and bool(url.hostname) and (url.port is None or url.port > 0)

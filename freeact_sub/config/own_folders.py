@@ -1,4 +1,4 @@
-"""The folders of the user's in which the program keeps what it obeys later: settings, trust and rules, and sessions."""
+"""The user's folders for settings, trust, rules and sessions."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Parses settings files and variables within bounds.
 
-Somebody else may have written them. So parsing takes no seconds and no deep stack, and refuses texts that neither a path nor
-a variable can be.
+The files may be hostile: parsing is fast, needs no deep stack, and refuses texts that cannot be a path or a variable.
 """
 
 import json
@@ -26,7 +25,7 @@ def parse_toml(content: bytes) -> Any:
     """Reads TOML.
 
     Raises:
-        ValueError: The content is no TOML, or exceeds the bounds; the text says how.
+        ValueError: The content is not TOML, or exceeds the bounds; the message says how.
     """
     text = text_of_file(content)
     if DEEP_KEY.search(text):
@@ -38,10 +37,10 @@ def parse_toml(content: bytes) -> Any:
 
 
 def text_of_file(content: bytes) -> str:
-    """The text of a file in UTF-8, with or without the mark that some editors put before it.
+    """Return the text of a UTF-8 file, with or without a byte order mark.
 
     Raises:
-        ValueError: It is in another encoding; the text says how to save it.
+        ValueError: It has another encoding; the message says how to save it.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError("it is written in UTF-16: save it in UTF-8")
@@ -53,14 +52,14 @@ def text_of_file(content: bytes) -> str:
 
 
 def prose_of_file(content: bytes) -> str:
-    """The text of a file that models read, in whatever encoding an editor has saved it; what cannot be read is marked."""
+    """Return the text of a file for models, in any encoding that editors use; unreadable bytes are marked."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16", errors="replace").replace("\r\n", "\n")
     return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
 
 
 def _with_line(problem: str, text: str) -> str:
-    """The parser's message; where it only says that the document has ended, with the line and the column of the end."""
+    """Return the parser's message; for an early end of the document, with its line and column."""
     lines = text.split("\n")
     return problem.replace(
         "(at end of document)", f"(at line {len(lines)}, column {len(lines[-1]) + 1}, the end of the file)"
@@ -93,7 +92,7 @@ def check(value: Any, *, texts: bool = True) -> None:
         texts: Check texts too.
 
     Raises:
-        ValueError: The value is nested too deeply, or holds a text that neither a path nor a variable can be.
+        ValueError: The value is nested too deeply, or holds a text that cannot be a path or a variable.
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):

@@ -34,10 +34,10 @@ PERMISSIONS_FILE = SETTINGS_FOLDER / "permissions.toml"
 """The rules of a workspace."""
 
 PROTECTED = (".freeact", ".agents", "mcp.json", ".git", ".gitmodules")
-"""Paths in the workspace that the host, or its user's git, runs or obeys later. No walled kernel writes there."""
+"""Paths in the workspace that the host or the user's git later runs or obeys. No walled kernel may write them."""
 
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
-"""The only variables of the host that a kernel gets: keys, tokens and passwords stay in the host."""
+"""The host's variables that a kernel inherits. Keys, tokens and passwords stay in the host."""
 
 LARGEST = 2**60
 """The largest bound that the system can hold."""
@@ -52,7 +52,7 @@ def _check_names(variables: dict[str, str]) -> dict[str, str]:
 
 
 class KernelConfig(Section):
-    """How kernels are started and how cells run."""
+    """Settings of kernels and cells."""
 
     if TYPE_CHECKING:  # what may be given is more than what is kept
 
@@ -63,40 +63,41 @@ class KernelConfig(Section):
     machines (docs/gateway.md); or one that another package registers."""
     gateway: GatewayConfig = GatewayConfig()
     options: dict[str, Any] = Field(default_factory=dict)
-    """Settings of a provider of another package, which reads and checks them."""
+    """Settings for a kernel provider of another package, which reads and checks them."""
     preload: tuple[str, ...] = ()
-    """Modules that every forked kernel finds imported; `["data"]`: numpy, pandas and matplotlib."""
+    """Modules that every forked kernel has already imported; `["data"]`: numpy, pandas and matplotlib."""
     spares: int = Field(default=1, ge=0, le=20)
-    """The least number of forked kernels kept ready; for a minute as many as were in use at once, up to 20. `0`: none."""
+    """The least number of spare forked kernels; up to 20 after many were in use at once. `0`: no spares."""
     python: str = sys.executable
     """The Python that runs kernels, 3.11 or newer; one without `ipykernel` is lent ours if that works; `!pip` and `!python`
     in a cell are its own."""
     start_timeout_seconds: float = Field(default=60, gt=0)
-    """How long a kernel may take to start."""
+    """The time that a kernel may take to start."""
     cell_timeout_seconds: float | None = Field(default=300, gt=0)
-    """A cell that works longer is interrupted; so is one that takes ten times as long including the children and `ask`s it
-    waits for; waiting for approval counts for neither."""
+    """A cell that runs longer is interrupted. With the children and `ask`s that it waits for it may take ten times as long.
+    Waiting for approval does not count."""
     output_chars: int = Field(default=10_000, ge=200)
-    """How many characters of a cell's output or a tool's result the model reads, as head and tail; a file has all of it."""
+    """The number of characters of a cell's output or a tool's result that the model reads, as head and tail. A file has
+    the whole output."""
     show_images_to_model: bool = True
     """`false` for models that cannot read pictures."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables for kernels, besides the few that are inherited."""
+    """Environment variables for kernels, in addition to the few that they inherit."""
     max_live: int = Field(default=50, ge=1)
-    """Live kernels of one root, its children and their nodes (docs/branches.md); a child that needs one more waits in
-    order."""
+    """The number of live kernels of one root, its children and their nodes (docs/branches.md). A child that needs one more
+    waits."""
     sandbox: Literal["off", "auto", "required"] = "auto"
-    """The wall around kernels. `auto`: as far as this machine can, with a notice of what is missing; `required`; `off`."""
+    """The wall around kernels. `auto`: as much as this machine can enforce, with a notice of the rest; `required`; `off`."""
     readable: tuple[Path, ...] = ()
-    """What kernels in `plan` and `auto` may read besides the system, Python and the workspace."""
+    """Paths that kernels in `plan` and `auto` may read, in addition to the system, Python and the workspace."""
     writable: tuple[Path, ...] = ()
-    """What kernels in `auto` may write, and those in `plan` read, besides the workspace."""
+    """Paths that kernels in `auto` may write, and those in `plan` read, in addition to the workspace."""
     network: bool = False
-    """`true`: kernels in `auto` have the network."""
+    """`true`: kernels in `auto` have network access."""
     memory_bytes: int | None = Field(default=None, gt=0, le=LARGEST)
     """Bound on the memory of each process of a kernel. None: the machine's memory."""
     max_processes: int | None = Field(default=None, ge=0, le=LARGEST)
-    """Bound on threads and processes of a kernel. None: 1024, but for root, to whom no such bound applies. `0`: no bound."""
+    """Bound on the threads and processes of a kernel. None: 1024, or no bound if run as root. `0`: no bound."""
     max_file_bytes: int = Field(default=16 * 2**30, ge=0, le=LARGEST)
     """Bound on each file that a kernel writes. `0`: no bound."""
     cpu_seconds: int = Field(default=0, ge=0, le=LARGEST)
@@ -115,7 +116,7 @@ class KernelConfig(Section):
         return KERNEL_PROVIDERS.check(name)
 
     def environment(self) -> dict[str, str]:
-        """The whole environment of a kernel's process. `python`, `pip` and the like are those of its Python."""
+        """Return the whole environment of a kernel's process. `python` and `pip` are those of its Python."""
         inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
         variables = {**inherited, "PYTHONUNBUFFERED": "1", **git_environment(), **self.env}
         python = shutil.which(self.python, path=variables.get("PATH"))
@@ -139,34 +140,34 @@ class SubagentsConfig(Section):
     enabled: bool = True
     """`false`: no agent may start children."""
     max_concurrent: int = Field(default=5, ge=1, le=100)
-    """Children that work at the same time; more wait in order."""
+    """The number of children that work at the same time; others wait."""
     budget: ChildBudget = ChildBudget()
-    """The budget of a child whose parent names no bound; never more than its parent has left."""
+    """The budget of a child, unless its parent names other bounds; never more than the parent has left."""
     salvage: bool = True
-    """At its limit an agent gets one last request, without tools, to report what it has."""
+    """`true`: an agent at its limit gets one last request, without tools, for a report."""
     max_depth: int = Field(default=1, ge=0, le=10)
-    """How deep agents may nest: at 1 the root may start children, they may not."""
+    """How deep agents may nest. `1`: the root may start children, and they may not."""
     allow_agents: tuple[str, ...] | None = None
     """The named types (docs/agents.md) that may be started. None: all."""
     detach: bool = True
     """Background children outlive the prompt, until the root agent is closed; with one prompt (`run`, `-p`) always
     `false`."""
     question_seconds: float = Field(default=300, gt=0)
-    """How long a background child waits for its parent's answer to a question."""
+    """The time that a background child waits for its parent's answer to a question."""
 
 
 class ContextConfig(Section):
     """When conversations are shortened."""
 
     window_tokens: int | None = Field(default=None, ge=1_000)
-    """Size of the models' context windows. None: as reported by the server or pydantic-ai; if neither knows it,
+    """The size of the models' context windows. None: as reported by the server or pydantic-ai; if neither knows it,
     conversations are not shortened automatically."""
     compact_at: float | None = Field(default=0.8, gt=0, le=1)
     """The share of the window at which a conversation is shortened (docs/models.md). None: never automatically."""
 
 
 class SessionsConfig(Section):
-    """Which sessions are kept, and how long (docs/sessions.md)."""
+    """How long sessions are kept (docs/sessions.md)."""
 
     archive_after_days: float | None = Field(default=90, ge=0, allow_inf_nan=False)
     """A session (docs/sessions.md) unused for this long loses its variables and long outputs but keeps its conversation.
@@ -186,7 +187,7 @@ class TerminalConfig(Section):
     """How the terminal shows things and calls for attention (docs/terminal.md)."""
 
     notify: Literal["auto", "bell", "osc9", "off"] = "auto"
-    """How to call you when a question opens or a long run ends: `bell`, `osc9` (a notification), `off`; `auto`: what the
+    """The signal when a question opens or a long run ends: `bell`, `osc9` (a notification), `off`; `auto`: what the
     terminal is known to support."""
     pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
     """How the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks, in any terminal
@@ -212,17 +213,17 @@ class McpServerConfig(Section):
     cwd: str | None = None
     """Its working directory."""
     url: str | None = None
-    """Instead of `command`: a streamable HTTP server."""
+    """The address of a streamable HTTP server, instead of `command`."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Sent with every request to the URL."""
+    """Headers that are sent with every request to the URL."""
     type: Literal["stdio", "http", "streamable-http"] | None = None
-    """Accepted because other programs write it."""
+    """The transport's name. It is accepted because other programs write it, and not used."""
     disabled: bool = False
     """`true`: the server is left out."""
     init_timeout_seconds: float = Field(default=30, gt=0)
-    """How long it may take to start."""
+    """The time that the server may take to start."""
     call_timeout_seconds: float = Field(default=300, gt=0)
-    """How long a call may take."""
+    """The time that a call may take."""
     max_message_bytes: int = Field(default=10_000_000, ge=1_000)
     """A larger message from the server is refused, and its call fails."""
 
@@ -238,7 +239,7 @@ class McpServerConfig(Section):
 
 
 class ModelsConfig(Section):
-    """Models besides the root's own, each by a name of one's own: `{"small": "openai-chat:NAME"}`; and a bound for all."""
+    """Other models by names of your own: `{"small": "openai-chat:NAME"}`; and a bound for all of them."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Any] = Field(init=False)
@@ -286,16 +287,16 @@ class Config(Section):
     code_actions: CodeActions = "auto"
     """How a model submits code: `tool`, `block`, or `auto`, which chooses one of them (docs/models.md)."""
     answer_check: NoAnswer | None = None
-    """Which final texts do not count as an answer, so that the model is asked once for another. `empty`: empty ones;
-    `small`: more, for weak models (docs/models.md). None: `small` with the small profile, otherwise `empty`."""
+    """The final texts that do not count as an answer; the model gets one more request. `empty`: empty texts;
+    `small`: also others, for weak models (docs/models.md). None: `small` with the small profile, otherwise `empty`."""
     profile: Profile | None = None
     """`small`: shorter descriptions of tools; `full`. None: `small` if the server reports 16k tokens or less."""
     first_event_timeout_seconds: float = Field(default=600, gt=0)
-    """A model that is silent for longer counts as failed."""
+    """A model request fails if nothing arrives for this long."""
     stall_seconds: float = Field(default=120, gt=0)
-    """A model that is silent for longer in the middle of an answer is asked once more, then counts as failed."""
+    """A model request is repeated once if nothing arrives for this long in the middle of an answer, then fails."""
     rate_limit_seconds: float = Field(default=300, ge=0)
-    """How long one request waits in total while its provider is busy (429, 503, 529)."""
+    """The total time that one request waits while its provider is busy (429, 503, 529)."""
     instructions: str = ""
     """Added to every agent's system prompt."""
     instruction_files: tuple[Path, ...] = ()
@@ -304,19 +305,19 @@ class Config(Section):
     budget: RootBudget = RootBudget()
     """The budget of a run of the root with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)
-    """How many times in a row the same call may have the same result before the run ends; calls that wait do not count.
-    None: no bound."""
+    """The number of times in a row that the same call may have the same result before the run ends; calls that wait do
+    not count. None: no bound."""
     context: ContextConfig = ContextConfig()
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"
-    """How much runs without a question: `plan`, `ask`, `auto` or `full` (docs/approvals.md)."""
+    """How much runs without approval: `plan`, `ask`, `auto` or `full` (docs/approvals.md)."""
     headless: Headless | None = None
-    """Ask nobody, and answer every question with `allow`, `deny` or `auto`: yes in the modes `auto` and `full`, otherwise
-    no. None: whoever reads the events answers."""
+    """Ask no person, and decide every approval by `allow`, `deny` or `auto`: yes in the modes `auto` and `full`, otherwise
+    no. None: the reader of the events decides."""
     approval_timeout_seconds: float | None = Field(default=None, gt=0)
-    """A question that nobody has answered by then counts as denied. None: it waits; the log tells of a question that no
-    front end has shown for 30 s."""
+    """The time after which an open question is denied. None: it waits; the log names a question that no front end has
+    shown for 30 s."""
     permission_files: tuple[Path, ...] = ()
     """Rule files, the most specific first; `load_config()` adds the project's and yours if they exist."""
     on_denial: Literal["continue", "end"] = "continue"
@@ -334,7 +335,7 @@ class Config(Section):
     """MCP servers by name; usually in `mcp.json` (docs/mcp.md)."""
 
     def choosing(self, names: Iterable[str]) -> Self:
-        """The same settings, of which somebody has chosen these: only they replace what a session has kept."""
+        """Return the same settings with a note of the chosen ones: only these replace a session's stored settings."""
         fields = type(self).model_fields
         made = self.model_construct(set(names) & fields.keys(), **{name: getattr(self, name) for name in fields})
         vars(made).update(vars(self))  # files count as they were when they were read
@@ -342,7 +343,7 @@ class Config(Section):
 
     @functools.cached_property
     def instruction_contents(self) -> dict[Path, bytes]:
-        """The texts of `instruction_files` as they were at the first read: later changes do not count.
+        """The texts of `instruction_files`, as first read; later changes are ignored.
 
         Raises:
             ConfigError: One cannot be read.
@@ -351,7 +352,7 @@ class Config(Section):
 
     @functools.cached_property
     def command_contents(self) -> dict[Path, bytes]:
-        """The commands of `command_folders` as they were at the first read: later changes do not count."""
+        """The commands of `command_folders`, as first read; later changes are ignored."""
         return read_commands(self.command_folders)
 
     @field_validator("workspace")
@@ -375,6 +376,6 @@ class Config(Section):
 
 
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """The folder of the user's own settings, in `$XDG_CONFIG_HOME` or `~/.config`."""
+    """Return the folder of the user's own settings, in `$XDG_CONFIG_HOME` or `~/.config`."""
     folder = (os.environ if environment is None else environment).get("XDG_CONFIG_HOME", "")
     return (Path(folder) if folder.startswith("/") else Path.home() / ".config") / "freeact"

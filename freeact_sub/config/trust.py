@@ -1,8 +1,8 @@
 """`Trust` records which contents of settings files a person has looked at.
 
-Code of an agent may write the workspace, and files in the workspace say what the next start runs and allows: settings,
-rules, MCP servers, agent types. So a file counts only with content that somebody has looked at. The record has a digest
-for each path, and is in the user's own folder: out of reach of workspaces, and without copies of secrets.
+An agent's code may write the workspace, and files there decide what the next start runs and allows: settings,
+rules, MCP servers, agent types. So a file is obeyed only with content that a person has reviewed. The record holds a digest
+for each path, in the user's own folder: workspaces cannot reach it, and it copies no secrets.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ class Trust:
         """Args: folder: the user's own folder, see `user_folder`; it need not exist."""
         self._record = folder / RECORD
         self._now: dict[str, str] = {}
-        """The answers of this process; they count even if the file cannot be written."""
+        """The decisions of this process; they apply even if the file cannot be written."""
 
     def knows(self, path: Path, content: bytes) -> bool:
         """Whether the record has the file with this content."""
@@ -36,7 +36,7 @@ class Trust:
         """Records the contents of files.
 
         Raises:
-            ConfigError: The record cannot be written; it holds for this process all the same.
+            ConfigError: The record cannot be written; it still applies to this process.
         """
         new = {_key(path): digest(content) for path, content in files.items()}
         self._now |= new

@@ -1,9 +1,9 @@
 """The events of a run: one flat, ordered stream per root run, of frozen values.
 
-Every agent of a tree writes to the same stream; its header (`agent_id`, `parent_id`, `depth`) says who an event is from. The
-channel stamps the header when it takes an event in (`channel.py`), which keeps `seq` free of gaps.
+Every agent of a tree writes to the same stream; its header (`agent_id`, `parent_id`, `depth`) names the sender. The
+channel numbers an event when it queues it (`channel.py`), which keeps `seq` free of gaps.
 
-For each run of an agent there is exactly one `AgentStarted` and one `AgentFinished`, which comes last of that run's. A child
+Each run of an agent has exactly one `AgentStarted` and one `AgentFinished`, which is its last event. A child
 that has ended and is resumed begins another run, under the same `agent_id`.
 """
 
@@ -27,7 +27,7 @@ from freeact_sub.events.strategy_step import StrategyStep
 from freeact_sub.modes import Mode
 
 MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
-"""`request`: a question; `response`: its answer; `status`: news that need no answer; `cancel`: end your work."""
+"""`request`: a question; `response`: the answer to it; `status`: news without a question; `cancel`: end your work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,35 +35,35 @@ class AgentEvent:
     """The header of every event."""
 
     agent_id: str = ""
-    """The agent that the event is from, such as `agent-1f09a2c4`."""
+    """The agent that sent the event, such as `agent-1f09a2c4`."""
     parent_id: str | None = None
-    """The agent that started it; None for the root."""
+    """The agent's parent; None for the root."""
     depth: int = 0
     """Distance from the root."""
     tool_call_id: str | None = None
-    """The model's tool call during which this happened, if any."""
+    """The model's tool call to which the event belongs, if any."""
     seq: int = -1
     """Position in the root run's stream, counted from 0 without gaps."""
     time: float = 0.0
     """Seconds since the epoch."""
 
     def to_json(self) -> str:
-        """The event as one line of JSON; `type` names its class."""
+        """Return the event as one line of JSON; `type` names its class."""
         return json_line({"type": type(self).__name__} | content(self))
 
     @staticmethod
     def from_json(line: str) -> "Event":
-        """The event that `to_json` has written; fields that are not known are skipped.
+        """Read an event from the output of `to_json`; unknown fields are skipped.
 
         Raises:
-            ValueError: The line is no event.
+            ValueError: The line is not an event.
         """
         return _adapter().validate_python(json.loads(line))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentStarted(AgentEvent):
-    """An agent begins a run.
+    """An agent starts a run.
 
     A child's `tool_call_id` names its parent's call: `task`, `delegate` or a cell. None: the root's, or a program's.
     """
@@ -71,26 +71,26 @@ class AgentStarted(AgentEvent):
     type: Literal["AgentStarted"] = "AgentStarted"
     prompt: str
     description: str = ""
-    """A short label of the work, where its parent gave one."""
+    """A short label of the work, if the parent gave one."""
     queued: bool = False
     """True: the agent first waits for a slot among the working children, or for a kernel."""
     key: str = ""
-    """The agent's durable name, which shows the chain above it: `agent:ROOT:subagent:ID`."""
+    """The agent's durable name, which shows its ancestors: `agent:ROOT:subagent:ID`."""
     agent_type: str | None = None
     """The name of its agent type. None: it has none."""
     mode: Mode | None = None
-    """How much the agent does without a question."""
+    """How much the agent may do without approval."""
     model: str = ""
-    """The agent's model, `PROVIDER:NAME`. Empty: it answers without one."""
+    """The agent's model, `PROVIDER:NAME`. Empty: the agent is Python code."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFinished(Ending, AgentEvent):
-    """A run has ended, and the agent's resources are closed. The last event of its agent."""
+    """A run has ended and the agent's resources are closed. This is the last event of the run."""
 
     type: Literal["AgentFinished"] = "AgentFinished"
     output: str = ""
-    """The answer; at another status than `completed`, the last text."""
+    """The answer. If the status is not `completed`: the model's last text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class ToolCallStarted(AgentEvent):
     args: dict[str, Any]
     """The arguments; those of a cell without its title, which is the `label`."""
     call_id: str = ""
-    """Tells apart the calls of code in one cell, which all have the `tool_call_id` of the cell. Empty: the model's call."""
+    """Distinguishes calls by code in one cell, which all have the cell's `tool_call_id`. Empty: the model's call."""
     label: str = ""
     """What the caller named the call: the `label` of `ask`, the `description` of `task` and of a cell."""
 
@@ -148,9 +148,9 @@ class ToolOutput(AgentEvent):
     content: str
     outcome: Literal["success", "failed", "denied", "retried"] = "success"
     call_id: str = ""
-    """That of its `ToolCallStarted`."""
+    """The same as in its `ToolCallStarted`."""
     label: str = ""
-    """That of its `ToolCallStarted`."""
+    """The same as in its `ToolCallStarted`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class CodeExecutionOutputChunk(AgentEvent):
 
     type: Literal["CodeExecutionOutputChunk"] = "CodeExecutionOutputChunk"
     output: Annotated[StreamText | DisplayData | ExecuteResult | CellError | ClearOutput, Field(discriminator="type")]
-    """`ClearOutput`: what the cell has put out so far is gone. A `DisplayData` with `update` replaces an earlier one."""
+    """`ClearOutput` removes the cell's output so far. A `DisplayData` with `update` replaces an earlier one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +175,9 @@ class CodeExecutionOutput(AgentEvent):
     picture_files: tuple[str, ...] = ()
     """The saved pictures of the displays, in order; at most 100."""
     left_out_chars: int = 0
-    """Characters of output without a chunk, because the reader was too slow."""
+    """The number of characters left out of the chunks because the reader was too slow."""
     output_file: str | None = None
-    """A file with the whole output, if `text` is cut."""
+    """A file with the whole output, if `text` is shortened."""
     seconds: float = 0.0
 
 
@@ -192,11 +192,11 @@ class ApprovalRequest(Decidable, AgentEvent):
     request_id: str
     call: Annotated[Call, Field(discriminator="kind")]
     path: tuple[str, ...] = ()
-    """The agents from the root to the one that asks, by short id and label."""
+    """The agents from the root to the asking one, by short id and label."""
     reason: str = ""
-    """The rule that asks."""
+    """The rule that requires approval."""
     suggested: tuple[str, ...] = ()
-    """Editable patterns that would allow such calls from now on. Empty: such calls are asked about each time."""
+    """Editable patterns that would allow similar calls from now on. Empty: similar calls always need approval."""
     headless: bool = False
     """True: no person is asked; the decision follows at once."""
     if_nobody: Decision = NOBODY
@@ -217,19 +217,19 @@ class ApprovalDecided(AgentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionRequest(AnswerableByText, AgentEvent):
-    """A person is asked for a text, such as by `input()` in a cell; what asks waits, all else continues.
+    """Code asks a person for a text, for example by `input()` in a cell. The code waits; everything else continues.
 
-    Questions and approval requests of several agents may be open at once, and may be answered in any order.
+    Several agents may have open questions at once. They may be answered in any order.
     """
 
     type: Literal["QuestionRequest"] = "QuestionRequest"
     request_id: str
     prompt: str
-    """The question; code in a kernel may have written it. Empty: the code says nothing about what it reads."""
+    """The question, which may come from code in a kernel. Empty: the code gave no prompt."""
     secret: bool = False
-    """True: the answer is hidden while it is typed, and recorded nowhere."""
+    """True: the answer is hidden while it is typed, and never recorded."""
     path: tuple[str, ...] = ()
-    """The agents from the root to the one that asks, by short id and label."""
+    """The agents from the root to the asking one, by short id and label."""
     headless: bool = False
     """True: no person is asked; the question ends at once."""
 
@@ -254,24 +254,24 @@ class UsageUpdated(AgentEvent):
 
     type: Literal["UsageUpdated"] = "UsageUpdated"
     usage: Usage
-    """What this agent itself has spent in the run so far."""
+    """The agent's own spending in the run so far."""
     tree_usage: Usage
-    """What this agent and its descendants have spent in the run so far."""
+    """The spending of the agent and its descendants in the run so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProgress(AgentEvent):
-    """The progress of a slow model request: about once a second, from the second second on, and when a pause begins."""
+    """The progress of a slow model request, sent about once a second after the first, and when a pause begins."""
 
     type: Literal["ModelProgress"] = "ModelProgress"
     seconds: float
     """Seconds since the request was made."""
     tokens: int
-    """Pieces received; many servers send one for each token. 0: the model is still silent."""
+    """The number of pieces received; many servers send one for each token. 0: none yet."""
     tokens_per_second: float | None = None
-    """Pieces a second since the first one. None: nothing to measure yet."""
+    """Pieces per second since the first one. None: not known yet."""
     paused_seconds: float | None = None
-    """Seconds until the request is made again, because the provider is busy. None: it is not paused."""
+    """Seconds until the request is repeated, because the provider is busy. None: no pause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,12 +280,12 @@ class Compacted(AgentEvent):
 
     type: Literal["Compacted"] = "Compacted"
     tokens_before: int = 0
-    """What a request with the conversation takes, instructions and tools included; an estimate."""
+    """An estimate of the tokens of a request with the conversation, including instructions and tools."""
     tokens_after: int = 0
     outputs: int = 0
-    """Old outputs that became notes; each names the file that has all of it."""
+    """The number of old outputs that became notes; each note names the file with the whole output."""
     summary: str = ""
-    """What the model reads instead of all but the first prompt and the newest turns. Empty: no summary was needed."""
+    """The summary that replaces all but the first prompt and the newest turns. Empty: none was needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,7 @@ class KernelLost(AgentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(AgentEvent):
-    """News for the user that belong to no call, such as an MCP server that did not start."""
+    """A notice for the user that belongs to no call, such as an MCP server that did not start."""
 
     type: Literal["Notice"] = "Notice"
     content: str
@@ -308,7 +308,7 @@ class Notice(AgentEvent):
 class AgentMessage(AgentEvent):
     """A message between a parent and one of its background children, in either direction.
 
-    The end of a child that its parent does not wait for is one too: a `status` with `success`.
+    The end of a background child is a message too: a `status` with `success`.
     """
 
     type: Literal["AgentMessage"] = "AgentMessage"
@@ -318,16 +318,16 @@ class AgentMessage(AgentEvent):
     correlation_id: str = ""
     """The id that a request and its response share."""
     task: str = ""
-    """The prompt of the child that the message is from, or for."""
+    """The prompt of the child that sent or receives the message."""
     success: bool | None = None
-    """Of a response: whether the question was answered. Of a child's end: whether it has completed. None: neither."""
+    """For a response: whether it holds an answer. For a child's end: whether it completed. None: neither."""
     error: str = ""
     """Why not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyProgress(StrategyStep, AgentEvent):
-    """A strategy (`freeact_sub.strategies`) has done a step, or has ended."""
+    """A strategy (`freeact_sub.strategies`) finished a step, or ended."""
 
     type: Literal["StrategyProgress"] = "StrategyProgress"
 
@@ -363,11 +363,11 @@ Event: TypeAlias = (
     | StrategyProgress
     | Cancelled
 )
-"""Every kind of event there is."""
+"""All event classes."""
 
 
 def __dir__() -> list[str]:
-    """Return the names that the package promises."""
+    """Return the public names of the package."""
     kinds = [kind.__name__ for kind in get_args(Event)]
     return ["AgentEvent", "Answer", "Decision", "Event", "MessageKind", "Remember", *kinds]
 

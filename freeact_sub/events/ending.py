@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from freeact_sub.config.budget import Usage
 
 RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
-"""How a run ended. The host decides it from what happened, never from text."""
+"""How a run ended. The host decides it from events, never from text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,15 +17,15 @@ class Ending:
     error: str = ""
     """Why the status is not `completed`, in one sentence."""
     usage: Usage = Usage()
-    """What the agent itself spent in the run."""
+    """The agent's own spending in the run."""
     tree_usage: Usage = Usage()
-    """What the agent and all its descendants have spent in the run."""
+    """The spending of the agent and all its descendants in the run."""
     seconds: float = 0.0
-    """Seconds that the run took, without the time that a question was open or the agent waited for its turn."""
+    """The run's seconds, without the time in which a question was open or the agent waited for a slot."""
     reused_from: str = ""
     """The earlier child whose answer was reused. Empty: the answer is the agent's own."""
     files_read: tuple[str, ...] = ()
-    """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
+    """Files in the workspace that its cells read with Python, as relative paths; at most 1,000."""
     files_written: tuple[str, ...] = ()
     """Existing files that its cells, or their programs, were seen to write; about 1,000 at most."""
     files_removed: tuple[str, ...] = ()
@@ -33,4 +33,4 @@ class Ending:
     warnings: tuple[str, ...] = ()
     """Warnings about the result, one sentence each."""
     unattended: bool = False
-    """Whether all its actions were denied because nobody was there to ask; a warning says so too."""
+    """Whether all its actions were denied because no person could be asked; a warning says so too."""

@@ -14,17 +14,17 @@ class SearchedState:
     action: str = ""
     """The beginning of the action that led to it."""
     state: str = "ok"
-    """The outcome of the action. `failed`: it could not be tried."""
+    """The outcome of the action. `failed`: it could not be carried out."""
     score: float = 0.0
     """Its evaluation, from 0 to 1."""
     value: float = 0.0
     """The mean of its evaluation and its simulation."""
     visits: int = 0
-    """Its evaluation and the simulations at it and below, up to now."""
+    """The number of its evaluations, and of the simulations at it and below, so far."""
     reason: str = ""
     """The beginning of the evaluation's reason."""
     terminal: bool = False
-    """Nothing follows it."""
+    """No action can follow it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +44,4 @@ class StrategyStep:
     node: SearchedState | None = None
     """In a search, the node of this step."""
     best: str = ""
-    """In a search, the `node_id` of the best node up to now."""
+    """In a search, the `node_id` of the best node so far."""

@@ -115,7 +115,7 @@ class RequestState:
     attempt: int = 1
     """2: the connection broke, and the request was made again."""
     paused_seconds: float | None = None
-    """Seconds until the request is made again, because the provider is busy. None: it is not paused."""
+    """Seconds until the request is repeated, because the provider is busy. None: no pause."""
 
     @property
     def pieces_per_second(self) -> float | None:

@@ -119,7 +119,7 @@ class Requests:
         return value_of(reply, method, self)
 
     def call(self, method: str, **params: Any) -> Any:
-        """Return a coroutine if the code that called our caller can await it, otherwise the value."""
+        """Return a coroutine if the calling code can await it, otherwise the value."""
         return self.ask_async(method, **params) if can_await(sys._getframe(2)) else self.ask(method, **params)  # noqa: SLF001  # documented
 
 
@@ -231,23 +231,23 @@ class AgentProxy(tasks.NodeMaker):
             agent: A named agent type.
             mode: `plan`, `ask`, `auto` or `full`, but never more than this agent's mode.
             scope: The limits of its work: a folder, files, a part of the task.
-            max_turns: How many model responses the child may take.
+            max_turns: The number of model responses that the child may use.
             budget: Limits for the child and its descendants, such as `{"seconds": 60, "tokens": 50_000}`.
                 Default: 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
             branch_of: A node: the kernel starts as a copy of its kernel.
-            own_files: A branch works in a copy of the workspace; nobody else sees what it writes there.
+            own_files: A branch works in its own copy of the workspace, which no other agent sees.
             history: A branch continues the conversation as well.
             keep: The kernel outlives the child: the result's `node`.
-            resume: The `agent_id` of a child that has ended: it goes on with its conversation and its variables.
+            resume: The `agent_id` of an ended child, which continues with its conversation and its variables.
 
         Returns:
             A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,
             `files_written`, `files_removed`, `warnings`.
 
         Raises:
-            TaskError: The child did not complete; `result` has what it achieved.
-            PermissionError: It was denied, or this agent may not start children.
+            TaskError: The child did not complete; `result` holds its partial result.
+            PermissionError: The child was denied, or this agent may not start children.
             ValueError, TypeError: An argument is invalid; the message names it.
         """
         options = {name: value for name, value in locals().items() if name != "self"}
@@ -257,8 +257,8 @@ class AgentProxy(tasks.NodeMaker):
     def shell(self, command: str, *, reason: str) -> Any:
         """Run a command outside the sandbox, in the workspace, if a person agrees; every mode asks.
 
-        `await agent.shell(...)`, or without `await` in plain code. Its output appears as it comes. All its processes end
-        with it.
+        `await agent.shell(...)`, or without `await` in plain code. Its output appears as it arrives. All its processes end
+        when it ends.
 
         Args:
             command: A shell command.
@@ -288,7 +288,7 @@ class AgentProxy(tasks.NodeMaker):
             model: The name of another model in the settings. None: the agent's own.
             output: The type of its answer, as for `task`; the call returns a value of it. None: text.
             history: Earlier prompts and answers, alternating; the model reads them as a conversation.
-            label: A few words that name the question, for people who watch.
+            label: A few words that name the question, shown to people.
 
         Raises:
             ValueError, TypeError: The answer does not have the type, or the type has no JSON schema.
@@ -301,7 +301,7 @@ class AgentProxy(tasks.NodeMaker):
         return value if decode is None else decode(value)
 
     def progress(self, *, strategy: str, step: int, **more: Any) -> Any:
-        """Show how far a strategy is: `await agent.progress(...)`, or without `await` in plain code.
+        """Show the progress of a strategy: `await agent.progress(...)`, or without `await` in plain code.
 
         Args:
             strategy: Its name.
@@ -311,7 +311,7 @@ class AgentProxy(tasks.NodeMaker):
         return self._requests.call("progress", strategy=strategy, step=step, **more)
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        """Pickled for a child, alone or within a function, it becomes the agent of the child's kernel."""
+        """Pickle as a reference, which becomes the agent of the child's kernel."""
         return agent_of_this_kernel, ()
 
     def __repr__(self) -> str:
@@ -352,7 +352,7 @@ def install(
         shell: IPython's shell.
         servers: Names of MCP servers.
         loop: The event loop of the cells.
-        audit: What needs no question (`hook.install`). None: actions of the code are never asked about.
+        audit: The actions that need no approval (`hook.install`). None: no action needs approval.
         requests: In a branch, the origin's: references to its `agent` in variables then ask the branch's host.
     """
     prepare_iopub(shell.kernel)

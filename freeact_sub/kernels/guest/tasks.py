@@ -1,4 +1,4 @@
-"""Children of an agent, for code in a cell: `agent.task(...)`, `agent.children`, and nodes, which are kernels that stay.
+"""Children of an agent, for code in a cell: `agent.task(...)`, `agent.children`, and nodes, which are kept kernels.
 
 Sent into every kernel as source.
 
@@ -34,14 +34,14 @@ class TaskResult:
     seconds: float
     agent_id: str
     node: "NodeProxy | None" = None
-    """Its kernel, if the task had `keep=True` and the kernel is live; else None."""
+    """The child's kernel, if the task had `keep=True` and the kernel is live; otherwise None."""
     files_read: tuple[str, ...] = ()
     """Files in the workspace that the child's cells have read with Python, relative to it."""
     files_written: tuple[str, ...] = ()
     files_removed: tuple[str, ...] = ()
-    """Files that its cells, or their programs, were seen to write."""
+    """Files written by its cells or their programs, as far as observed."""
     warnings: tuple[str, ...] = ()
-    """Warnings, for example about files that another agent wrote too."""
+    """Warnings, for example about files that another agent also wrote."""
 
     def __repr__(self) -> str:
         shown = repr(self.output)
@@ -142,7 +142,7 @@ class TaskCall:
         return TaskResult(**{**vars(result), "output": self.decode(result.output)})
 
     def end(self) -> None:
-        """Cancel a child that still works, and remove values it has not taken, because nobody waits any more."""
+        """Cancel a working child and remove values that it has not read: nobody waits for it any longer."""
         if self.asked:
             self.requests.send("task_cancel", {"task_id": self.task_id}, lambda _: None)
         if self.file is not None:
@@ -166,7 +166,7 @@ class ChildrenProxy:
         self._requests = requests
 
     def list(self) -> Any:
-        """All children started in this run, oldest first."""
+        """Return all children started in this run, oldest first."""
         return self._requests.call("children", action="list")
 
     def wait(self, *agent_ids: str, seconds: float = 120) -> Any:
@@ -174,11 +174,11 @@ class ChildrenProxy:
         return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
 
     def message(self, agent_id: str, text: str) -> Any:
-        """Answer a child's question, or tell it something that it reads before its next step; one that has ended goes on."""
+        """Answer a child's question, or send it a message that it reads before its next step; an ended child is resumed."""
         return self._requests.call("children", action="message", agent_ids=[agent_id], text=text)
 
     def cancel(self, agent_id: str) -> Any:
-        """Cancel a child; its `output` is what it had so far."""
+        """Cancel a child; its `output` is its partial result."""
         return self._requests.call("children", action="cancel", agent_ids=[agent_id])
 
     def __repr__(self) -> str:
@@ -211,7 +211,7 @@ class FileChanges:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All that would be written or deleted."""
+        """All paths that a promotion would write or delete."""
         return sum((self.__dict__[name] for name in ("added", "changed", "deleted")), ())
 
     def __repr__(self) -> str:
@@ -221,7 +221,7 @@ class FileChanges:
 class NodeProxy:
     """A live kernel in which no agent works. Its methods are called with `await`, or without it in plain code.
 
-    As a context manager (`async with`, or `with` in plain code) it is closed when it is left.
+    As a context manager (`async with`, or `with` in plain code) it closes on exit.
     """
 
     def __init__(self, requests: Any, node_id: str) -> None:
@@ -229,19 +229,19 @@ class NodeProxy:
         self.node_id = node_id
 
     def execute(self, code: str) -> Any:
-        """Run a cell there: a value with `status` (`ok`, or how it has failed) and `text`, what it has put out."""
+        """Run a cell in the node. Returns a value with `status` (`ok`, or how the cell failed) and `text` (its output)."""
         return self._requests.call("node", action="execute", node=self.node_id, code=code)
 
     def branch(self, description: str = "", *, own_files: bool = False) -> Any:
-        """Copy it: a new node. Args: own_files: the copy works in a copy of the workspace, as all of its own branches do."""
+        """Copy the node. Args: own_files: the new node and its branches work in their own copies of the workspace."""
         return self._requests.call("node", action="branch", node=self.node_id, description=description, own_files=own_files)
 
     def diff(self) -> Any:
-        """Its changes in its copy of the workspace: `added`, `changed`, `deleted`, `left_out`."""
+        """Return the changes in its copy of the workspace: `added`, `changed`, `deleted`, `left_out`."""
         return self._requests.call("node", action="diff", node=self.node_id)
 
     def close(self) -> Any:
-        """End its kernel; branches of it go on. Can be called again."""
+        """End the kernel; its branches live on. Can be called again."""
         return self._requests.call("node", action="close", node=self.node_id)
 
     async def __aenter__(self) -> Any:
@@ -270,7 +270,7 @@ class NodeMaker:
 
         Args:
             description: A label.
-            own_files: The copy works in a copy of the workspace: nobody else sees what it writes there.
+            own_files: The branch works in its own copy of the workspace, which no other agent sees.
         """
         return self._requests.call("node", action="branch", description=description, own_files=own_files)
 
@@ -280,11 +280,11 @@ class NodeMaker:
         return self._requests.call("node", action="adopt", node=node.node_id, names=wanted)
 
     def promote(self, node: Any) -> Any:
-        """Take over into the workspace what a node has changed in its copy of it, all or nothing; returns what that was.
+        """Write a node's changes in its copy of the workspace into the workspace, all or none, and return them.
 
         Raises:
-            RuntimeError: The workspace has changed in the same places: they are named, and nothing is written.
-            PermissionError: A path is not to be written; nothing is.
+            RuntimeError: The workspace has changed in the same places; the message names them. Nothing is written.
+            PermissionError: A path was denied. Nothing is written.
         """
         return self._requests.call("node", action="promote", node=node.node_id)
 

@@ -45,7 +45,7 @@ class Changes:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All that would be written or deleted."""
+        """All paths that a promotion would write or delete."""
         return (*self.added, *self.changed, *self.deleted)
 
 
