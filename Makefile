@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 .PHONY: demo test test-fast check format live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
-	$(BIN)/python examples/demo.py $(ARGS)
+	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what they else try a sample of)
 	$(BIN)/python -m pytest -n 4 $(ARGS)
@@ -37,11 +37,12 @@ clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making the Python environment $(VENV)/"
+	@$(PYTHON) -m venv $(VENV)
 
 $(DEMO_STAMP): pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[demo]"
-	touch $@
+	@$(BIN)/python scripts/install.py
+	@touch $@
 
 $(STAMP): pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"

@@ -64,6 +64,7 @@ def main() -> int:
     picture = asyncio.run(_drawn(demo.out / "weather.png"))
     print(*demo.summary(), sep="\n")
     sys.stdout.write(f"\n{picture}")
+    print(*next_steps(), sep="\n")
     return FAILED if any(demo.problems()) else 0
 
 
@@ -98,6 +99,15 @@ async def _drawn(picture: Path) -> str:
     columns, rows = os.get_terminal_size(sys.stdout.fileno())
     cell = cell_size(sys.stdout.fileno())
     return await Pictures("blocks" if way == "off" else way).drawn(picture, columns, rows, cell)
+
+
+def next_steps() -> Iterator[str]:
+    """What a person can do now: commands that work in this folder as they stand here."""
+    program = Path(sys.executable).with_name("freeact-sub")
+    command = str(program) if program.is_file() else f"{sys.executable} -m freeact_sub"
+    command = command.removeprefix(f"{Path.cwd()}/")
+    yield "Next: set a key, such as ANTHROPIC_API_KEY, or start a local server, such as Ollama, and have a conversation:"
+    yield f"    {command}    # lists the models that it finds"
 
 
 def _complain(text: str, status: int) -> int:

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,8 @@ from support.chat_server import ChatReply
 from support.cli import chat, environment
 from support.programs import copy_examples, run_python
 from support.terminal import Terminal
+
+from freeact_sub import __version__
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.mcp]
 
@@ -114,6 +117,12 @@ def test_without_a_terminal_it_approves_and_tells_of_everything(folder: Path, pr
         str(folder / "out/weather.png"),
     ):
         assert text in printed
+    *_, advice, command = printed.splitlines()
+    assert "ANTHROPIC_API_KEY" in advice
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} --version"], cwd=folder, capture_output=True, text=True, timeout=240, check=True
+    )
+    assert done.stdout == f"freeact-sub {__version__}\n"
     assert printed.count("asks to run this cell") == 10
 
 
