@@ -81,7 +81,7 @@ def main() -> int:
     print(
         f"Installing freeact_sub into {folder}/: about {PACKAGES} packages, {DOWNLOAD_MB} MB to fetch, {DISK_MB} MB on disk."
     )
-    print("Nothing else is touched. It takes about a minute.", flush=True)
+    print("Nothing else is touched. On an idle machine it takes about a minute.", flush=True)
     progress = Progress()
     status = run([*COMMAND, *WHAT], progress, sys.stdout)
     for line in closing_words(progress, status):

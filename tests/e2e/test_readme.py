@@ -1,7 +1,10 @@
 """The README says what is true: its code runs, its commands and settings exist, its picture can be made again."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +13,14 @@ from typing import Any
 import nbformat
 import pytest
 from support.chat_server import ChatCall, ChatReply
-from support.cli import Chat, chat, run, texts_of
+from support.cli import Chat, chat, environment, prompt_of, run, texts_of
 from support.programs import ROOT, code_blocks, run_python
+from support.terminal import READY, Terminal
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-NOTEBOOK, *PROGRAMS = sorted(code_blocks("python"), key=lambda block: not block.startswith("%"))
+PROGRAM, NOTEBOOK = code_blocks("python")
+_START, TERMINAL = code_blocks("sh")
+MAGIC = re.findall(r"^```\n(%%agent.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def cell_and_answer(request: dict[str, Any]) -> ChatReply:
@@ -37,9 +43,8 @@ def settings_of(model: Chat) -> dict[str, str]:
 @pytest.mark.e2e
 @pytest.mark.kernel
 def test_the_sdk_in_ten_lines(model: Chat, tmp_path: Path) -> None:
-    block = PROGRAMS[0]
-    assert len([line for line in block.splitlines() if line]) == 10
-    (tmp_path / "program.py").write_text(block, encoding="utf-8")
+    assert len([line for line in PROGRAM.splitlines() if line]) == 10
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     done = run_python("program.py", cwd=tmp_path, env=settings_of(model))
     assert done.returncode == 0, done.stderr
     *events, answer = done.stdout.splitlines()
@@ -49,8 +54,8 @@ def test_the_sdk_in_ten_lines(model: Chat, tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("block", PROGRAMS[1:], ids=lambda block: block.splitlines()[-1])
-def test_other_programs(block: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", code_blocks("python", "docs/testing.md"), ids=lambda block: block.splitlines()[-1])
+def test_programs_of_the_page_on_tests(block: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(block, encoding="utf-8")
     done = run_python("program.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -60,7 +65,7 @@ def test_other_programs(block: str, tmp_path: Path) -> None:
 @pytest.mark.kernel
 def test_the_notebook_in_a_few_lines(model: Chat, tmp_path: Path) -> None:
     assert len([line for line in NOTEBOOK.splitlines() if line]) <= 5
-    cells = [nbformat.v4.new_code_cell(source) for source in (NOTEBOOK, "result.output")]
+    cells = [nbformat.v4.new_code_cell(source) for source in (NOTEBOOK, "result.output", *MAGIC)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "readme.ipynb")
     env = {**settings_of(model), "FREEACT_HEADLESS": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     arguments = ("-m", "jupyter", "execute", "--kernel_name=python3", "--inplace", "readme.ipynb")
@@ -68,6 +73,54 @@ def test_the_notebook_in_a_few_lines(model: Chat, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     shown = nbformat.read(tmp_path / "readme.ipynb", as_version=4).cells[1].outputs[0].data["text/plain"]
     assert shown == repr(str(2**100))
+    assert len(MAGIC) == 1
+    assert [prompt_of(request) for request in model.server.requests].count(
+        "Draw a sine curve."
+    ) == 4  # two turns in each cell
+
+
+@pytest.fixture
+def project(tmp_path: Path, model: Chat) -> Path:
+    """`my-project` in a home whose settings name a model, as after the first start."""
+    settings, project = tmp_path / "home/.config/freeact/config.toml", tmp_path / "my-project"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f'model = "openai-chat:scripted"\nbase_url = "{model.server.base_url}"\n')
+    project.mkdir()
+    (project / "data.csv").write_text("a\n1\n2\n")
+    (project / "prompt.txt").write_text("How many rows?")
+    author = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "The first change"]):
+        subprocess.run(["git", *words], cwd=project, check=True, timeout=60)
+    return project
+
+
+@pytest.mark.e2e
+@pytest.mark.kernel
+def test_each_line_of_the_terminal_works_as_printed(project: Path, model: Chat) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**environment(), "HOME": str(project.parent / "home"), "PATH": path, "FREEACT_HEADLESS": "allow"}
+    change, *lines = TERMINAL.splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        said = len(model.server.requests)
+        with Terminal(["/bin/sh", "-c", f"{change}\n{line}"], cwd=project.parent, env=env) as terminal:
+            if line.split("#")[0].strip() == "freeact-sub":
+                terminal.wait_at_bottom(READY)
+                terminal.enter("What is 2 ** 100?")
+                terminal.wait_for(str(2**100))
+                terminal.wait_at_bottom(READY)
+                terminal.enter("/exit")
+            assert terminal.wait_end() == 0, line
+        assert str(2**100) in terminal.shown, line
+        assert len(model.server.requests) > said, line
+        if "git log" in line:
+            assert "The first change" in model.read_by_model()
+        if "--continue" in line:
+            assert "Clean data.csv" in model.read_by_model()
+
+
+def test_it_is_short() -> None:
+    assert README.count("\n") <= 150
 
 
 def test_its_commands_exist() -> None:
