@@ -1,4 +1,4 @@
-"""`freeact-sub agents`: the named types of agents there are, and what is wrong with files of others."""
+"""`freeact-sub agents`: lists the named types of agents, and errors in their files."""
 
 import argparse
 import sys

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class OpenParser(argparse.ArgumentParser):
-    """A parser that tells which options it has, and whose subclasses may judge commands."""
+    """A parser that lists its options and lets subclasses check commands."""
 
     def known_options(self) -> set[str]:
         """The options of this command and of all commands below it."""
@@ -20,7 +20,7 @@ class OpenParser(argparse.ArgumentParser):
         return found
 
     def check_command(self, command: str, known: list[str]) -> None:
-        """Called with each command that is not known. Raises: argparse.ArgumentError: What is wrong with it."""
+        """Called with each unknown command. Raises: argparse.ArgumentError: with the message for the user."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.dest == "command" and action.choices is not None and value not in action.choices:

@@ -1,7 +1,7 @@
 """The command line: the parser names a function for each command, such as the conversation in the terminal.
 
-Nothing that takes time is imported here at module level, so that `--help` and a mistyped option are answered at
-once. What is wrong with the settings is one line on standard error and exit status 2; a traceback only with `--debug`.
+It imports nothing slow at module level, so that `--help` and mistyped options respond at once. Wrong settings end the
+program with one line on standard error and exit status 2; `--debug` adds a traceback.
 """
 
 import argparse
@@ -35,11 +35,11 @@ FAILED: Final = 1
 Settings: TypeAlias = "Callable[..., Config]"
 """Reads the settings of a command line; see `read_settings` for its options."""
 Command: TypeAlias = Callable[[argparse.Namespace, Settings], int]
-"""What a line of `parser.py` names as `main`: gets the options, and returns the exit status."""
+"""The function of a command, named as `main` in `parser.py`: gets the options and returns the exit status."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns its exit status.
+    """Run the program and return its exit status.
 
     Args:
         arguments: The words of the command line. None: those of this process.
@@ -96,7 +96,7 @@ def permissions(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def converse(options: argparse.Namespace, settings: Settings) -> int:
-    """`freeact-sub`: a conversation in the terminal, or what standard input or an option asks for."""
+    """`freeact-sub`: a conversation in the terminal, or a run if standard input or an option gives a prompt."""
     if any(hasattr(options, name) for name in ("output", "file")):
         return run(argparse.Namespace(**vars(options), prompt=None), settings)
     if not is_terminal(sys.stdin):
@@ -126,7 +126,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     """`freeact-sub run`: one prompt."""
     if sys.stdout is None:
-        raise ConfigError("standard output is closed: there is nowhere to write to")
+        raise ConfigError("standard output is closed")
     path: Path | None = getattr(options, "file", None)
     if options.prompt is None and path is None and is_terminal(sys.stdin):
         raise ConfigError("give the prompt as an argument, as - for standard input, or with --file PATH")
@@ -171,7 +171,7 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
 
 
 def _with_model(options: argparse.Namespace, config: "Config") -> "Config":
-    """The settings of a conversation or a run: before anything is typed it is known that there is a model."""
+    """Return the settings of a conversation or a run, after checking that a model is set."""
     if hasattr(options, "session"):  # it has one
         return config
     from freeact_sub.cli.first_start import with_model, with_package  # noqa: PLC0415
@@ -186,7 +186,7 @@ def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:
     """The session to work in, and whether its cells run again.
 
     Raises:
-        ConfigError: There is nothing to run again.
+        ConfigError: `--replay` names no session.
     """
     replay = hasattr(options, "replay")
     if not hasattr(options, "session"):

@@ -14,7 +14,7 @@ from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
 
 
 def check(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
-    """Prints what a gateway lacks, and the lines that mend it. Returns the exit status: 0 if it lacks nothing, else 1."""
+    """Prints what a gateway lacks, and the lines that fix it. Returns the exit status: 0 if it lacks nothing, else 1."""
     require_extra("websockets", extra="gateway", needed_by="`freeact-sub gateway check`")
     from freeact_sub.kernels.gateway.check import check_gateway  # noqa: PLC0415  # needs an extra
 

@@ -1,6 +1,6 @@
-"""The words of the command line: all commands, their options, and the function that each runs (`main`).
+"""The command line: all commands, their options, and the function of each (`main`).
 
-Nothing that takes time is imported here, so that `--help` and a mistyped option are answered at once.
+It imports nothing slow, so that `--help` and mistyped options respond at once.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def _unknown_option(words: Sequence[str], known: set[str]) -> str:
-    """The first option that no command has, with the nearest one; empty if there is none."""
+    """Return a message for the first unknown option, with the nearest known one; empty if all are known."""
     end = words.index("--") if "--" in words else len(words)
     options = (word.partition("=")[0] for word in words[:end] if word.startswith("--"))
     unknown = next((option for option in options if option not in known), None)
@@ -119,14 +119,14 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     run.set_defaults(main="freeact_sub.cli.commands:run")
-    what = "what to do; standard input goes along with it; - or nothing: standard input is the prompt"
+    what = "the task; data on standard input is added to it; - or nothing: standard input is the prompt"
     run.add_argument("prompt", nargs="?", metavar="PROMPT", help=what)
     _add_run_options(parser)
     _add_run_options(run)
     commands.add_parser(
         "agents",
         help="list the types of child agents",
-        description="List the named types of child agents, and what is wrong with files of others.",
+        description="List the named types of child agents, and errors in their files.",
         epilog="Exit status: 0, or 1 if a file is wrong.",
         parents=[common],
         allow_abbrev=False,
@@ -161,8 +161,8 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
     check = ways.add_parser(
         "check",
         help="show the decision about a call, and the rule that makes it",
-        description="Print what is decided about a call, the rule that decides, and the file it stands in.",
-        epilog="Exit status: 0 allowed, 1 denied, 3 asked for, 2 wrong usage or settings.",
+        description="Print the decision about a call, the rule that makes it, and the rule's file.",
+        epilog="Exit status: 0 allowed, 1 denied, 3 needs approval, 2 wrong usage or settings.",
         parents=[common],
         allow_abbrev=False,
     )
@@ -178,8 +178,8 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     check = ways.add_parser(
         "check",
         help="start a kernel there and test what agents need",
-        description="Start a kernel at a gateway, try what matters, and print the lines to start the gateway with.",
-        epilog="Exit status: 0 nothing is missing, 1 something is, 2 wrong usage or settings. "
+        description="Start a kernel at a gateway, test what agents need, and print the options that the gateway needs.",
+        epilog="Exit status: 0 if nothing is missing, 1 if something is, 2 for wrong usage or settings. "
         "The token: FREEACT_KERNEL__GATEWAY__TOKEN.",
         parents=[common],
         allow_abbrev=False,
@@ -189,7 +189,7 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     kernelspec.set_defaults(main="freeact_sub.cli.gateways:install")
     install = kernelspec.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True).add_parser(
         "install",
-        help="make the gateway on this machine fork its kernels, behind a wall",
+        help="install kernels that are forked, behind a wall",
         description="On a gateway's machine: write a kernelspec whose kernels are forked, behind a wall.",
         allow_abbrev=False,
     )
@@ -199,7 +199,7 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     install.add_argument(
         "--wall", choices=("none", *MODES), default="auto", help="the mode that has this wall (default: auto)"
     )
-    install.add_argument("--network", action="store_true", help="leave kernels the network behind the wall of auto")
+    install.add_argument("--network", action="store_true", help="allow kernels network access behind the wall of mode auto")
 
 
 def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
@@ -222,11 +222,13 @@ def _add_sessions(commands: Any, common: argparse.ArgumentParser) -> None:
     listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
     show = ways.add_parser("show", help="print the transcript", parents=[common], allow_abbrev=False)
     show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    show.add_argument("--agent", metavar="ID", help="only one agent, by its short id, such as a3f2, or a part of its name")
+    show.add_argument(
+        "--agent", metavar="ID", help="print only one agent: its short id, such as a3f2, or a part of its name"
+    )
     export = ways.add_parser(
         "export",
         help="write a session to a file: a page, a notebook, a text, or its events",
-        description="Write the work of all agents of a session to a file to hand to somebody.",
+        description="Write the work of all agents of a session to a file for other people.",
         parents=[common],
         allow_abbrev=False,
     )

@@ -42,7 +42,7 @@ def chosen(choice: str, config: Config) -> str:
 
     Raises:
         SessionError: There is no such session.
-        ConfigError: Nobody is there to choose.
+        ConfigError: No person can choose.
     """
     store = session_store(config.sessions)
     if choice == ".":

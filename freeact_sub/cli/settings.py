@@ -1,4 +1,4 @@
-"""The settings of a command line, and the question whether files in the workspace may decide about them.
+"""Reads the settings of a command line, and asks whether to trust files in the workspace.
 
 Nothing that takes time is imported at module level.
 """
@@ -28,7 +28,7 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
     Args:
         options: The command line.
         headless: The value of `headless` if no setting and no option has one.
-        looking: The settings are only shown, so untrusted files count too, with a note.
+        looking: The settings are only shown, so untrusted files are read too, with a note.
     """
     with _ctrl_c_leaves():
         from freeact_sub.config.load import load_config  # noqa: PLC0415
@@ -59,7 +59,7 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
 
 @contextlib.contextmanager
 def _ctrl_c_leaves() -> Iterator[None]:
-    """Makes Ctrl-C end the program at once: inside the import of an extension `KeyboardInterrupt` can become any error."""
+    """Makes Ctrl-C end the program at once, because `KeyboardInterrupt` in an extension's import can become any error."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -71,7 +71,7 @@ def _ctrl_c_leaves() -> Iterator[None]:
 
 
 def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
-    """Whether somebody has trusted the files, or does so now."""
+    """Whether a person has trusted the files, or does so now."""
     if hasattr(options, "trust"):
         return True
     terminal = asking_terminal()

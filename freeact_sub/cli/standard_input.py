@@ -25,7 +25,7 @@ PIECE_BYTES: Final = 2**16
 
 
 def read_prompt(argument: str | None, path: Path | None) -> tuple[str, Piped]:
-    """The prompt, and what goes along with it from standard input.
+    """Return the prompt and the data on standard input.
 
     Args:
         argument: The prompt itself. `-`, or None without a path: standard input is the prompt.
@@ -51,7 +51,7 @@ def read_prompt(argument: str | None, path: Path | None) -> tuple[str, Piped]:
 
 
 def piped_data() -> Piped:
-    """What is piped into the program besides a prompt; nothing if standard input is a terminal, closed, or silent.
+    """Return the data piped into the program besides a prompt; nothing if standard input is a terminal, closed, or silent.
 
     Raises:
         ConfigError: It is neither text nor a picture, is too large, does not end, or cannot be read.

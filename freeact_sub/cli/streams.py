@@ -1,4 +1,4 @@
-"""The standard streams: what they can do, and lines for a person."""
+"""The standard streams: their abilities, and lines for a person."""
 
 import os
 import sys
@@ -43,5 +43,5 @@ def write_out(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Writes one or more lines, in which nothing is hidden."""
+    """Writes lines in which control characters are visible."""
     write_out(f"{visible(text)}\n")

@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--headless",
         choices=get_args(Headless),
-        help="ask nobody: allow or deny instead, or (auto) allow in the modes auto and full only",
+        help="ask no person: allow or deny instead, or (auto) allow in the modes auto and full only",
     )
     parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
     parser.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")

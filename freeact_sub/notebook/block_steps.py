@@ -1,4 +1,4 @@
-"""The steps of an agent's block in a notebook, and its status, as its story has them; `render.py` draws them."""
+"""The steps and the status of an agent's block in a notebook, made from its story; `render.py` draws them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from freeact_sub.text import busy, counted
 
 WAITING: Final = "waiting for you"
 LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
-"""An agent may run for hours, and each step draws its block anew. The first item is its start."""
+"""The number of items that a block keeps: an agent may run for hours, and each step redraws its block."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ def status_line(story: AgentStory, now: float) -> str:
 
 
 def notes_of(call: CallStep) -> list[str]:
-    """What is told below its outputs."""
+    """The steps below the outputs of a call."""
     ended = call.status.replace("_", " ")
     return [*([f"the cell ended: {ended}"] if ended not in ("", "ok", "error") else []), *call.notes]
 
 
 def result_of(call: CallStep) -> str:
-    """The result, unless it stands there already: as output of the cell, or as the decision on an approval request."""
+    """Return the result, unless the cell's output or the decision on an approval already shows it."""
     cell_ran = call.code is not None and call.status
     was_denied = call.outcome == "denied" and any(approval.decision for approval in call.approvals)
     return "" if cell_ran or was_denied else bounded(call.result)

@@ -6,8 +6,8 @@ the agents are never slowed by a drawing or a person. One task draws what has ch
 Outputs of a cell can only be appended, but a grandchild's block belongs under its parent's. So display ids belong to
 *places*, and `Page` maps agents to places in the order of the tree: one that starts late moves the blocks after it down.
 
-A background child outlives the run that started it. Its block stays where it is, and its page goes on drawing it. Nobody is
-asked between two cells.
+A background child outlives the run that started it. Its block keeps its place, and its page continues to draw it. No
+person is asked between two cells.
 
 Where there is no Jupyter front end (plain IPython), nothing can be updated in place: each block is printed once, when its
 agent has finished.
@@ -63,7 +63,7 @@ _latest: list["Page"] = []
 
 
 class RunInterruptedError(asyncio.CancelledError):
-    """The cell was interrupted, and its run was cancelled: all agents have ended.
+    """The cell was interrupted; its run was cancelled and has ended.
 
     It is a `CancelledError`, since a cancellation must not end here. IPython shows one line of it instead of a traceback.
     """
@@ -77,8 +77,8 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
 
     Args:
         agent: The agent that runs the prompt; or a run of it that nobody reads yet.
-        prompt: What the agent is to do. None where `agent` is a run.
-        questions: How approvals are asked; see `question_forms.py`. `auto`: buttons where there can be some, else `input()`.
+        prompt: The task. None if `agent` is a run.
+        questions: The way to ask for approvals, see `question_forms.py`. `auto`: buttons if possible, otherwise `input()`.
 
     Returns:
         How the run ended; a failed run does not raise.
@@ -112,7 +112,7 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
 
 
 def show_again() -> bool:
-    """Draw the latest run of this kernel once more, as it stands now. Returns False if there was none."""
+    """Draw the latest run of this kernel again, in its present state. Returns False if there was none."""
     if not _latest:
         return False
     Page().show(_latest[0])
@@ -141,7 +141,7 @@ def _hear(event: Event) -> None:
 
 
 def _refuse(request: Asked) -> None:
-    """Gives the answer that counts where nobody is asked."""
+    """Gives the default answer or decision, without a person."""
     if isinstance(request, ApprovalRequest):
         request.decide(request.if_nobody)
     else:
@@ -150,7 +150,7 @@ def _refuse(request: Asked) -> None:
 
 @contextlib.contextmanager
 def _interrupts_cancel() -> Iterator[None]:
-    """Make Ctrl-C cancel the waiting task, as ipykernel does; plain IPython would leave it behind, half run."""
+    """Make Ctrl-C cancel the waiting task, as ipykernel does; plain IPython would leave it half done."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if running_kernel() is not None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -174,7 +174,7 @@ class _PagePlace:
     drawn: float = 0.0
     """Time of the last drawing, on the event loop's clock."""
     pause: float = 0.0
-    """Seconds after it in which the part is not drawn again."""
+    """The seconds until the part may be drawn again."""
 
     @property
     def counts(self) -> bool:

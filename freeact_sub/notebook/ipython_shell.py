@@ -18,7 +18,7 @@ from freeact_sub.notebook.borrowed_ipykernel import front_end_address
 
 
 class NobodyToAskError(FreeactError):
-    """Nobody can answer a question here."""
+    """No person can answer a question here."""
 
 
 def running_shell() -> Any | None:

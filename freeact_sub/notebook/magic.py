@@ -41,7 +41,7 @@ DEFAULT_NAME = "agent"
 NEW = "new"
 
 EXIT_SECONDS = 3.0
-"""How long closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s, and SIGKILL after 5 s."""
+"""The seconds that closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s and SIGKILL after 5 s."""
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class AgentMagics:
         print(f"going on with {session_words(session)}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
     async def _choose(self, options: argparse.Namespace) -> Agent:
-        """The agent of that name: started by a cell, a variable of the user, or new."""
+        """Return the agent of that name: one started by a cell, a variable of the user, or a new one."""
         settings = given(options)
         name = options.name or DEFAULT_NAME
         found = self._agents.get(name)

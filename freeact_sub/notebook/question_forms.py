@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 Asked: TypeAlias = ApprovalRequest | QuestionRequest
 QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
-"""How approvals are asked. `auto`: buttons where there can be some, else `input()`."""
+"""The way to ask for approvals. `auto`: buttons if possible, otherwise `input()`."""
 
 _NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
 
@@ -70,7 +70,7 @@ class QuestionForms:
         (self._buttons or self._text).ask(request)
 
     def withdraw(self, request_id: str) -> None:
-        """Removes a question that was answered, here or elsewhere, or whose run was cancelled."""
+        """Removes a question that was answered or decided, here or elsewhere, or whose run was cancelled."""
         (self._buttons or self._text).withdraw(request_id)
 
     async def __aenter__(self) -> Self:

@@ -102,7 +102,7 @@ class StrategySteps:
     """The id of the best node."""
 
     def add(self, event: StrategyProgress) -> None:
-        """Takes in a step."""
+        """Handles a step."""
         self.steps, self.done, self.best = event.step, event.done, event.best or self.best
         if event.node is not None and (event.node.node_id in self.nodes or len(self.nodes) < MAX_NODES):
             self.nodes[event.node.node_id] = event.node

@@ -39,7 +39,7 @@ from freeact_sub.show.wording import cell_notes
 
 
 class StoryItems:
-    """Takes in the events of an agent; everything in it is bounded by its limits."""
+    """Handles the events of an agent; everything in it is bounded by its limits."""
 
     def __init__(self, limits: StoryLimits | None = None) -> None:
         """Args: limits: how much is kept. None: nothing."""
@@ -60,7 +60,7 @@ class StoryItems:
         return (item for item in self.items if isinstance(item, CallStep))
 
     def take(self, event: AgentEvent, approvals: Mapping[str, Approval], streaming: GrowingText | None) -> None:
-        """Takes in an event. Args: approvals: those of the run, by the request's id. streaming: the text that streams."""
+        """Handles an event. Args: approvals: those of the run, by the request's id. streaming: the text that streams."""
         if not self._keeps:
             return
         if isinstance(event, AgentFinished) and streaming is not None and str(streaming).strip():
@@ -83,7 +83,7 @@ class StoryItems:
             call.end(self.limits)
 
     def _tell(self, event: AgentEvent) -> bool:
-        """Takes in an event. Returns whether what is settled changes."""
+        """Handles an event. Returns whether what is settled changes."""
         match event:
             case ToolCallStarted():
                 self._add_call(CallStep.of(event))

@@ -1,4 +1,4 @@
-"""Approvers answer approval requests where there is no input line: for nobody, or for a person, line by line."""
+"""Approvers decide approval requests where there is no input line: without a person, or by asking one line by line."""
 
 from contextlib import suppress
 from typing import Final, Protocol, Self, TextIO
@@ -13,7 +13,7 @@ GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard inpu
 
 
 class Approver(Protocol):
-    """Sees every event of a run and answers the approval requests among them, now or later."""
+    """Reads every event of a run and decides the approval requests among them, now or later."""
 
     def observe(self, event: Event) -> None:
         """Handles an event without waiting."""
@@ -25,7 +25,7 @@ class Approver(Protocol):
 
 
 class NoApprover:
-    """Answers for a run in which nobody is asked: each request gets the answer that counts where nobody is there."""
+    """Decides for a run without a person: each request gets its default decision."""
 
     def observe(self, event: Event) -> None:
         """See `Approver`."""
@@ -42,7 +42,7 @@ class NoApprover:
 
 
 class LineApprover:
-    """Asks on a terminal that is left as it is: a question is printed, a line is read."""
+    """Asks on a plain terminal: it prints a question and reads a line."""
 
     def __init__(self, terminal: TextIO) -> None:
         """Args: terminal: where questions are printed; answers are read from standard input."""

@@ -1,4 +1,4 @@
-"""`Attention`: calls a person, by a bell or a notification, and tells the window's title what goes on."""
+"""`Attention`: calls a person by a bell or a notification, and shows the state in the window's title."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,14 +10,14 @@ Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
 KEEP_TITLE: Final = "\x1b[22;2t"
 GIVE_BACK_TITLE: Final = "\x1b[23;2t"
 LONG_SECONDS: Final = 20.0
-"""Seconds of a run after which its end calls the person."""
+"""A run that takes more seconds calls the person when it ends."""
 TITLE_CHARS: Final = 60
 KNOW_OSC9: Final = ("iTerm.app", "WezTerm", "ghostty")
-"""Values of `TERM_PROGRAM`: terminals that make a notification of OSC 9; others would print it, or ring."""
+"""Values of `TERM_PROGRAM` for terminals that show OSC 9 as a notification; others would print it, or ring."""
 
 
 class Attention:
-    """Writes a sequence that a terminal obeys and does not draw."""
+    """Writes a control sequence, which the terminal obeys and does not draw."""
 
     def __init__(self, write: Callable[[str], None], notify: Notify, environment: Mapping[str, str] = os.environ) -> None:
         """Args: write: writes to the terminal. notify: how a person is called."""
@@ -27,17 +27,17 @@ class Attention:
         self._begun = False
 
     def begin(self) -> None:
-        """Begins: the terminal is ours."""
+        """Takes over the terminal's title."""
         self._begun = True
         self._write(KEEP_TITLE + self._title_text())
 
     def end(self) -> None:
-        """Gives the terminal back, with its title; called again, it does nothing."""
+        """Restores the terminal's title; further calls do nothing."""
         if ending := self.ending():
             self._write(ending)
 
     def ending(self) -> str:
-        """The sequence that gives the title back, for a caller that writes it at once; empty if it has been given back."""
+        """The sequence that restores the title, for a caller that writes it at once; empty if the title is restored."""
         begun, self._begun = self._begun, False
         return GIVE_BACK_TITLE if begun else ""
 
@@ -58,6 +58,6 @@ class Attention:
 
 
 def knows_osc9(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal makes a notification of OSC 9. tmux keeps it for itself."""
+    """Whether the terminal shows OSC 9 as a notification. tmux swallows it."""
     known = environment.get("TERM_PROGRAM") in KNOW_OSC9 or environment.get("TERM") in ("xterm-kitty", "xterm-ghostty")
     return known and "TMUX" not in environment

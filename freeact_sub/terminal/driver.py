@@ -1,4 +1,4 @@
-"""The two sides of a screen: a `Picture` supplies what is drawn, a `Keyboard` gets what a person types.
+"""The two sides of a screen: a `Picture` supplies the drawing, a `Keyboard` receives the typed keys and lines.
 
 The event loop calls all of it: no method may block.
 """
@@ -13,17 +13,17 @@ from freeact_sub.terminal.attention import Attention
 from freeact_sub.terminal.input.pastes import Pastes
 
 Purpose: TypeAlias = Literal["reason", "code"]
-"""Texts for which the input line may be lent while a question is open: the reason of a denial, or the code to run."""
+"""The texts that a person may write for an open question: the reason of a denial, or the code to run."""
 
 Expected: TypeAlias = Literal["", "text", "secret"]
-"""What the input line takes in for an open question: keys, a text, or a text that is not shown while it is typed."""
+"""The kind of input for an open question: keys, a text, or a hidden text."""
 
 
 class Picture(Protocol):
-    """Supplies what a screen draws, at each drawing."""
+    """Supplies the drawing of a screen."""
 
     def live(self, rows: int) -> RenderableType | None:
-        """The picture above the input line, in at most so many rows."""
+        """Return the drawing above the input line, in at most `rows` rows."""
         ...
 
     def status(self) -> str:
@@ -32,26 +32,26 @@ class Picture(Protocol):
 
 
 class Keyboard(Protocol):
-    """Gets what a person types."""
+    """Receives the keys and lines that a person types."""
 
     def enter(self, text: str) -> None:
-        """Takes in a line that was entered."""
+        """Handles an entered line."""
         ...
 
     def answer_key(self, key: str) -> bool:
-        """Takes in a single key at an open question and an empty line; False: it is the beginning of a text."""
+        """Handles a single key at an open question and an empty line. Returns False if it begins a text."""
         ...
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """Takes in the text for which the line was lent (`InputLine.lend`)."""
+        """Handles the text that the person wrote for a question (`InputLine.lend`)."""
         ...
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:
-        """Completions of a line that begins with `/`, and what each does. Called in another thread."""
+        """Return completions of a line that begins with `/`, each with its meaning. Called in another thread."""
         ...
 
     def take_back(self) -> str:
-        """Takes the last waiting prompt back, for the arrow key up at an empty line; empty if none waits."""
+        """Takes back the last waiting prompt, for the up arrow key at an empty line; empty if none waits."""
         ...
 
     @property
@@ -60,31 +60,31 @@ class Keyboard(Protocol):
         ...
 
     def go_back(self) -> None:
-        """Takes in Escape, pressed twice."""
+        """Handles Escape, pressed twice."""
         ...
 
     def next_mode(self) -> None:
-        """Takes in Shift-Tab."""
+        """Handles Shift-Tab."""
         ...
 
     def show_all(self) -> None:
-        """Takes in Ctrl-O: shows everything that was folded."""
+        """Handles Ctrl-O: shows the conversation with everything that was folded."""
         ...
 
     def show_child(self) -> None:
-        """Takes in Ctrl-T: shows all that a child has done."""
+        """Handles Ctrl-T: shows a child's whole work."""
         ...
 
     def interrupt(self) -> None:
-        """Takes in Ctrl-C."""
+        """Handles Ctrl-C."""
         ...
 
     def escape(self) -> None:
-        """Takes in Escape where there is neither a menu nor a text for a question that it would close."""
+        """Handles Escape if no menu and no text for a question is open."""
         ...
 
     def leave(self) -> None:
-        """Takes in Ctrl-D at an empty line, or the loss of the terminal."""
+        """Handles Ctrl-D at an empty line, or the loss of the terminal."""
         ...
 
 
@@ -105,7 +105,7 @@ class Line(Protocol):
         ...
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Lets the person write something for the open question; `Keyboard.written` gets it."""
+        """Lets the person write a text for the open question; `Keyboard.written` receives it."""
         ...
 
     def clear(self) -> bool:
@@ -142,7 +142,7 @@ class Surface(Protocol):
         ...
 
     def post(self, renderable: RenderableType) -> None:
-        """Prints something finished, after all that was posted before."""
+        """Prints a finished block, after all earlier ones."""
         ...
 
     def post_raw(self, text: str) -> None:
@@ -154,7 +154,7 @@ class Surface(Protocol):
         ...
 
     def rows_of(self, renderable: RenderableType) -> int:
-        """The number of rows that it takes."""
+        """Return the number of rows of the drawing."""
         ...
 
     @property
@@ -181,11 +181,11 @@ class Surface(Protocol):
         ...
 
     def refresh(self, question_id: str | None) -> None:
-        """Takes in that something has changed. Args: question_id: the question that is open, or None."""
+        """Notes a change. Args: question_id: the question that is open, or None."""
         ...
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs something, which ends with the screen at the latest."""
+        """Runs a coroutine, which ends with the screen at the latest."""
         ...
 
     async def run_outside(self, command: Sequence[str]) -> bool:
@@ -197,5 +197,5 @@ class Surface(Protocol):
         ...
 
     def restore(self) -> None:
-        """Restores the terminal's settings at once; for a program that is about to end."""
+        """Restores the terminal's settings at once, for a program that is about to end."""
         ...

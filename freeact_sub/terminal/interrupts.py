@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: once is a request to end cleanly, twice ends the program at once.
+"""Ctrl-C, SIGTERM and SIGHUP: the first one ends the program cleanly, the second one at once.
 
 The handlers are Python's own (`signal.signal`), not the event loop's, so that the second one works also while the loop
 is busy. Nothing outlives the program then either: guards that end with it watch the processes that it has started.
@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Self
 
 INTERRUPTED = 130
-"""Exit status of a program that was interrupted."""
+"""The exit status of an interrupted program."""
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -25,7 +25,7 @@ class Interrupts:
         self._on_interrupt = on_interrupt
         self._loop = asyncio.get_running_loop()
         self.restore_terminal: Callable[[], None] = lambda: None
-        """Called before the program ends at once: the code that changes the terminal's settings sets it."""
+        """Called before the program ends at once; the code that changes the terminal's settings sets it."""
         self._ignores_keys = False
         self._previous: dict[int, Any] = {}
         self._pending = self._is_ending = False
@@ -52,7 +52,7 @@ class Interrupts:
 
     @contextmanager
     def ignoring_keys(self) -> Iterator[None]:
-        """Ignores Ctrl-C while another program has the terminal: the key is for that one."""
+        """Ignores Ctrl-C while another program has the terminal, because that program gets the key."""
         self._ignores_keys = True
         try:
             yield
@@ -60,11 +60,11 @@ class Interrupts:
             self._ignores_keys = False
 
     def expect_end(self) -> None:
-        """Makes the next Ctrl-C end the program: the run is ending already."""
+        """Makes the next Ctrl-C end the program, because the run is already ending."""
         self._is_ending = True
 
     def reset(self) -> None:
-        """Makes the next interrupt a first one again: the interrupted run has ended."""
+        """Makes the next interrupt a first one again, because the interrupted run has ended."""
         self._pending = self._is_ending = False
 
     def leave_at_once(self) -> None:

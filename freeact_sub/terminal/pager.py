@@ -33,7 +33,7 @@ ESCAPE_SECONDS: Final = 0.1
 SIDEWAYS_COLUMNS: Final = 8
 HINTS: Final = ("q closes", "/ search", "& filter", "n N next, previous", "← → sideways")
 UNFOLDING: Final = ("q closes", "Enter unfolds", "Tab next", "ctrl-o all", *HINTS[1:])
-"""The keys, the most useful first: as many as the window has room for are named."""
+"""The keys, most useful first. The status line names as many as fit."""
 MOVES: Final = (
     *((key, 0, -1) for key in ("up", "k")),
     *((key, 0, 1) for key in ("down", "j")),
@@ -52,20 +52,20 @@ class Paged(Protocol):
     """Supplies the content of a pager."""
 
     def version(self) -> int:
-        """Another number once there is something new."""
+        """A number that changes when there is new content."""
         ...
 
     def news(self) -> Any:
-        """Takes what is new."""
+        """Reads the new content."""
         ...
 
     def blocks(self, news: Any) -> Sequence[Block]:
-        """All blocks, with what is new. Called in another thread."""
+        """Return all blocks, including new ones. Called in another thread."""
         ...
 
 
 class Page:
-    """A content that stays as it is."""
+    """Content that does not change."""
 
     def __init__(self, drawn: RenderableType) -> None:
         """Args: drawn: the content."""
@@ -94,7 +94,7 @@ class Pager:
         Args:
             paged: The content.
             text_of: Draws the content for so many columns; called in another thread.
-            asks: Returns a few words for the status line about open questions.
+            asks: Returns a few words about open questions for the status line.
             at_end: Begin at the end, and stay there while the content grows.
         """
         self._paged = paged
@@ -108,14 +108,14 @@ class Pager:
         self._then: Callable[[], None] | None = None
         """Called after the next drawing."""
         self._texts: dict[Block, tuple[tuple[int, ...], list[str]]] = {}
-        """The lines of each block, and what they were drawn for."""
+        """The lines of each block, and the width and state for which they were drawn."""
         self._lines: list[str] = []
         """All lines, with their colours."""
         self._plain: list[str] = []
         self._starts: dict[Block, int] = {}
         """The number of the first line of each block, in order."""
         self._chosen: Block | None = None
-        """The block that a person has moved to."""
+        """The block to which the person has moved."""
         self._longest = self._top = self._left = 0
         self._prompt = ""
         """`/` or `&` while the person writes a text to search, or to filter by."""
@@ -233,7 +233,7 @@ class Pager:
 
     @property
     def _selected(self) -> Block | None:
-        """The block that Enter unfolds: the one that a person has moved to, else the last one on the screen."""
+        """Return the block that Enter unfolds: the one to which the person has moved, or the last one on the screen."""
         shown = [block for block in self._foldable if self._is_shown(block)]
         return self._chosen if self._chosen in shown else shown[-1] if shown else None
 
@@ -271,7 +271,7 @@ class Pager:
         self._unfold(self._foldable, are_open=not all(block.is_open for block in self._foldable))
 
     def _unfold(self, blocks: Sequence[Block], *, are_open: bool) -> None:
-        """Unfolds blocks, or folds them; what one looks at stays where it is."""
+        """Unfolds or folds blocks; the lines on the screen keep their place."""
         changed = [block for block in blocks if block.is_open != are_open]
         if not changed:
             self._carry_on()
@@ -290,7 +290,7 @@ class Pager:
         self._chosen, self._at_end, self._then = kept, False, stay
 
     def _carry_on(self) -> None:
-        """Does what waits for all to be drawn."""
+        """Runs the calls that wait for the whole content to be drawn."""
         then, self._then = self._then, None
         if then is not None:
             then()
@@ -356,7 +356,7 @@ class Pager:
         return fragments[:-1]
 
     def _line(self, number: int) -> StyleAndTextTuples:
-        """A line from the column on to which it was scrolled, with the searched text in reverse."""
+        """Return a line from the first visible column on, with the search text in reverse video."""
         chars = explode_text_fragments(to_formatted_text(ANSI(self._lines[number])))
         if self._wanted:
             for match in re.finditer(re.escape(self._wanted), self._plain[number], re.IGNORECASE):

@@ -1,6 +1,6 @@
 """`PlainLines`: events as lines of plain text, for pipes, logs and CI.
 
-No colours and no widths: each line begins with the agent's short id, so `grep` tells the lines of agents apart that work
+There are no colours and no widths. Each line begins with the agent's short id, so that `grep` separates agents that work
 at the same time. An event's first line says what it is; if its text has more lines, those follow with a bar.
 """
 
@@ -21,7 +21,7 @@ class PlainLines:
         self._views = views
 
     def write(self, event: Event) -> str:
-        """The event's lines, each with its end; empty for one that is not shown."""
+        """Return the event's lines with line ends; empty if the event is not shown."""
         view = self._views.of(event)
         label = f"{view.label} " if isinstance(event, AgentStarted) and view.label else ""
         texts = (text for row in rows(view, event) for text in _texts(row))
@@ -30,7 +30,7 @@ class PlainLines:
 
 
 def _texts(row: Row) -> Iterator[tuple[str, str]]:
-    """Titles, and the text that belongs to each."""
+    """Return titles with their texts."""
     texts = [clean(part.text) for part in row.parts if not part.name and not part.brief]
     if row.goes_on:
         lines = (line for part in row.parts for line in ([part.text] if part.form == "bundle" else part.text.split("\n")))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, Run, RunResult
 
 OpenAgent: TypeAlias = "Callable[[], Agent]"
-"""Makes the agent. Called in a thread, since its imports take a second or two."""
+"""Makes the agent. Called in a thread, because its imports take a second or two."""
 
 OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
 """Makes the agent of a session: `new`, or the id of a session to continue. The given settings replace the program's.
@@ -131,20 +131,20 @@ class _OneRun:
 
 
 class Pipe:
-    """Writes to standard output, or to standard error, in a thread."""
+    """Writes to a standard stream in a thread."""
 
     def __init__(self, stream: TextIO, *, encoding: str) -> None:
         """Args: stream: where it writes. encoding: of the text; what it cannot express is written as an escape."""
         self._stream = stream
         self._encoding = encoding
         self.closed = False
-        """True once nobody reads the output."""
+        """True after the reader of the output is gone."""
 
     async def write(self, text: str) -> None:
         """Writes all of the text; drops it if nobody reads any more.
 
         Raises:
-            FreeactError: It cannot be written for another reason, such as a full disk.
+            FreeactError: Writing failed for another reason, such as a full disk.
         """
         if text and not self.closed:
             try:
@@ -162,7 +162,7 @@ class Pipe:
 
 
 def _with_data(agent: "Agent", prompt: str, piped: Piped) -> "tuple[str, list[BinaryContent]]":
-    """The prompt with all that goes along: the files that it names, and the data."""
+    """Return the prompt with the files that it names and the piped data."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
     from freeact_sub.agents.tree import OUTPUT_FOLDER  # noqa: PLC0415  # slow to import
@@ -202,7 +202,7 @@ def _drawing(story: Story, console: Console) -> Callable[[Event], str]:
 
 
 def _answer(event: Event, *, complains: bool) -> str:
-    """The root's answer. Args: complains: the reason why there is none goes to standard error."""
+    """Return the root's answer. Args: complains: print the reason of a missing answer to standard error."""
     if not isinstance(event, AgentFinished) or event.parent_id is not None:
         return ""
     if event.status != "completed" and complains:

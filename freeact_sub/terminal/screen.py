@@ -53,13 +53,13 @@ WAITING_CHARS: Final = 100_000
 """Characters that may wait to be printed before `drained` waits."""
 REFRESH_SECONDS: Final = 0.5
 DRAW_SECONDS: Final = 0.05
-"""Seconds at least between two drawings, however many events there are."""
+"""The least number of seconds between two drawings."""
 INPUT_ROWS: Final = 8
 MENU_ROWS: Final = 8
 ESCAPE_SECONDS: Final = 0.1
-"""Seconds after which an Escape is no longer the beginning of a sequence that the terminal sends."""
+"""The seconds after which an Escape is a key and not the beginning of a sequence."""
 KEYS_SECONDS: Final = 0.4
-"""Seconds within which Escape and another key belong together, such as Escape and Enter."""
+"""The seconds within which Escape and another key are one key combination, such as Escape and Enter."""
 OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
@@ -75,7 +75,7 @@ class Screen:
         Args:
             picture: Supplies what is drawn.
             keyboard: Gets what is typed.
-            notify: How a person who looks elsewhere is called.
+            notify: The way to call a person who looks elsewhere.
             other_program: Entered while another program has the terminal.
         """
         self._other_program = other_program
@@ -98,7 +98,7 @@ class Screen:
         self._shown = asyncio.Event()
         self._closing = False
         self._end_other: Callable[[], None] | None = None
-        """Ends the program or pager that the terminal is given to."""
+        """Ends the program or pager that has the terminal."""
         self._live = ""
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
@@ -133,7 +133,7 @@ class Screen:
         await self._shown.wait()
 
     def post(self, renderable: RenderableType) -> None:
-        """Prints something finished, after all that was posted before."""
+        """Prints a finished block, after all earlier ones."""
         self._fit_console()
         with self.console.capture() as capture:
             self.console.print(renderable)
@@ -146,7 +146,7 @@ class Screen:
         self._changed.set()
 
     def text_of(self, renderable: RenderableType, columns: int) -> str:
-        """The renderable as coloured text for sideways scrolling: tables and outputs are not folded."""
+        """Return the renderable as coloured text for sideways scrolling: tables and outputs are not folded."""
         console = SidewaysConsole(self._stdout)
         console.width = columns
         with console.capture() as capture:
@@ -154,7 +154,7 @@ class Screen:
         return capture.get()
 
     def rows_of(self, renderable: RenderableType) -> int:
-        """The number of rows that it takes."""
+        """Return the number of rows of the drawing."""
         self._fit_console()
         return len(self.console.render_lines(renderable, pad=False))
 
@@ -193,7 +193,7 @@ class Screen:
         self._application.invalidate()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs something, which ends with the screen at the latest."""
+        """Runs a coroutine, which ends with the screen at the latest."""
         if self._closing:
             work.close()
         else:
@@ -226,7 +226,7 @@ class Screen:
 
     @asynccontextmanager
     async def _given_away(self) -> AsyncIterator[None]:
-        """Draws nothing else meanwhile; posted blocks wait."""
+        """Stops drawing meanwhile; posted blocks wait."""
         with set_app(self._application):
             async with in_terminal():
                 self._output.is_away = True
@@ -237,7 +237,7 @@ class Screen:
                     self._changed.set()
 
     def restore(self) -> None:
-        """Restores the terminal's settings at once; for a program that is about to end.
+        """Restores the terminal's settings at once, for a program that is about to end.
 
         A signal's handler calls it, maybe in the middle of a write: the stream's buffer must not be used.
         """
@@ -343,7 +343,7 @@ class Screen:
         self._live = "\n".join(capture.get().rstrip("\n").split("\n")[: max(rows, 3)])
 
     def _fit_console(self) -> int:
-        """Gives the console the terminal's size; returns the number of rows."""
+        """Sets the console to the terminal's size; returns the number of rows."""
         size = self._output.get_size()
         self.console.size = (size.columns, size.rows)
         return size.rows

@@ -14,7 +14,7 @@ def block_of(first):
 
 
 def apply(story, event):
-    """Takes in an event; says whether what is settled has changed."""
+    """Handles an event; says whether what is settled has changed."""
     version = story.kept.version
     story.observe(event)
     return story.kept.version != version

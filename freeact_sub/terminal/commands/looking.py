@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
 WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
-"""A text of more lines is shown in a pager."""
+"""A longer text is shown in a pager."""
 DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 LOADING: Final = "the agent is still starting: try again in a moment"
 
@@ -132,7 +132,7 @@ def _exported(session: str, to: Any, file: Path) -> str:
 
 
 def formats(_person: "Console") -> Iterable[tuple[str, str]]:
-    """The formats, each with its meaning."""
+    """Return the formats with their meanings."""
     return FORMATS.items()
 
 

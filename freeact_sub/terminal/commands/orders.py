@@ -1,4 +1,4 @@
-"""What a person orders that takes its turn among the prompts, when no run is active: undo, a compaction, a command."""
+"""Orders of a person that are queued among the prompts and carried out between runs: undo, a compaction, a command."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Rewind:
     prompts: int
     """The number of prompts: above 0 they are restored; below, undone."""
     to_change: bool = False
-    """The first prompt that was undone comes back to the line."""
+    """Whether the first undone prompt returns to the input line."""
 
     async def done(self, agent: "Agent", as_typed: Callable[[str], str]) -> tuple[str, str]:
         """Carries it out; returns a note for the person, and the text for the line, empty if there is none.
@@ -45,7 +45,7 @@ class Rewind:
 
 
 def goes_along(report: "UndoReport") -> str:
-    """A few words about what comes back with a prompt besides the conversation."""
+    """Return a few words about what a prompt's undo restores besides the conversation."""
     files = "without files" if report.files_problem else f"files {_some(report.files, FEW)}" if report.files else "no file"
     return f"{files} · {'without variables' if report.variables_problem else 'variables'}"
 
@@ -73,7 +73,7 @@ class Compaction:
     """`/compact`."""
 
     keep: str
-    """The facts that the summary keeps above all."""
+    """The facts that the summary must keep."""
 
     @property
     def title(self) -> str:
@@ -95,7 +95,7 @@ def context_text(use: "ContextUse") -> str:
 
 
 def cost_text(usage: "Usage") -> str:
-    """What was spent, and, the only place that says it, what has no known price."""
+    """Return the spending, including requests without a known price."""
     requests = counted(usage.unpriced_turns, "request")
     unpriced = f"\nThe price of {requests} is not known: the cost leaves that out." if usage.unpriced_turns else ""
     return f"all runs, children included: {usage}{unpriced}"
@@ -122,7 +122,7 @@ class TypedCommand:
         return agent.run_cell(self.code)
 
     def answers(self, event: Event) -> bool:
-        """Whether the event asks about this command, which the person has allowed by typing it. Denials by rules stay."""
+        """Whether the event asks about this command, which the person allowed by typing it. Rules may still deny it."""
         if not isinstance(event, ApprovalRequest):
             return False
         call = event.call
@@ -132,7 +132,7 @@ class TypedCommand:
         return is_it
 
     def told(self, event: Event) -> str:
-        """The text about the command for the model, once the event is its output."""
+        """Return the text about the command for the model, if the event is its output."""
         if not isinstance(event, CodeExecutionOutput):
             return ""
         return f"[The user has run this command in the workspace:]\n{self.command}\n[Its output:]\n{event.text}"

@@ -33,7 +33,7 @@ class OwnCommand:
 
 
 def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapping[str, OwnCommand]:
-    """The commands of some files, by name with its `/`; the first counts if two have one name.
+    """Return the commands of files by name with `/`; of two with one name, the first one counts.
 
     Args:
         contents: The contents of the files, see `Config.command_contents`.
@@ -50,7 +50,7 @@ def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapp
 
 
 def prompt_of(text: str, commands: Mapping[str, OwnCommand]) -> str:
-    """The prompt that a text stands for: a command's, with the words after its name; else the text itself."""
+    """Return the prompt that a text stands for: a command's prompt with its arguments, or the text itself."""
     name, *arguments = text.split(maxsplit=1) or [""]
     command = commands.get(name)
     return text if command is None else command.with_arguments("".join(arguments).strip())

@@ -1,4 +1,4 @@
-"""`/new`, `/resume` and `/fork`: a person begins another conversation, continues an earlier one, or copies this one."""
+"""`/new`, `/resume` and `/fork`: start another conversation, continue an earlier one, or copy this one."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ FORKED: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """A change of session that a person has ordered. It takes its turn among the prompts, when no run is active."""
+    """A change of session that a person ordered. It is queued among the prompts and carried out between runs."""
 
     session: str
     """`new`; `fork`: a copy of this one; the id of a session, or its beginning; empty: list the sessions."""
@@ -35,7 +35,7 @@ class Opening:
     ) -> "tuple[Agent, str]":
         """Opens the session. Returns: the open agent to continue with, and a note for the person.
 
-        If it is another agent than before, the caller closes the one before.
+        If it is a new agent, the caller closes the earlier one.
         """
         if open_session is None:
             return agent, "only one conversation is possible here"

@@ -29,12 +29,12 @@ def mode_command(person: "Console", name: str) -> None:
 
 
 def mode_choices(_person: "Console") -> Iterable[tuple[str, str]]:
-    """The modes, each with its meaning."""
+    """Return the modes with their meanings."""
     return [(mode, WORDS[mode]) for mode in MODES]
 
 
 def next_mode(person: "Console") -> None:
-    """Chooses the next mode, for Shift-Tab. `full` is among them only if the program started in it: no key leads there."""
+    """Chooses the next mode, for Shift-Tab. `full` is offered only if the program started in it."""
     mode = person.present.mode
     modes = MODES if person.present.config.mode == "full" else MODES[:-1]
     _choose(person, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
@@ -55,12 +55,12 @@ def model_command(person: "Console", name: str) -> None:
 
 
 def model_choices(person: "Console") -> Iterable[tuple[str, str]]:
-    """The models that the settings name."""
+    """Return the models that the settings name."""
     return [(name, str(model)) for name, model in person.present.config.models.names.items()]
 
 
 def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
-    """Whether an agent has other settings than the wanted ones."""
+    """Whether an agent's settings differ from the wanted ones."""
     return any(getattr(agent.config, setting) != value for setting, value in wanted.items())
 
 

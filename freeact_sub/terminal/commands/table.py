@@ -1,4 +1,4 @@
-"""`COMMANDS`: all `/` commands. A new one is a function and a line here: the menu and `/help` follow from it."""
+"""`COMMANDS`: all `/` commands. A new one is a function and a line here; the menu and `/help` include it."""
 
 import base64
 import re
@@ -41,7 +41,7 @@ class Command:
     usage: str = ""
     """The form of the text after the name."""
     choices: Callable[["Console"], Iterable[tuple[str, str]]] = lambda _: ()
-    """Possible texts after the name, each with its meaning. Called in another thread."""
+    """Returns possible texts after the name, with their meanings. Called in another thread."""
 
 
 def run_command(person: "Console", line: str) -> None:
@@ -85,7 +85,7 @@ def _help(person: "Console", _rest: str) -> None:
 
 
 def _in_turn(asked: Rewind | Opening) -> Callable[["Console", str], None]:
-    """Carries it out in its turn among the prompts."""
+    """Queues it among the prompts."""
     return lambda person, _: person.present.waiting.put(asked)
 
 
@@ -156,7 +156,7 @@ def _context(person: "Console", _rest: str) -> None:
 
 
 def _copy(person: "Console", _rest: str) -> None:
-    """OSC 52, which most terminals obey, over ssh too."""
+    """Copy by OSC 52, which most terminals support, also over ssh."""
     answer = person.display.views.root.answer if person.display.views.root is not None else ""
     if not answer:
         person.display.note("no answer to copy yet")

@@ -35,7 +35,7 @@ async def converse(
     open_session: "OpenSession | None" = None,
     plain: bool = False,
 ) -> int:
-    """Holds a conversation with an agent in the terminal; returns the program's exit status.
+    """Runs a conversation with an agent in the terminal; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
@@ -135,7 +135,7 @@ class Conversation:
             raise
 
     def _show_unsent(self) -> None:
-        """Prints what was typed for an agent that cannot be opened."""
+        """Prints the prompts that were typed for an agent that cannot be opened."""
         line = self.display.screen.line
         typed = [] if self.present.once else [*self.present.waiting.typed, line.text]
         for text in filter(str.strip, typed):
@@ -171,7 +171,7 @@ class Conversation:
         return not agent.is_open or changes(agent, self.present.wanted)
 
     async def _is_reopened(self, agent: "Agent") -> bool:
-        """Lets another agent continue the session, with the settings that the person wants; returns False if that fails."""
+        """Makes another agent continue the session with the chosen settings; returns False if that fails."""
         if self._open_session is None:
             return False
         self._set_phase("opening")
@@ -247,7 +247,7 @@ class Conversation:
         return "\n\n".join([self.display.screen.line.pastes.unfolded(words), *texts_of(words, Path.cwd())])
 
     def _words_of(self, typed: str) -> str:
-        """The prompt in which pastes are still folded: an `@` in what was pasted names no file."""
+        """The prompt with folded pastes: an `@` in a paste names no file."""
         return prompt_of(typed, self.present.own_commands) if typed.startswith("/") else typed
 
     # What the person wants
@@ -259,9 +259,9 @@ class Conversation:
         return self._open_session is not None and (agent is None or bool(agent.session_id or not agent.history))
 
     def interrupted(self, must_end: bool) -> None:
-        """Cancels the agent in focus, else the run; leaves if there is nothing to cancel.
+        """Cancels the agent in focus, or the run; leaves if neither exists.
 
-        Args: must_end: the interrupt was no Ctrl-C.
+        Args: must_end: the interrupt was not Ctrl-C.
         """
         if not must_end and self._cancel_focus():
             self.interrupts.reset()
@@ -284,7 +284,7 @@ class Conversation:
             self._main.cancel()
 
     def cancel(self) -> None:
-        """Cancels the run; the next Ctrl-C leaves at once. The prompts that wait come back to the line."""
+        """Cancels the run; the next Ctrl-C leaves at once. Waiting prompts return to the input line."""
         if self.present.run is None:
             return
         self.present.run.cancel()

@@ -43,9 +43,9 @@ KEYS: Final = (
     ("/2", "of several open questions, the second one"),
     ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
 )
-"""The keys, and what the list of commands leaves open, each with its meaning."""
+"""Keys and other input with their meanings, for `/help`."""
 CARD_ROWS: Final = 10
-"""Rows of a card besides its call, and some of those above it."""
+"""The rows of a card besides its call, plus some rows above it."""
 
 
 class Display:
@@ -86,17 +86,17 @@ class Display:
         return Screen(self, keyboard, notify=self._present.config.terminal.notify, other_program=other_program)
 
     def forget(self) -> None:
-        """Forgets all that was seen of agents."""
+        """Forgets all agents."""
         self.views = Stories()
         self.questions = Questions(asks_always=True)
         self._records = Records()
         self._story = Story(self.views, verbose=self._verbose)
         self._status.forget()
         self._presented: str | None = None
-        """The question whose call is known to be on the screen as a whole."""
+        """The question whose whole call is on the screen."""
 
     def show(self, event: Event) -> None:
-        """Takes in an event, and prints what it adds."""
+        """Handles an event, and prints what it adds."""
         view = self.views.observe(event)
         found = [*rows(view, event)]
         self._records.add(event, found)
@@ -115,7 +115,7 @@ class Display:
             self.screen.post(drawn)
 
     async def draw_files(self, event: Event) -> None:
-        """Draws the pictures of a cell of the root, if the terminal can, and names the files that it has written."""
+        """Draws the pictures of a root's cell, if the terminal can, and names the written files."""
         if (changes := await self._written.after(event)) is not None:
             self.print(changes)
         if not isinstance(event, CodeExecutionOutput) or event.parent_id is not None or self._verbose:
@@ -130,7 +130,7 @@ class Display:
         self.print(Text(visible(text), "dim", overflow="fold"))
 
     def hint(self, text: str) -> None:
-        """Shows a note right above the line, until something is entered. Args: text: the note; empty: none."""
+        """Shows a note above the input line until something is entered. Args: text: the note; empty: none."""
         self._hint = text
 
     def print(self, drawn: RenderableType) -> None:
@@ -200,6 +200,6 @@ class Display:
         return "secret" if request.secret else "text"
 
     def status(self) -> str:
-        """The status line: the state, and the keys that count."""
+        """The status line: the state and the useful keys."""
         focus = self._present.focus
         return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # slow to import, and what belongs to it
 NOTE_CHARS: Final = 500
 LOOKING_SECONDS: Final = 2.0
 WORDS: Final = {"clear": "/clear", "help": "/help", "?": "/help"}
-"""Lines that other programs take for commands, besides those that leave."""
+"""Lines that are commands in other programs, besides those that leave."""
 
 
 class Person:
@@ -45,7 +45,7 @@ class Person:
     # Of `Keyboard`
 
     def enter(self, text: str) -> None:
-        """Takes in a command, an answer, a message to the agent at work, or the next prompt."""
+        """Handles a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
         if isinstance(self.display.questions.current, QuestionRequest):
             self.display.questions.answer(self.display.screen.line.pastes.unfolded(text))
@@ -111,7 +111,7 @@ class Person:
         self._conversation.interrupts.interrupt()
 
     def escape(self) -> None:
-        """Acts as the first Ctrl-C if there is something to cancel, for Escape. Pressed again, it does no more."""
+        """Acts like the first Ctrl-C if there is something to cancel, for Escape. A second Escape does nothing."""
         current = self.display.questions.current
         if self.display.questions.asks_back:
             self.display.questions.answer("n")

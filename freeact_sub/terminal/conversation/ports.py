@@ -1,4 +1,4 @@
-"""`Console`: what a command acts on. `Steering`: what a person does to the conversation."""
+"""`Console`: the object that commands act on. `Steering`: the conversation, as a person controls it."""
 
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -39,11 +39,11 @@ class Console(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """Puts a prompt at the end of those that wait; in a run of one prompt it goes to the agent."""
+        """Queues a prompt; in a program with one prompt it goes to the agent."""
         ...
 
     def send_waiting(self) -> None:
-        """Gives the prompts that wait to the agent at work."""
+        """Sends the waiting prompts to the agent at work."""
         ...
 
     def control(self, name: str, who: str, text: str) -> None:
@@ -74,7 +74,7 @@ class Steering(Protocol):
 
     @property
     def interrupts(self) -> Interrupts:
-        """Takes in Ctrl-C."""
+        """Handles Ctrl-C."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Steering(Protocol):
         ...
 
     def interrupted(self, must_end: bool) -> None:
-        """Cancels the agent in focus, else the run; leaves if there is nothing to cancel."""
+        """Cancels the agent in focus, or the run; leaves if neither exists."""
         ...
 
     def cancel(self) -> None:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
 Asked: TypeAlias = str | TypedCommand | Compaction | Rewind | Opening
-"""An entry that takes its turn when the agent is at rest; a text is a prompt."""
+"""An entry of the queue, carried out when the agent is idle; a text is a prompt."""
 Typed: Final = str | TypedCommand
-"""The entries that a cancel takes back."""
+"""The entries that a cancel returns to the person."""
 
 
 class Waiting:
-    """Holds the entries that have not begun, in their order."""
+    """Holds the waiting entries in order."""
 
     def __init__(self) -> None:
         self._asked: list[Asked] = []
@@ -49,7 +49,7 @@ class Waiting:
         self._changed.set()
 
     def take_back(self, count: int = 0, kinds: Any = Typed) -> list[Any]:
-        """Takes entries out again; returns them in their order.
+        """Removes entries and returns them in order.
 
         Args:
             count: How many, from the last one on. 0: all.
@@ -59,7 +59,7 @@ class Waiting:
         return [self._asked.pop(number) for number in reversed(found)][::-1]
 
     def expect(self) -> None:
-        """Takes in that the next entry begins as soon as it is there."""
+        """Notes that the next entry begins as soon as it is there."""
         self.is_awaited = not self._asked
 
     async def next(self) -> Asked:
@@ -76,9 +76,9 @@ class Present:
     """The state of a conversation."""
 
     config: Config
-    """The settings that the conversation began with."""
+    """The settings at the beginning of the conversation."""
     once: bool
-    """There is one prompt, and no other is typed."""
+    """Whether the program has only one prompt."""
     phase: Phase = "starting"
     agent: "Agent | None" = None
     run: "Run | None" = None
@@ -93,10 +93,10 @@ class Present:
     """Settings (`mode`, `model`) that the person has chosen; the agent gets them before the next prompt."""
 
     typed: dict[str, str] = field(default_factory=dict)
-    """Typed lines by the prompt that carried more than the line."""
+    """The typed lines, by the prompts that were made of them."""
 
     def as_typed(self, prompt: str) -> str:
-        """What the person typed of a prompt, without what went along with it."""
+        """Return the typed part of a prompt, without attached text."""
         return self.typed.get(prompt, prompt)
 
     @property

@@ -17,7 +17,7 @@ from freeact_sub.text import counted, one_line, visible
 
 JOINT: Final = " · "
 GAP: Final = 2
-"""Least number of columns between both ends of the line."""
+"""The least number of columns between the two ends of the line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class Piece:
     text: str
     """The words; empty: the piece is left out."""
     rank: int
-    """Of two pieces the one with the higher rank is left out first."""
+    """Pieces with a higher rank are left out first."""
 
 
 def status_line(state: Sequence[Piece], facts: Sequence[Piece], columns: int) -> str:
-    """Both ends of the line, in at most so many columns; if it is too narrow, the least important pieces are left out.
+    """Return the line in at most `columns` columns; if it is too narrow, the least important pieces are left out.
 
     Args:
         state: The state and the keys that count, from the left.
@@ -62,7 +62,7 @@ PROGRAM: Final = "freeact-sub"
 
 
 class Status:
-    """Draws the state, the keys that count, and the rest of context and budget."""
+    """Draws the state, the useful keys, and the remaining context and budget."""
 
     def __init__(self, present: Present) -> None:
         """Args: present: the state of the conversation."""
@@ -70,7 +70,7 @@ class Status:
         self._context_left = ""
 
     def observe(self, event: Event) -> None:
-        """Takes in an event of the run: the root's requests and compactions change what its context has left."""
+        """Handles an event of the run: the root's requests and compactions change what its context has left."""
         agent = self._present.agent
         if agent is None or event.parent_id is not None or not isinstance(event, UsageUpdated | Compacted):
             return
@@ -129,7 +129,7 @@ class Status:
         ]
 
     def _now_and_next(self, setting: str, chosen: str | None) -> str:
-        """The setting that counts, and during a run the one for the next prompt if it differs."""
+        """Return the present setting, and during a run the one for the next prompt if it differs."""
         agent = self._present.agent if self._present.run is not None else None
         values = [chosen] if agent is None else dict.fromkeys([getattr(agent.config, setting), chosen])
         names = ((value or "").partition(":")[2] or value or "" for value in values)

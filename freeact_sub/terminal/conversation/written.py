@@ -11,11 +11,11 @@ from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.text import one_line
 
 LIMIT_SECONDS: Final = 2.0
-"""Seconds to look through a workspace; one that takes longer is left alone for the rest of the run."""
+"""The seconds that a look through the workspace may take; after a longer one the list stops for the rest of the run."""
 MAX_SHOWN: Final = 8
 MINUS: Final = "\N{MINUS SIGN}"
 Counts = tuple[int, int] | None
-"""Numbers of lines that came and went since the prompt. None: unknown."""
+"""The numbers of lines added and removed since the prompt. None: unknown."""
 
 
 class WrittenFiles:

@@ -1,1 +1,1 @@
-"""Draws for the terminal: a run in words, its children at work, all of it in full."""
+"""Drawings for the terminal: a run in words, its working children, the full record."""

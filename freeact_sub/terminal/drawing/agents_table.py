@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
 
 WIDE: Final = 96
-"""Columns of a terminal from which on each agent has one row of a table; a narrower one has up to three rows for each."""
+"""In a terminal of at least so many columns each agent has one row; otherwise up to three."""
 AT_WORK: Final = ("queued", "starting", "running", "waiting")
 
 COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
@@ -140,5 +140,5 @@ def _status(agent: "AgentInfo") -> str:
 
 
 def _marked(text: str) -> str:
-    """In a column, a lower bound has the sign for it."""
+    """Return a number for a column; a lower bound is marked."""
     return text.replace("at least ", "≥ ")

@@ -1,4 +1,4 @@
-"""The changing rows above the input line: words, actions, children and questions; prompts that wait; the effect of a key."""
+"""The changing rows above the input line: text, actions, children, questions, waiting prompts, and a note."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,12 +15,12 @@ from freeact_sub.terminal.drawing.story import Story, head_lines
 from freeact_sub.text import busy, clean, visible, whole_line
 
 CARD_ALONE = 15
-"""With at most so many rows a question stands alone."""
+"""With at most so many rows only the question is drawn."""
 TEXT_ROWS = 16
-"""Rows of the agent's words, while they grow."""
+"""The rows of the agent's growing text."""
 
 QUEUED_SHOWN: Final = 3
-"""Number of prompts with a line; the newest ones."""
+"""The number of the newest prompts that are listed."""
 
 
 def story_area(
@@ -50,7 +50,7 @@ def story_area(
 
 
 def _says(root: AgentStory, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
-    """The end of the root's text, thoughts or output, or the seconds for which its model has been silent."""
+    """Return the end of the root's text, thoughts or output, or the seconds of its model's silence."""
     if shown := clean(root.writing).strip("\n"):
         from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415  # slow to import
 
@@ -84,7 +84,7 @@ def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[
 
 
 def silence(view: AgentStory) -> Text | None:
-    """A line about the seconds for which the model of an agent has been silent; None if it is not."""
+    """Return a line about the seconds of a model's silence; None if it is not silent."""
     progress = view.progress
     if progress is None:
         return None

@@ -44,7 +44,7 @@ def banner(config: Config, session: str) -> RenderableType:
 
 @dataclass(frozen=True, kw_only=True)
 class _FoldedRow:
-    """One row whose end matters most: a path that is too long begins with an ellipsis."""
+    """Return a row that keeps its end: a long path begins with an ellipsis."""
 
     begin: str
     text: str

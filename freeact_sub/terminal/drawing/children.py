@@ -19,9 +19,9 @@ from freeact_sub.text import counted, one_line
 MAX_ROWS: Final = 12
 NAME_COLUMNS: Final = 28
 WIDE: Final = 100
-"""Columns from which on tokens and cost have room."""
+"""The least number of columns for tokens and cost."""
 MEDIUM: Final = 70
-"""Columns from which on turns have room."""
+"""The least number of columns for turns."""
 WAITS: Final = "queued"
 
 
@@ -112,7 +112,7 @@ def _name_columns(views: Stories, view: AgentStory) -> int:
 
 
 def _most_urgent(live: list[AgentStory], rows: int) -> list[AgentStory]:
-    """The children that ask, then those at work, then those that wait, in the order of the tree."""
+    """Return the asking children, then the working ones, then the waiting ones, in the order of the tree."""
     ranked = sorted(live, key=lambda view: (not view.questions, view.status == WAITS))[:rows]
     kept = {view.agent_id for view in ranked}
     return [view for view in live if view.agent_id in kept]
@@ -132,7 +132,7 @@ def _counts(views: Iterator[AgentStory]) -> str:
 
 
 def _filled(text: str, columns: int) -> str:
-    """The text in exactly so many columns; one that is longer ends in an ellipsis."""
+    """Return the text in exactly so many columns; a longer one ends in an ellipsis."""
     if cell_len(text) > columns:
         text = f"{set_cell_size(text, columns - 1).rstrip()}…"
     return set_cell_size(text, columns)

@@ -1,4 +1,4 @@
-"""The lines that are drawn when a cell or a child has ended."""
+"""The lines at the end of a cell or a child."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,11 +11,11 @@ from freeact_sub.terminal.drawing.parts import link
 from freeact_sub.text import clean, one_line
 
 SLOW_SECONDS: Final = 2.0
-"""Seconds of a cell after which its end shows them."""
+"""The end of a cell shows its seconds if there are more."""
 
 
 def cell_end_lines(event: CodeExecutionOutput, *, with_file: bool) -> Iterator[Text]:
-    """What is to be known of a cell besides its output. Args: with_file: name the file that has all of the output."""
+    """Return the facts about a cell besides its output. Args: with_file: name the file with the whole output."""
     if event.left_out_chars:
         yield Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
     if event.output_file and with_file:
@@ -29,7 +29,7 @@ def cell_end_lines(event: CodeExecutionOutput, *, with_file: bool) -> Iterator[T
 
 
 def child_end_line(name: Text, event: AgentFinished, *, indent: int) -> Text:
-    """The line that a child leaves. Args: name: its name, in its colour. indent: columns in front of it."""
+    """Return the line for a child's end. Args: name: its name in its colour. indent: columns in front of it."""
     done = event.status == "completed"
     mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
     first = next((line for line in clean(event.output).split("\n") if line.strip()), "")

@@ -1,4 +1,4 @@
-"""Folding: of long code the first lines are shown, of long output the first and the last ones, where a log's news is."""
+"""Folding: long code shows its first lines; long output its first and last lines, because a log's news is at its end."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -9,20 +9,20 @@ from rich.text import Text
 from freeact_sub.text import counted
 
 FOLD_ROWS: Final = 12
-"""Lines of code, or of output, that one action shows."""
+"""The lines of code or output that one action shows."""
 LAST_ROWS: Final = 5
-"""Lines of them that are the last ones, of output."""
+"""How many of them are the output's last lines."""
 
 Line = TypeVar("Line")
 
 
 def left_out(count: int, where: str | Text) -> Text:
-    """The line that stands for lines that are folded. Args: where: how they are shown."""
+    """Return the line that replaces folded lines. Args: where: the way to show them."""
     return Text.assemble((f"… {counted(count, 'more line')} (", "dim"), where, (")", "dim"), style="dim", overflow="fold")
 
 
 def parts_of(lines: Sequence[Line], last: int) -> tuple[Sequence[Line], int, Sequence[Line]]:
-    """The first lines, the number of those that are folded, and the last lines. Args: last: the number of these."""
+    """Return the first lines, the number of folded lines, and the last lines. Args: last: the number of last lines."""
     more = len(lines) - FOLD_ROWS
     if more <= 0:
         return lines, 0, ()
@@ -30,17 +30,17 @@ def parts_of(lines: Sequence[Line], last: int) -> tuple[Sequence[Line], int, Seq
 
 
 class CellOutput:
-    """The output of one cell, folded: its first lines are drawn at once, its last ones when it has ended."""
+    """The folded output of one cell: its first lines are drawn at once, its last ones at its end."""
 
     def __init__(self) -> None:
         self.left_out = 0
-        """Lines between the first ones and those that are held."""
+        """The number of lines between the first and the held ones."""
         self.held: deque[Text] = deque()
-        """The last lines so far, which are not drawn yet."""
+        """The present last lines, which are not drawn yet."""
         self._drawn = 0
 
     def add(self, lines: Iterable[Text]) -> list[Text]:
-        """Takes in lines. Returns: those of them to draw at once."""
+        """Adds lines. Returns the ones to draw at once."""
         first = []
         for line in lines:
             if self._drawn < FOLD_ROWS - LAST_ROWS:
@@ -54,7 +54,7 @@ class CellOutput:
         return first
 
     def settled(self) -> list[Text]:
-        """The lines to draw before something else is: those that are held, unless lines before them are folded."""
+        """Return the held lines if none before them are folded; they are drawn before the next block."""
         if self.left_out:
             return []
         lines = [*self.held]

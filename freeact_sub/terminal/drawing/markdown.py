@@ -22,7 +22,7 @@ CODE_THEME: Final = "ansi_dark"
 MAX_WORD_COLUMNS: Final = 16
 CELL_GAP: Final = 2
 EDGES: Final = 2
-"""Columns left and right of all cells."""
+"""The columns left and right of all cells."""
 
 
 class _LeftHeading(Heading):
@@ -57,7 +57,7 @@ class _Table(TableElement):
 
 
 def _least_columns(console: Console, options: ConsoleOptions, column: Column) -> int:
-    """The room that a column needs beside others: its longest word, within bounds. Longer words are folded."""
+    """Return the width that a column needs: its longest word, within bounds. Longer words are folded."""
     column.overflow = "fold"
     longest = max(Measurement.get(console, options, cell).minimum for cell in (column.header, *column.cells))
     return min(longest, MAX_WORD_COLUMNS) + CELL_GAP
@@ -84,7 +84,7 @@ class _LeftMarkdown(Markdown):
 
 @dataclass(frozen=True, kw_only=True)
 class _Unfilled:
-    """Leaves out the blanks that fill up rows: they would be copied, and folded in a window that becomes narrower."""
+    """Removes the blanks at the ends of rows, which people would copy and narrower windows would fold."""
 
     body: RenderableType
 
@@ -95,5 +95,5 @@ class _Unfilled:
 
 
 def markdown(text: str) -> RenderableType:
-    """A renderable of the text. Links show their address: people would believe a word that hides it."""
+    """Return a renderable of the text. Links show their address, so that no word can hide it."""
     return _Unfilled(body=_LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False))

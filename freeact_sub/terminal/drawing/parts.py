@@ -1,6 +1,6 @@
 """The parts that drawings are made of: the console's settings, colours, indentation, bounded heights, texts and calls.
 
-Markup is no danger as long as text is drawn as `rich.text.Text`, which parses none.
+Text is drawn as `rich.text.Text`, which parses no markup.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from freeact_sub.show.rows import Part, Tone
 from freeact_sub.text import colours_only, one_line, visible
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
-"""One colour for each agent, in order of appearance; red is left for errors."""
+"""The colours of agents in order of appearance; red is reserved for errors."""
 
 INDENT: Final = 2
 MAX_DEPTH: Final = 10
@@ -56,7 +56,7 @@ _SHOWN: Final = Style(conceal=False, blink=False, blink2=False)
 
 
 def make_console(file: TextIO, *, colours: bool = True) -> Console:
-    """A console that takes text as it is, without markup or highlighting, and that ends no line with blanks."""
+    """A console without markup, highlighting and blanks at line ends."""
     system: Literal["auto"] | None = "auto" if colours else None
     console = Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME, color_system=system)
     console.push_render_hook(_EndsLines())
@@ -64,14 +64,14 @@ def make_console(file: TextIO, *, colours: bool = True) -> Console:
 
 
 class _EndsLines(RenderHook):
-    """Takes the blanks from the ends of all lines: rich fills many up, and a person who copies them copies the blanks."""
+    """Removes the blanks that rich puts at line ends, because people would copy them."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Trimmed(body=renderable) for renderable in renderables]
 
 
 class SidewaysConsole(Console):
-    """Such a console for sideways scrolling: tables and outputs, which lose their shape by folding, may be wider than it."""
+    """A console for sideways scrolling: tables and outputs, which folding would spoil, may be wider than it."""
 
     def __init__(self, file: TextIO) -> None:
         """Args: file: see `Console`."""
@@ -89,7 +89,7 @@ def indent_of(view: AgentStory) -> int:
 
 
 def coloured(text: str) -> list[Text]:
-    """The text's lines with the colours that its escape sequences set, and nothing else of them."""
+    """Return the text's lines with the colours of its escape sequences; all other sequences are removed."""
     decoder = AnsiDecoder()
     lines = [decoder.decode_line(colours_only(line)) for line in text.split("\n")]
     for line in lines:
@@ -100,7 +100,7 @@ def coloured(text: str) -> list[Text]:
 
 @dataclass(frozen=True, kw_only=True)
 class Indented:
-    """Draws a renderable some columns from the left; a line that is too long for the window is not cut."""
+    """Draws a renderable with an indent; lines that are too long for the window are not cut."""
 
     body: RenderableType
     columns: int
@@ -115,7 +115,7 @@ class Indented:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """Draws lines as a terminal does: a long one continues in the next row at any character, so that columns stay."""
+    """Draws lines as a terminal does: a long one continues in the next row at any character."""
 
     lines: Sequence[Text]
 
@@ -135,7 +135,7 @@ class Folded:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Draws at most so many rows: the first ones and the number of those left out, or the last ones."""
+    """Draws at most so many rows: the first ones with the number of omitted ones, or the last ones."""
 
     body: RenderableType
     rows: int
@@ -240,7 +240,7 @@ def quoted(lines: Sequence[str]) -> Iterator[str]:
 
 
 def styled(line: Text, style: str) -> Text:
-    """The line in a style, under those that it has."""
+    """Return the line with a style below its own styles."""
     line.stylize_before(style)
     line.overflow = "fold"
     return line

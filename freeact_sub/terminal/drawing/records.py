@@ -1,4 +1,4 @@
-"""`Records`: keeps all that each agent has done, for a person to look at: more than the scrollback has."""
+"""`Records`: keeps each agent's actions in full, for the pager; the scrollback has less."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ from freeact_sub.events import (
 from freeact_sub.show.rows import Row
 
 MAX_CHARS: Final = 1_000_000
-"""Characters that are kept of one agent; older events are dropped, and their number is shown."""
+"""The characters kept for one agent. Older events are dropped, and their number is shown."""
 EVENT_CHARS: Final = 50
-"""Characters that an event counts for besides its text, so that a great many short ones are bounded too."""
+"""The characters that each event counts in addition to its text, so that many short events are bounded too."""
 PASSING: Final = (ModelProgress, ResponseChunk, ThoughtsChunk, UsageUpdated)
-"""Events of a moment: nothing of them is kept."""
+"""Momentary events, which are not kept."""
 
 
 TOLD: Final = (
@@ -45,12 +45,12 @@ TOLD: Final = (
     Notice,
     QuestionAnswered,
 )
-"""Events that are kept for all above their agent too, which tell of them in a line."""
+"""Events that are also kept for the agent's ancestors, which show them in a line."""
 DRAWN_CHARS: Final = 500
-"""Characters that something counts for that is drawn and no event."""
+"""The characters that a drawing without an event counts."""
 
 Entry: TypeAlias = Event | RenderableType
-"""An event, or something else that was drawn in the conversation."""
+"""An event, or another drawing in the conversation."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Record:
 
 
 class Records:
-    """Keeps the events of all agents, with a bound for each, and of the root all else that is drawn."""
+    """Keeps the events of all agents, with a bound for each, and the root's other drawings."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, _Record] = {}
@@ -86,7 +86,7 @@ class Records:
                 self._keep(agent_id, event, chars)
 
     def add_drawn(self, drawn: RenderableType) -> None:
-        """Keeps something else that is drawn in the conversation with the root."""
+        """Keeps a drawing without an event for the root."""
         self._keep(self._root, drawn, DRAWN_CHARS)
 
     def _above(self, event: Event) -> list[str]:
@@ -111,7 +111,7 @@ class Records:
         return len(record.entries) + record.dropped
 
     def since(self, agent_id: str, seen: int) -> tuple[int, list[Entry]]:
-        """The entries of an agent after so many, and before them the number of those that are no longer kept."""
+        """Return the entries of an agent after the first so many, preceded by the number of dropped ones."""
         record = self._by_id.get(agent_id, _Record())
         lost = max(0, record.dropped - seen)
         first = max(0, seen - record.dropped)

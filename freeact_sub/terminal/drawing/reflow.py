@@ -1,4 +1,4 @@
-"""`WipingOutput`: a terminal from which rows are wiped whole, also when it has become narrower.
+"""`WipingOutput`: a terminal output that erases rows completely, also after the window became narrower.
 
 Most terminals then fold the rows on the screen, so that the picture takes more rows than prompt_toolkit
 knows, and its upper ones would stay behind, doubled. Terminals that cut rows instead are known by their variables.
@@ -12,7 +12,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 
 class WipingOutput(Vt100_Output):
-    """Erases all that was drawn, and writes nothing while another program has the terminal."""
+    """An output that erases the whole drawing, and writes nothing while another program has the terminal."""
 
     drawn: Callable[[], Screen | None] = staticmethod(lambda: None)
     """Returns what was drawn last."""

@@ -1,4 +1,4 @@
-"""`Story`: a run as people follow it, one below the other in the terminal's scrollback.
+"""`Story`: draws a run for people into the terminal's scrollback, event by event.
 
 The told agents' part: prompts, words, each action as one head line with its code and output. The root is told, folded; with
 `--verbose` all agents are, whole, each below its name; a pager tells one agent. Of the other agents only the ends are
@@ -71,7 +71,7 @@ class Story:
         Args:
             views: Observes each event before it is drawn here.
             verbose: Tell all agents, unfolded.
-            of: The id of the only agent that is told. None: the root is, or all.
+            of: The id of the only told agent. None: the root, or all.
             folds: Fold also what the only agent does.
             whole: The key or option that shows what is folded.
         """
@@ -94,12 +94,12 @@ class Story:
         self._outputs: dict[tuple[str, str | None], CellOutput] = {}
         """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
         self.has_folded = False
-        """Whether something that was to be drawn is folded."""
+        """Whether any drawing was folded."""
         self._parents: set[str] = set()
         """The calls that have started children."""
 
     def draw(self, event: Event, found: Iterable[Row] | None = None) -> RenderableType | None:
-        """The drawing that the event adds; None for nothing.
+        """Return the drawing that the event adds; None if it adds nothing.
 
         Args:
             event: The event.
@@ -118,7 +118,7 @@ class Story:
 
     @property
     def output(self) -> list[Text]:
-        """The last lines so far of the output of the cells at work, as far as they are not drawn."""
+        """The present last lines of running cells' output that are not drawn yet."""
         mine = [output for (agent_id, _), output in self._outputs.items() if self._is_main(self._views.by_id[agent_id])]
         return [line for output in mine for line in output.shown(self._whole)]
 
@@ -128,7 +128,7 @@ class Story:
         return tuple(event for event in self._held.values() if self._is_main(event))
 
     def forget_last(self) -> None:
-        """Takes in that something was drawn that is no event."""
+        """Notes that something other than an event was drawn."""
         self._stands, self._after_head, self._after_code = True, False, False
 
     # Which agent
@@ -140,7 +140,7 @@ class Story:
         return self._verbose or self._is_main(view)
 
     def _placed(self, view: AgentStory, drawn: Drawn) -> Drawn:
-        """What is drawn of an agent, indented by its depth, and below its name if another one was drawn before it."""
+        """Draw an agent's rows, indented by its depth, below its name if another agent was drawn before."""
         before = self._stands, self._after_head, self._after_code
         changes = self._verbose and self._speaker not in (view.agent_id, None)
         if changes:
@@ -255,7 +255,7 @@ class Story:
         yield from self._below(*cell_end_lines(event, with_file=not is_folded))
 
     def _output(self, view: AgentStory, call_id: str | None, shown: list[Row]) -> Drawn:
-        """The first lines of a cell's output; the last ones of an error, which says with them what it is."""
+        """Draw the first lines of a cell's output; for an error the last ones, which name it."""
         for row in shown:
             for part in row.parts:
                 lines = coloured(part.text)
@@ -311,14 +311,14 @@ class Story:
             yield from self._placed(parent, self._release(parent, event.tool_call_id))
 
     def _beside(self, view: AgentStory, event: Event) -> Drawn:
-        """A line about an agent that is not told, or about the end of one."""
+        """Draw a line about an agent that is not told, or about its end."""
         if isinstance(event, AgentFinished):
             yield from self._child_ended(view, event)
         elif not self._is_told(view) and (said := self._news(view, event)) is not None:
             yield from self._line(view, *said)
 
     def _news(self, view: AgentStory, event: Event) -> tuple[str, str] | None:
-        """What people are told of an agent at work, in one line with its style."""
+        """Return a line about a working agent with its style."""
         match event:
             case ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
                 reason = f": {one_line(event.reason, 200)}" if event.reason else ""

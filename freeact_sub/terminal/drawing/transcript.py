@@ -1,4 +1,4 @@
-"""`Transcript`: all that an agent has done, in the look of the conversation, in blocks that are unfolded one by one."""
+"""`Transcript`: an agent's actions in the look of the conversation, as blocks that unfold one by one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ UNFOLDS: Final = "Enter"
 
 @dataclass(eq=False, kw_only=True)
 class Block:
-    """What stands together: an action with its output, or anything else that is drawn at once."""
+    """A block: an action with its output, or another drawing."""
 
     folded: list[RenderableType] = field(default_factory=list)
     whole: list[RenderableType] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """`InputLine`: the text that a person types, and the meaning of each key at the moment.
 
-At an open question and an empty line a single key is an answer; text typed before the question stood there is kept,
-and comes back after the last question.
+At an open question and an empty line a single key is an answer. Text typed before the question appeared is kept and
+returns after the last question.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instea
 
 
 class InputLine:
-    """Owns the buffer of the input line and its keys."""
+    """The input line: its buffer and its keys."""
 
     def __init__(self, keyboard: Keyboard) -> None:
         """Args: keyboard: gets what is entered."""
@@ -42,7 +42,7 @@ class InputLine:
             history=ThreadedHistory(FileHistory(history_file())),
         )
         self.expects: Expected = ""
-        """What the line takes in for the open question."""
+        """The kind of input that the open question expects."""
         self._question: str | None = None
         self._lent: Purpose | None = None
         self._guard = KeyGuard()
@@ -66,7 +66,7 @@ class InputLine:
         return "> " if self._question is None else "? "
 
     def change(self, question_id: str | None) -> bool:
-        """Takes in which question is open; returns False if it is the same as before.
+        """Notes which question is open; returns False if it is the same as before.
 
         Text typed so far is taken off the line, for it was no answer to this question; text typed before the first
         question comes back after the last.
@@ -82,12 +82,12 @@ class InputLine:
         return True
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Lets the person write something for the open question; `Keyboard.written` gets it."""
+        """Lets the person write a text for the open question; `Keyboard.written` receives it."""
         self._lent = purpose
         self.buffer.reset(Document(text))
 
     def clear(self) -> bool:
-        """Empties the line, or takes it back from its loan; returns False if it was empty."""
+        """Empties the line, or ends the text for a question; returns False if it was empty."""
         had_text = bool(self.buffer.text) or self._lent is not None
         self._lent = None
         self.buffer.reset()
@@ -131,7 +131,7 @@ class InputLine:
         return keys
 
     def _escape(self, event: KeyPressEvent) -> None:
-        """Closes what is open nearest: the menu, then a text for a question; else the key is the `Keyboard`'s."""
+        """Closes the menu, or a text for a question; otherwise passes the key to the `Keyboard`."""
         if len(event.key_processor.key_buffer) != 1:
             return  # it begins a sequence of the terminal that nobody knows
         if self.buffer.complete_state is not None:
@@ -234,7 +234,7 @@ class LineCompleter(Completer):
 
 
 def history_file(folder: Path | None = None) -> str:
-    """The file with the prompts of earlier conversations, for the user alone; `os.devnull` where it cannot be made.
+    """Return the private file with earlier prompts; `os.devnull` if it cannot be made.
 
     Args:
         folder: The folder of the conversations. None: the present one.

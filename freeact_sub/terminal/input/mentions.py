@@ -1,4 +1,4 @@
-"""`@name` in a prompt names a file: the model gets its text too, within bounds."""
+"""`@name` in a prompt names a file, whose text the model gets too, within bounds."""
 
 import os
 import re
@@ -28,7 +28,7 @@ PICTURES: Final = {
 MARKS: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
 """The first bytes of each media type."""
 MAX_ENTRIES: Final = 2_000
-"""Entries that are read in one folder."""
+"""The number of entries that are read in one folder."""
 SHOWN: Final = 50
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
@@ -46,7 +46,7 @@ def texts_of(prompt: str, folder: Path) -> list[str]:
 
 
 def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
-    """The pictures that the prompt names, without those that are too large, or not of the type that their name says."""
+    """Return the pictures that the prompt names, except those that are too large or have the wrong type for their name."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
     found: list[BinaryContent] = []
@@ -71,7 +71,7 @@ def mention_of(name: str) -> str:
 
 
 def matching_files(beginning: str, folder: Path) -> Iterator[str]:
-    """Names of files and folders with this beginning; those of folders end with `/`."""
+    """Return the names of files and folders with this beginning; folders end with `/`."""
     inside, _, start = beginning.rpartition("/")
     prefix = f"{inside}/" if inside or beginning.startswith("/") else ""
     try:
@@ -86,7 +86,7 @@ def matching_files(beginning: str, folder: Path) -> Iterator[str]:
 
 
 def _text_of(path: Path, room: int) -> str | None:
-    """The file's beginning; None if it is not text, or if there is no room left."""
+    """Return the file's beginning; None if it is not text, or if no room is left."""
     if room <= 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`Pastes`: a long paste stands in the line as `[60 lines]`, and is sent whole when the line is entered."""
+"""`Pastes`: the line shows a long paste as `[60 lines]`, which is sent whole."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ class Pastes:
         self._texts: dict[str, str] = {}
 
     def folded(self, pasted: str) -> str:
-        """The text that stands in the line for a paste."""
+        """Return the text that represents a paste in the line."""
         text = pasted.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1 - text.endswith("\n")
         if lines <= MAX_LINES:
@@ -38,7 +38,7 @@ class Pastes:
 
 
 def mentions_of(text: str) -> str:
-    """Paths of pictures, as terminals paste a file that is dragged, as mentions; empty if it is something else."""
+    """Return dragged picture files, which terminals paste as paths, as mentions; empty for other text."""
     if len(text) > MAX_PATHS_CHARS or not text.strip():
         return ""
     try:

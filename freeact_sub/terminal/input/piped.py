@@ -24,7 +24,7 @@ class Piped:
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Tells text from pictures.
+        """Make it from bytes: text or a picture.
 
         Raises:
             ConfigError: It is neither, or the picture is too large.
@@ -44,7 +44,7 @@ class Piped:
         return cls(text=content.decode("utf-8-sig", errors="replace"))
 
     def section(self, workspace: Path, folder: Path) -> list[str]:
-        """The text as it stands in a prompt, marked and fenced; a long one goes whole to a file.
+        """Return the text for a prompt, marked and fenced; a long one is saved to a file.
 
         Args:
             workspace: The folder that agents work in.

@@ -80,7 +80,7 @@ class PlainLine:
         self._say(f"type what follows {beginning}, such as a name or a number")
 
     def take(self, line: str) -> None:
-        """Takes in a line that was entered."""
+        """Handles an entered line."""
         if self._lent == "code":
             self._parts.append(line)
             if self._parts[-1:] == [END_OF_CODE]:
@@ -197,7 +197,7 @@ class PlainScreen:
         """Everything is printed at once."""
 
     def refresh(self, question_id: str | None) -> None:
-        """Takes in which question is open, and invites a prompt where one would begin at once."""
+        """Notes which question is open, and invites a prompt where one would begin at once."""
         if question_id != self.line.question_id:
             self.line.clear()
             self.line.question_id = question_id
@@ -207,7 +207,7 @@ class PlainScreen:
         self._invite()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs something, which ends with the screen at the latest."""
+        """Runs a coroutine, which ends with the screen at the latest."""
         if self._closing:
             work.close()
         else:

@@ -17,14 +17,14 @@ from freeact_sub.show.wording import asked_text, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
 
 SMALL_ROWS = 14
-"""Rows below which the card leaves out the other questions."""
+"""With fewer rows the card leaves out the other questions."""
 OPENS: dict[FileOperation, str] = {
     "write": "the code opens it for writing, and what it writes is not known yet",
     "append": "the code opens it to append, and what it adds is not known yet",
     "create": "the code creates it, and what it writes is not known yet",
 }
 WAITING = "…"
-"""Stands in place of the keys while they do not count yet."""
+"""Shown instead of the keys while keys are ignored."""
 
 
 def question_card(
@@ -43,7 +43,7 @@ def question_card(
         questions: All open questions.
         request: The current one.
         rows: The rows that the card may take; the call is cut to them.
-        keys: The line of keys, or a question about the answer.
+        keys: The line of keys, or a request to confirm.
         workspace: The start of relative paths.
     """
     kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
@@ -86,13 +86,13 @@ def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path) -> R
 
 
 def asker(views: Stories, request: ApprovalRequest | QuestionRequest) -> str:
-    """The names of the agents from below the root to the one that asks."""
+    """Return the names of the agents from below the root to the asking one."""
     chain = views.chain(views.of(request))
     return " → ".join(views.name(view) for view in chain[1:] or chain)
 
 
 def key_line(questions: Questions, *, counts: bool) -> str:
-    """The keys that answer the current question. Args: counts: whether they count already."""
+    """Return the line of keys for the current question. Args: counts: whether keys are accepted yet."""
     request = questions.current
     if request is None or not counts:
         return WAITING
@@ -114,7 +114,7 @@ def key_line(questions: Questions, *, counts: bool) -> str:
 
 
 def _present_file(path: Path) -> str:
-    """A few words about the file that is there now."""
+    """Return a few words about the present file."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""`KeyGuard`: keys that were typed before a question stood there never answer it."""
+"""`KeyGuard`: keys typed before a question appeared never answer it."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ RESTS: Final = {"y": "es", "n": "o", "a": "lways", "p": "roject"}
 
 
 class KeyGuard:
-    """Knows whether a key may answer: the question has stood for a moment, and nobody was typing in that moment."""
+    """Decides whether a key may answer: the question has been open for a moment in which nobody typed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Args: clock: seconds that only grow."""
@@ -20,11 +20,11 @@ class KeyGuard:
         self._rest = ""
 
     def restart(self) -> None:
-        """Takes in that a question opens, or that somebody still types."""
+        """Notes that a question opened, or that the person is still typing."""
         self._since = self._clock()
 
     def answered(self, key: str) -> None:
-        """Takes in that a key has answered: the rest of its word, and Enter, go nowhere if they follow at once."""
+        """Notes that a key answered: the rest of its word and Enter are ignored if they follow at once."""
         self._answered, self._rest = self._clock(), RESTS.get(key, "") + ENTER
 
     @property
@@ -34,7 +34,7 @@ class KeyGuard:
 
     @property
     def may_drop(self) -> bool:
-        """Whether the next key may belong to the answer before it."""
+        """Whether the next key may belong to the last answer."""
         return bool(self._rest) and self._clock() - self._answered < GUARD_SECONDS
 
     def drops(self, text: str) -> bool:

@@ -25,7 +25,7 @@ class DecisionKeys:
         self._note = note
 
     def press(self, key: str) -> bool:
-        """Takes in one key; returns False if it is none of ours, and so the beginning of a text."""
+        """Handles one key; returns False if it is the beginning of a text."""
         request = self._questions.waiting[0]
         if key == "→":
             self._questions.next()
@@ -57,7 +57,7 @@ class DecisionKeys:
         return True
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """Takes in the text for which the line was lent; an empty one gives it back."""
+        """Handles the text that the person wrote for a question; an empty one cancels it."""
         request = self._questions.current
         if not isinstance(request, ApprovalRequest) or not text.strip():
             return

@@ -1,7 +1,7 @@
-"""Asks whether files with settings in the workspace may count: they are shown whole, before anything is started.
+"""Asks whether to trust files with settings in the workspace; they are shown whole before anything starts.
 
-The question shows the parsed file, setting by setting: neither blank lines nor comments push something off the
-screen. There is no question about a file with more settings than it can show.
+The question shows the parsed file, setting by setting, so that blank lines and comments cannot push a setting off the
+screen. A file with more settings than it can show is not trusted.
 """
 
 import json
@@ -22,7 +22,7 @@ HEAD: Final = "This workspace has new or changed settings. They decide what runs
 
 
 def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
-    """Shows the files and asks whether they may count; returns False also if there is too much to show.
+    """Shows the files and asks whether to trust them; returns False also if there is too much to show.
 
     Args:
         files: Their contents, by path.
