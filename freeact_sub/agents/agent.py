@@ -7,7 +7,7 @@ Each method forwards to the object that owns its topic: `Root` (open, run, close
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, Unpack, overload
 
-from pydantic_ai import BinaryContent
+from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -26,8 +26,7 @@ from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
-from freeact_sub.agents.undo.undo import UndoReport
-from freeact_sub.agents.undo.undoable import Undoable
+from freeact_sub.agents.undo.undoable import Undoable, UndoMethods
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
@@ -41,7 +40,7 @@ OutputT = TypeVar("OutputT", default=str)
 """The type of a root's answer."""
 
 
-class Agent(OwnKernel, Generic[OutputT]):
+class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -58,6 +57,9 @@ class Agent(OwnKernel, Generic[OutputT]):
         config: Config | None = None,
         *,
         model: Model | str | None = None,
+        models: Mapping[str, Model | str] | None = None,
+        tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
+        deps: Any = None,
         toolsets: Sequence[AbstractToolset[Any]] = (),
         capabilities: Sequence[AbstractCapability[Any]] = (),
         output_type: OutputSpec[OutputT] = str,  # type: ignore[assignment]  # the default of OutputT
@@ -74,6 +76,11 @@ class Agent(OwnKernel, Generic[OutputT]):
         Args:
             config: All settings. Default: `Config()`, which reads neither files nor environment (see `load_config`).
             model: A pydantic-ai model, or the name of one; replaces `config.model`.
+            models: Other models by name, for `ask`, children and agent types, besides those of `config.models`. A model of
+                pydantic-ai is asked at its own address and with its own settings, which override `model_settings`.
+            tools: Functions of this program, or pydantic-ai's `Tool`, for this agent and its children. They run in this
+                process, and each call needs approval. Code in cells calls them as `await agent.tools.NAME(...)`.
+            deps: What `RunContext.deps` is in them, and in the tools of `toolsets`.
             toolsets: pydantic-ai toolsets for this agent and its children. Their tools need approval like the built-in ones.
             capabilities: pydantic-ai capabilities for this agent and its children.
             output_type: The type of the root's answer, as pydantic-ai's `output_type`. Children answer with text.
@@ -93,6 +100,8 @@ class Agent(OwnKernel, Generic[OutputT]):
         self._root = root = make_root(
             config or Config(),
             model=model,
+            models=models or {},
+            own_tools=(tools, deps),
             toolsets=toolsets,
             capabilities=capabilities,
             output_type=output_type,
@@ -350,49 +359,3 @@ class Agent(OwnKernel, Generic[OutputT]):
         SessionError if there is no session, or it cannot be copied.
         """
         return await self._root.fork()
-
-    def keep_undo(self) -> None:
-        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
-
-        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. What is
-        not kept cannot be undone, redone or compared: such a call raises FreeactError.
-        """
-        self._undo.keep()
-
-    @property
-    def undoable(self) -> tuple[str, ...]:
-        """The prompts that can be undone, oldest first."""
-        return self._undo.undoable
-
-    @property
-    def redoable(self) -> tuple[str, ...]:
-        """The prompts that can be redone, the next one first; a new prompt forgets them."""
-        return self._undo.redoable
-
-    async def undo(self, prompts: int = 1) -> UndoReport:
-        """Restore conversation, variables and files as they were before the last prompt, or the last few.
-
-        This covers the files in the workspace that `.gitignore` does not name, including children's changes. Effects
-        elsewhere and spending stay. The report says what could not be restored, and why. Raises AgentBusyError if a run is
-        live.
-        """
-        return await (await self._undo.ready()).move(-prompts)
-
-    async def redo(self, prompts: int = 1) -> UndoReport:
-        """Go forward again, to the state before `undo`. Nothing runs, and no model is asked."""
-        return await (await self._undo.ready()).move(prompts)
-
-    async def undo_previews(self, most: int = 10) -> list[UndoReport]:
-        """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
-        return await self._undo.kept.previews(most)
-
-    async def diff(self, prompts: int = 1) -> str:
-        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
-
-        It does not matter who has changed them, and a run may be live. Files that `.gitignore` names are left out.
-        """
-        return await self._undo.kept.diff(prompts)
-
-    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
-        """Return the files that `diff` shows, each with the numbers of lines that came and went. None: it is no text."""
-        return await self._undo.kept.line_changes()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import servers_of
-from freeact_sub.agents.from_code.actions import ActionRequests, McpRequests, ShellRequests
+from freeact_sub.agents.from_code.actions import ActionRequests, McpRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
@@ -326,6 +326,7 @@ class AgentResources:
         handlers = {
             **self.files.handlers,
             **McpRequests(self.calls, self.mcp).handlers,
+            **OwnToolRequests(self.calls, lambda: self.kernel.get()).handlers,  # noqa: PLW0108  # it is made later
             **ActionRequests(self.calls).handlers,
             **QuestionRequests(agent).handlers,
             **ShellRequests(self.calls, agent.output_folder).handlers,

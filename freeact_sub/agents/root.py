@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypedDict
 
-from pydantic_ai import BinaryContent
+from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -31,6 +31,7 @@ from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop, running_loop
+from freeact_sub.tools.own import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
 
@@ -245,6 +246,8 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     config: Config,
     *,
     model: Model | str | None,
+    models: Mapping[str, Model | str],
+    own_tools: tuple[Sequence[Tool[Any] | Callable[..., Any]], Any],
     toolsets: Sequence[AbstractToolset[Any]],
     capabilities: Sequence[AbstractCapability[Any]],
     output_type: Any,
@@ -256,11 +259,13 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     session: str | None,
     replay: bool,
 ) -> Root:
-    """Make the root of a new tree. Arguments and errors: see `Agent`."""
+    """Make the root of a new tree. Arguments and errors: see `Agent`. Args: own_tools: `tools` and `deps`."""
     if session not in (None, NEW) and history:
         raise ConfigError("give either `history` or a session id, not both: a session has its own history")
     if model is not None and not isinstance(model, str | Model):
         raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
+    if models:
+        config = config.model_copy(update={"models": config.models.with_names(models)})
     if isinstance(model, str):
         config, model = config.model_copy(update={"model": model}), None
 
@@ -271,6 +276,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     shared = make_shared(
         held.config,
         model=model,
+        own_tools=make_own_tools(*own_tools),
         toolsets=toolsets,
         capabilities=capabilities,
         model_settings=model_settings,

@@ -29,7 +29,7 @@ from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Traffic
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import OwnTools, SpawnRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +216,8 @@ class Shared:
     rule_files: RuleFiles
     policy: Policy
     """The root's; a child's is its parent's or narrower."""
+    own_tools: OwnTools = field(default_factory=OwnTools)
+    """Functions of the program."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
@@ -240,10 +242,13 @@ class Shared:
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
 
-    @property
-    def request_settings(self) -> ModelSettings | None:
-        """The settings of each model request, as pydantic-ai takes them. None: there are none."""
-        return self.model_settings or None  # type: ignore[return-value]  # the config leaves this TypedDict open
+    def request_settings(self, model: Model) -> ModelSettings | None:
+        """The settings of each request to a model, as pydantic-ai takes them. None: there are none.
+
+        What a program has set for a model of its own choice counts more than what is set for all.
+        """
+        own = model.settings if model is not self.model else None
+        return {**self.model_settings, **(own or {})} or None  # type: ignore[return-value]  # the config leaves this TypedDict open
 
     def renew(self) -> None:
         """Renew what belongs to an event loop: the root may be reopened in another one."""
@@ -256,6 +261,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     config: Config,
     *,
     model: Model | None,
+    own_tools: OwnTools,
     toolsets: Sequence[AbstractToolset[Any]],
     capabilities: Sequence[AbstractCapability[Any]],
     model_settings: Mapping[str, Any],
@@ -285,10 +291,11 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
         rule_files=rules,
         policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
-        toolsets=tuple(toolsets),
+        own_tools=own_tools,
+        toolsets=(*own_tools.toolsets, *toolsets),
         capabilities=tuple(capabilities),
         model_settings={**build_model_settings(config), **model_settings},
-        types=load_agent_types(config, other_tools=bool(toolsets or capabilities)),
+        types=load_agent_types(config, other_tools=bool(own_tools.names or toolsets or capabilities)),
         factory=factory or DefaultFactory(),
         journal=journal,
     )

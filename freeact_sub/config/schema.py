@@ -253,6 +253,10 @@ class ModelsConfig(Section):
         """The models by name."""
         return dict(self.__pydantic_extra__)
 
+    def with_names(self, models: Mapping[str, Any]) -> Self:
+        """These settings, with other models by name. Raises: ConfigError: One is neither a name nor a Model."""
+        return type(self)(**{"max_concurrent": self.max_concurrent, **self.names, **models})
+
     @model_validator(mode="after")
     def _names_or_models(self) -> Self:
         # whoever has a Model has imported this; we need not, which takes a second

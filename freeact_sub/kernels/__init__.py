@@ -1,7 +1,7 @@
 """Where code runs: kernels, their providers, and the bridge between code and host."""
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
-from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values, take_value
+from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values, take_value, write_value
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
@@ -37,4 +37,5 @@ __all__ = [
     "recover",
     "take_value",
     "with_programs",
+    "write_value",
 ]

@@ -79,7 +79,7 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         KernelError: There is no such file, or the kernel could not read it; the message says why.
     """
     await move_values(name, source, target)
-    await _do(target, f"values.take({name!r}, get_ipython().user_ns)")
+    await _do(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
 
 
 async def move_values(name: str, source: Kernel, target: Kernel) -> None:
@@ -108,7 +108,7 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
         KernelError: There is no such variable, or it cannot be handed over; the message names it.
     """
     name = f"values-{uuid.uuid4().hex}"
-    await _do(kernel, f"values.give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
+    await _do(kernel, f"freeact.values.give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
     return name
 
 
@@ -127,7 +127,7 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         name = f"values-{uuid.uuid4().hex}"
         await _write(name, dict(values), target, own)
         try:
-            await _do(target, f"values.take({name!r}, get_ipython().user_ns)")
+            await _do(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
         except KernelError as error:
             # a class of the program's own module goes along as code where the kernel cannot import it
             found = MISSING_MODULE.search(str(error))
@@ -136,6 +136,21 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
             own.append(found[1])
         else:
             return [guest_values.line(variable, value) for variable, value in values.items()]
+
+
+async def write_value(value: Any, target: Kernel) -> str:
+    """Writes a value of this process for code in a kernel that reads it (`guest/values.py`, under the name `value`).
+
+    Returns:
+        The file's name.
+
+    Raises:
+        InvalidRequestError: It cannot be pickled.
+        KernelError: It cannot be written.
+    """
+    name = f"values-{uuid.uuid4().hex}"
+    await _write(name, {"value": value}, target, ())
+    return name
 
 
 async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool, seconds: float | None) -> Any:
@@ -154,9 +169,11 @@ async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool,
         KernelValueError: There is no such variable, it cannot be taken, or it is not of the type.
     """
     name = f"values-{uuid.uuid4().hex}"
-    call = "values.give_variables({0!r}, [{1!r}], {2})" if trust else "portable.write_variable({0!r}, {1!r}, {2})"
+    call = f"freeact.values.give_variables({name!r}, [{variable!r}], get_ipython().user_ns)"
+    if not trust:
+        call = f"freeact.portable.write_variable({name!r}, {variable!r}, get_ipython().user_ns)"
     try:
-        await _do(source, call.format(name, variable, "get_ipython().user_ns"), seconds)
+        await _do(source, call, seconds)
         data = await _content(name, source)
     except KernelLostError:
         raise
@@ -220,9 +237,9 @@ def _bytes_of(handle: int) -> bytearray:
 
 
 async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> None:
-    """Calls a function of a module in `guest/`."""
+    """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`."""
     buffer, clock = CellOutputBuffer(), CellClock(seconds)
-    code = f"__import__('sys').modules['freeact_guest'].{call}"
+    code = f"(lambda freeact: {call})(__import__('sys').modules['freeact_guest'])"
     async with kernel.execute(code, buffer, clock, silent=True) as cell:
         reply = await cell.reply()
     if reply.status == "kernel_lost":

@@ -7,6 +7,7 @@ from freeact_sub.tools.ask_parent import AskParent
 from freeact_sub.tools.delegate import Delegate
 from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
 from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
+from freeact_sub.tools.own import OwnTools
 from freeact_sub.tools.reset import ResetKernel
 from freeact_sub.tools.result_bounds import (
     Bounds,
@@ -62,6 +63,7 @@ __all__ = [
     "McpToolset",
     "NodeHandle",
     "Outcome",
+    "OwnTools",
     "SpawnRequest",
     "Subagents",
     "Tool",

@@ -14,7 +14,17 @@ from support.programs import ROOT, copy_examples, run_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
-PROGRAMS = ("sdk", "parallel_children", "fan_out", "typed_output", "own_tool", "values", "pipeline", "named_agents/run")
+PROGRAMS = (
+    "sdk",
+    "parallel_children",
+    "fan_out",
+    "typed_output",
+    "own_tool",
+    "own_tools_in_cells",
+    "values",
+    "pipeline",
+    "named_agents/run",
+)
 STRATEGIES = ("branches", "debate", "agent_function", "plan_and_execute")
 
 
@@ -136,6 +146,15 @@ def test_plan_and_execute(examples: Path) -> None:
     for name, count in rows.items():
         assert output.count(f"  {name}: {count} rows\n") == 1, "what was done is not done again"
     assert re.search(rf"\n2 plans, \d+ model requests: {max(rows, key=lambda name: rows[name])}\n$", output)
+
+
+def test_own_tools_in_cells(examples: Path) -> None:
+    assert output_of(examples / "own_tools_in_cells.py").splitlines() == [
+        "enough: 120 x pen",
+        "ordered: 10 x ink",
+        "ordered: 10 x paper",
+        "The shop has ordered: 10 x ink, 10 x paper",
+    ]
 
 
 def test_values(examples: Path) -> None:

@@ -98,3 +98,20 @@ async def children(agent: Agent[Report]) -> None:
         return [await agent.ask("go", output=int, history=["one", "two"])]
 
     assert_type((await agent.run_program(program).result()).output, list[int])
+
+
+async def values_in_and_out(agent: Agent, frame: object) -> None:
+    assert_type(agent.run("go", inputs={"frame": frame}), Run[str])
+    assert_type(agent.run("go", output=Report), Run[Report])
+    assert_type(agent.run(["what is it?", Path("a.png")]), Run[str])
+    assert_type((await agent.run("go", output=list[int]).result()).output, list[int])
+    assert_type(await agent.get("n", output=int), int)
+    await agent.put(frame=frame, n=1)
+    assert_type((await agent.execute("n")).text, str)
+
+
+def price(item: str) -> float:
+    return len(item)
+
+
+OWN_TOOLS = [Agent(tools=[price], deps=3, models={"small": "openai-chat:small"})]

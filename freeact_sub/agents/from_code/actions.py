@@ -1,4 +1,4 @@
-"""What code in a cell does that may need approval: actions of its own (`check`), commands outside the wall (`shell`), MCP.
+"""What code in a cell does that may need approval: actions of its own (`check`), commands outside the wall (`shell`), tools.
 
 A kernel's hook asks `check` before code starts a program, changes a file or connects. An action that rules and mode allow
 leaves no event; one that needs a person appears like any other question. What cannot be read as an action is denied.
@@ -14,17 +14,25 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from freeact_sub.agents.from_code.base import CodeCalls
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ApprovalRequired
+from pydantic_ai.usage import RunUsage
+from pydantic_core import to_jsonable_python
+
+from freeact_sub.agents.children.type_effects import has_tool
+from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
+from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
-from freeact_sub.calls import Call, FileOperation, FileWrite, McpCall, NetworkConnect, ShellCommand
+from freeact_sub.calls import Call, FileOperation, FileWrite, McpCall, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, McpError
-from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
 from freeact_sub.mcp import McpResult, McpServers
 from freeact_sub.spans import span
 from freeact_sub.system.closing import carry_out, end_guarded
@@ -226,3 +234,60 @@ class McpRequests:
         if result.is_error:
             raise McpError(f"MCP tool {name} failed: {head_and_tail(result.text, ERROR_CHARS)}", server=server)
         return result.value
+
+
+class OwnToolRequests:
+    """Answers `own_tools` and `own_call`: functions of the program (`await agent.tools.NAME(...)`)."""
+
+    def __init__(self, calls: CodeCalls, kernel: Callable[[], Awaitable[Kernel]]) -> None:
+        """Args: kernel: the one in which the code runs that asks."""
+        self._calls = calls
+        self._kernel = kernel
+        self.handlers = {"own_tools": self._tools, "own_call": self._call}
+
+    async def _tools(self, _params: Mapping[str, Any], clock: CellClock | None) -> list[dict[str, Any]]:
+        agent = self._calls.agent
+        return [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters_json_schema": tool.parameters_json_schema,
+            }
+            for tool in await agent.shared.own_tools.definitions(self._context(clock))
+            if has_tool(agent, tool.name)
+        ]
+
+    async def _call(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        name, args = str(params.get("tool")), params.get("args")
+        own = self._calls.agent.shared.own_tools
+        prepared = await own.prepare(name, args if isinstance(args, Mapping) else {}, self._context(clock))
+        shown = to_jsonable_python(prepared.args, fallback=str)
+        call = ToolCall(tool_name=name, args=shown, requires_approval=prepared.needs_approval)
+
+        async def work() -> EndedCall[Any]:
+            with span("tool call", tool=name):
+                try:
+                    value = await prepared.run(approved=prepared.needs_approval)
+                except ApprovalRequired:
+                    await self._calls.ask_for(replace(call, requires_approval=True), tool_call_id_of(clock), clock)
+                    value = await prepared.run(approved=True)
+            return EndedCall(value=value, text=text_of(value), outcome="success")
+
+        value = await self._calls.carry_out(name, call, shown, clock, work)
+        if block_type(type(value)):
+            return {"file": await write_value(value, await self._kernel())}
+        try:
+            return {"value": to_jsonable_python(value)}
+        except ValueError as error:
+            raise FreeactError(f"what the tool {name} returned cannot be handed to code: {error}") from error
+
+    def _context(self, clock: CellClock | None) -> RunContext[Any]:
+        """What the functions get that take a `RunContext`."""
+        agent = self._calls.agent
+        return RunContext(
+            deps=agent.shared.own_tools.deps,
+            model=agent.model,
+            usage=RunUsage(),
+            messages=[*agent.run.record.history],
+            tool_call_id=tool_call_id_of(clock),
+        )

@@ -112,10 +112,12 @@ def _server(name: str) -> str:
 def instructions(agent: TreeAgent, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
     """Return the system prompt of a run. Args: prompt: the run's. kernel: tells the model where its kernel runs."""
     config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
+    own = ", ".join(name for name in agent.shared.own_tools.names if has_tool(agent, name))
     text = _template("system.md").substitute(
         kernel=kernel,
         pictures=PICTURES[agent.shared.stream.pictures],
         outside=SANDBOXED if agent.policy.wall == "workspace" else "",
+        own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
         mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
         spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )
@@ -127,8 +129,8 @@ def instructions(agent: TreeAgent, prompt: str, kernel: str, mcp_servers: Sequen
             task=f"\nYour task: {prompt}" if len(prompt) <= REPEATED_CHARS else "",
             scope=f"\nKeep to this: {agent.work_scope}. Change nothing outside it." if agent.work_scope else "",
         )
-    own = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
-    return f"{text}{own}\n{config.instructions}{instructions_of(config.instruction_contents)}".strip()
+    body = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
+    return f"{text}{body}\n{config.instructions}{instructions_of(config.instruction_contents)}".strip()
 
 
 def summary_prompt(conversation: str, *, words: int, keep: str) -> str:

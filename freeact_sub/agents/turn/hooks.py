@@ -75,7 +75,7 @@ class RunHooks(AbstractCapability[Any]):
             instructions=instructions,
             toolsets=[self.calls.ours, self.calls.mcp, *shared.toolsets],
             capabilities=[before, *shared.capabilities, self],
-            model_settings=shared.request_settings,
+            model_settings=shared.request_settings(agent.model),
             # `Turns` counts outputs in a row, pydantic-ai those of the whole run
             retries={"tools": RETRIES, "output": COUNTED_HERE},
         )
@@ -83,6 +83,7 @@ class RunHooks(AbstractCapability[Any]):
         with self.turns.open():
             result = await turn_loop.run(
                 prompt,
+                deps=shared.own_tools.deps,
                 message_history=agent.run.record.history or None,
                 event_stream_handler=event_stream_handler_of(agent.emitter),
                 infer_name=False,

@@ -173,7 +173,7 @@ class _Question:
     @property
     def _settings(self) -> ModelSettings | None:
         """Those of every request; a question that stands alone is not written to the cache, as nobody reads it there."""
-        settings = self.turns.agent.shared.request_settings
+        settings = self.turns.agent.shared.request_settings(self.model)
         if self.before or "cache" in (self.model.settings or {}):
             return settings
         return {"cache": False, **(settings or {})}

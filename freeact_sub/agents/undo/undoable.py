@@ -1,9 +1,12 @@
-"""`Undoable`: undo for a root. It costs a branch of the kernel before each prompt, so it is off until `keep`."""
+"""Undo for a root: `UndoMethods`, the methods of `Agent`, and `Undoable`, what they act on.
+
+It costs a branch of the kernel before each prompt, so it is off until `keep`.
+"""
 
 from typing import Final
 
 from freeact_sub.agents.root import Root
-from freeact_sub.agents.undo.undo import Undo
+from freeact_sub.agents.undo.undo import Undo, UndoReport
 from freeact_sub.errors import AgentBusyError, FreeactError
 
 NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
@@ -50,3 +53,55 @@ class Undoable:
         undo, self._undo = self._undo, None
         if undo is not None:
             await undo.aclose()
+
+
+class UndoMethods:
+    """The methods of `Agent` for undo."""
+
+    _undo: Undoable
+
+    def keep_undo(self) -> None:
+        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
+
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. What is
+        not kept cannot be undone, redone or compared: such a call raises FreeactError.
+        """
+        self._undo.keep()
+
+    @property
+    def undoable(self) -> tuple[str, ...]:
+        """The prompts that can be undone, oldest first."""
+        return self._undo.undoable
+
+    @property
+    def redoable(self) -> tuple[str, ...]:
+        """The prompts that can be redone, the next one first; a new prompt forgets them."""
+        return self._undo.redoable
+
+    async def undo(self, prompts: int = 1) -> UndoReport:
+        """Restore conversation, variables and files as they were before the last prompt, or the last few.
+
+        This covers the files in the workspace that `.gitignore` does not name, including children's changes. Effects
+        elsewhere and spending stay. The report says what could not be restored, and why. Raises AgentBusyError if a run is
+        live.
+        """
+        return await (await self._undo.ready()).move(-prompts)
+
+    async def redo(self, prompts: int = 1) -> UndoReport:
+        """Go forward again, to the state before `undo`. Nothing runs, and no model is asked."""
+        return await (await self._undo.ready()).move(prompts)
+
+    async def undo_previews(self, most: int = 10) -> list[UndoReport]:
+        """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
+        return await self._undo.kept.previews(most)
+
+    async def diff(self, prompts: int = 1) -> str:
+        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
+
+        It does not matter who has changed them, and a run may be live. Files that `.gitignore` names are left out.
+        """
+        return await self._undo.kept.diff(prompts)
+
+    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return the files that `diff` shows, each with the numbers of lines that came and went. None: it is no text."""
+        return await self._undo.kept.line_changes()

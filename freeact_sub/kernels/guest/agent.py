@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used
+from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -173,6 +173,8 @@ def value_of(reply: dict[str, Any], method: str, requests: Requests) -> Any:
             return tasks.as_children(value)
         if method == "node":
             return tasks.of_node(value, requests)
+        if method == "own_call":
+            return value["value"] if "value" in value else values.take(value["file"])["value"]
         return ShellResult(**value) if method == "shell" else value
     raise ERRORS.get(reply["error"], RuntimeError)(reply["message"])
 
@@ -197,6 +199,9 @@ class AgentProxy(tasks.NodeMaker):
             lambda: names,
             lambda server: mcp.server_namespace(requests, server, paths[server]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
+        )
+        self.tools = mcp.tools_namespace(
+            requests, "own", "agent.tools", "Functions of the program: `await agent.tools.NAME(...)`, or without `await`."
         )
         self.children = tasks.ChildrenProxy(requests)
         self._requests = requests

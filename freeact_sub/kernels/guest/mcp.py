@@ -1,4 +1,7 @@
-"""`agent.mcp`: MCP servers and their tools, as code in a kernel sees them. Sent into every kernel as source."""
+"""`agent.mcp` and `agent.tools`: tools of MCP servers and functions of the program, as code in a kernel sees them.
+
+Sent into every kernel as source.
+"""
 
 import inspect
 import itertools
@@ -85,24 +88,31 @@ def python_names(own_names: Iterable[str], kind: str = "tool") -> dict[str, str]
 
 def server_namespace(requests: Any, server: str, path: str) -> Namespace:
     """The tools of a server, requested from the host at their first use."""
+    return tools_namespace(requests, "mcp", path, f"Tools of the MCP server {server}.", server=server)
+
+
+def tools_namespace(requests: Any, kind: str, path: str, doc: str, **where: str) -> Namespace:
+    """Tools, requested from the host at their first use. Args: kind: begins the names of requests. where: goes with each."""
     tools: dict[str, dict[str, Any]] = {}
     names: dict[str, str] = {}
 
     def own_names() -> dict[str, str]:
         if not tools:
-            tools.update({tool["name"]: tool for tool in requests.ask("mcp_tools", server=server)})
+            tools.update({tool["name"]: tool for tool in requests.ask(f"{kind}_tools", **where)})
             names.update(python_names(tools))
         return names
 
     def make(name: str) -> Callable[..., Any]:
         python_name = next(known for known, own_name in names.items() if own_name == name)
-        return tool_function(requests, server, tools[name], python_name)
+        return tool_function(requests, f"{kind}_call", tools[name], python_name, where)
 
-    return Namespace(path, own_names, make, f"Tools of the MCP server {server}.")
+    return Namespace(path, own_names, make, doc)
 
 
-def tool_function(requests: Any, server: str, tool: dict[str, Any], python_name: str) -> Callable[..., Any]:
-    """A function for an MCP tool, with signature and docstring made from the tool's JSON schema."""
+def tool_function(
+    requests: Any, method: str, tool: dict[str, Any], python_name: str, where: dict[str, str]
+) -> Callable[..., Any]:
+    """A function for a tool, with signature and docstring made from the tool's JSON schema."""
     schema = tool.get("parameters_json_schema") or {}
     names = python_names(schema.get("properties") or {}, "argument")
     by_own_name = {own_name: name for name, own_name in names.items()}
@@ -120,7 +130,7 @@ def tool_function(requests: Any, server: str, tool: dict[str, Any], python_name:
         extra = bound.pop(rest, {})
         arguments = {names[name]: plain.plain(value, f"argument {name!r}") for name, value in bound.items()}
         arguments |= {name: plain.plain(value, f"argument {name!r}") for name, value in extra.items()}
-        return requests.call("mcp_call", server=server, tool=tool["name"], args=arguments)
+        return requests.call(method, tool=tool["name"], args=arguments, **where)
 
     function.__name__ = function.__qualname__ = python_name
     function.__signature__ = signature  # type: ignore[attr-defined]

@@ -297,7 +297,7 @@ def of_node(value: Any, requests: Any) -> Any:
         case {"status": status, "text": text}:
             return CellResult(status=status, text=text)
         case {"values": name}:
-            return values.take(name, requests.kernel.shell.user_ns)
+            return requests.kernel.shell.user_ns.update(values.take(name))
         case {"added": _}:
             return FileChanges(**value)
     return None

@@ -75,12 +75,12 @@ def digest(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def take(name: str, namespace: dict[str, Any]) -> None:
-    """Put the values of a file in this kernel's scratch folder into a namespace, and remove the file."""
+def take(name: str) -> dict[str, Any]:
+    """Return the values of a file in this kernel's scratch folder, by name, and remove the file."""
     path = os.path.join(scratch(), name)
     with open(path, "rb") as file:
         drop(path)  # what is mapped stays
-        namespace.update(read(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))))
+        return read(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
 
 def scratch() -> str:

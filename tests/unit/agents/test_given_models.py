@@ -7,6 +7,10 @@ from freeact_sub import Agent, AgentStarted, Config, ConfigError, InvalidRequest
 from freeact_sub.testing import ScriptedModel
 
 
+class Tuned(ScriptedModel):
+    settings = {"temperature": 0.9, "seed": 7}
+
+
 class Unhashable(ScriptedModel):
     __hash__ = None
 
@@ -54,3 +58,38 @@ async def test_what_is_no_model_is_said_in_a_sentence(make, model):
         Agent(model=model)
     with pytest.raises(ConfigError, match=r"setting `models`: 'small' must be `PROVIDER:NAME` or a Model"):
         Config(models={"small": model})
+
+
+async def test_an_agent_takes_models_by_name_and_each_has_its_own_settings(make):
+    seen, known = {}, ("temperature", "seed", "top_p")
+
+    def says(name):
+        def script(messages, info):
+            seen.setdefault(name, []).append(
+                {key: value for key, value in (info.model_settings or {}).items() if key in known}
+            )
+            return f"from {name}"
+
+        return script
+
+    small = Tuned(says("small"), name="small")
+    plain = ScriptedModel(says("plain"), name="plain")
+    models = {"little": small, "plain": plain, "named": "openai-chat:elsewhere"}
+    async with make(says("root"), models=models, model_settings={"temperature": 0.1, "top_p": 0.5}) as agent:
+
+        async def program():
+            asked = [await agent.ask("x", model=name) for name in ("little", "plain")]
+            children = [await agent.task("x", model=name) for name in ("little", "plain")]
+            return asked + [child.output for child in children]
+
+        result = await agent.run_program(program).result()
+        await agent.run("x").result()
+    assert result.output == ["from small", "from plain"] * 2
+    own, others = {"temperature": 0.9, "seed": 7, "top_p": 0.5}, {"temperature": 0.1, "top_p": 0.5}
+    assert seen == {"small": [own, own], "plain": [others, others], "root": [others]}
+
+
+@pytest.mark.parametrize("models", [{"small": 7}, {"max_concurrent": 3.5}])
+def test_what_is_no_model_is_refused_by_its_name(make, models):
+    with pytest.raises(ConfigError):
+        make([], models=models)
