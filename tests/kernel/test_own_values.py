@@ -134,9 +134,9 @@ async def test_a_type_that_is_none_of_values_is_refused_before_anything_is_read(
 async def test_put_refuses_names_and_values_that_no_kernel_can_have(make):
     async with make([]) as agent:
         for values, what in [
-            ({"agent": 1}, "'agent' means something else"),
-            ({"a b": 1}, "not a name"),
-            ({"class": 1}, "not a name"),
+            ({"agent": 1}, "'agent' is reserved"),
+            ({"a b": 1}, "not the name of a variable"),
+            ({"class": 1}, "not the name of a variable"),
         ]:
             with pytest.raises(InvalidRequestError, match=what):
                 await agent.put(**values)

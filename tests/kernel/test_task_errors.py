@@ -89,7 +89,7 @@ BAD = {
     "agent.task('p', output=remote)": "ValueError output: its JSON schema refers to 'http://",
     "agent.task('p', output=print)": "TypeError output: <built-in function print> has no JSON schema: give a",
     "agent.task('p', output=lambda answer: answer)": "TypeError output: <function <lambda>",
-    "agent.task('p', inputs={'__builtins__': {}})": "ValueError inputs: '__builtins__' means something else",
+    "agent.task('p', inputs={'__builtins__': {}})": "ValueError inputs: '__builtins__' is reserved in every kernel",
     "agent.task('p', agent='nobody')": "ValueError there is no agent type 'nobody': there are none",
     "agent.ask('p', model='nobody')": "ValueError there is no model 'nobody': there are none (the setting `models`)",
     "agent.ask(5)": "ValueError agent.ask: prompt: Input should be a valid string",
