@@ -17,6 +17,7 @@ from freeact_sub.events import (
     ApprovalRequest,
     CodeExecutionOutputChunk,
     ModelProgress,
+    PlanUpdated,
     QuestionAnswered,
     QuestionRequest,
     Response,
@@ -34,6 +35,10 @@ from freeact_sub.titles import prompt_title
 LABEL_CHARS = 40
 MAX_STRATEGIES = 20
 """How many running strategies of an agent have their latest step kept."""
+
+
+MAX_PLANS = 5
+"""How many plans of an agent are kept."""
 
 
 @dataclass(kw_only=True)
@@ -65,6 +70,8 @@ class Activity:
     """The progress of its model request. None: the request is quick or was answered."""
     strategies: dict[str, StrategyProgress] = field(default_factory=dict)
     """The latest step of each strategy at work, by `strategy_id`."""
+    plans: dict[str, PlanUpdated] = field(default_factory=dict)
+    """The plans of its present or last run as they are now, by `plan_id`: its own, and those of `delegate`."""
     writes: Literal["", "writing", "thinking"] = ""
     """The kind of text that its model is writing."""
 
@@ -137,6 +144,10 @@ class Activity:
                 surplus = [*self.strategies][:-MAX_STRATEGIES]  # code in a cell names them
                 for name in [event.strategy_id] if event.done else surplus:
                     del self.strategies[name]
+            case PlanUpdated():
+                self.plans[event.plan_id] = event
+                for name in [*self.plans][:-MAX_PLANS]:
+                    del self.plans[name]
             case UsageUpdated():
                 self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
             case AgentStarted():
@@ -144,6 +155,7 @@ class Activity:
                 self.label = one_line(told, LABEL_CHARS)
                 self.status, self.started = "queued" if event.queued else "running", event.time
                 self.usage = self.tree_usage = Usage()
+                self.plans.clear()
                 self.asking.clear()
                 self.asked_seconds = 0.0
             case AgentFinished():

@@ -23,6 +23,7 @@ from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content, json_line
+from freeact_sub.events.plan import Plan
 from freeact_sub.events.strategy_step import StrategyStep
 from freeact_sub.modes import Mode
 
@@ -326,6 +327,13 @@ class AgentMessage(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlanUpdated(Plan, AgentEvent):
+    """An agent's plan as it is now: it replaces the one before with the same `plan_id`."""
+
+    type: Literal["PlanUpdated"] = "PlanUpdated"
+
+
+@dataclass(frozen=True, kw_only=True)
 class StrategyProgress(StrategyStep, AgentEvent):
     """A strategy (`freeact_sub.strategies`) finished a step, or ended."""
 
@@ -360,6 +368,7 @@ Event: TypeAlias = (
     | KernelLost
     | Notice
     | AgentMessage
+    | PlanUpdated
     | StrategyProgress
     | Cancelled
 )

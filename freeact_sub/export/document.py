@@ -19,8 +19,8 @@ from freeact_sub.events import (
 )
 from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.steps import Approval, CallStep, GrowingText, Shown, StoryItem, StrategySteps
-from freeact_sub.show.wording import MESSAGES, display_text, error_text, question_and_answer
+from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanSteps, Shown, StoryItem, StrategySteps
+from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer
 from freeact_sub.text import clean, counted, one_line, visible
 
 
@@ -77,6 +77,8 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
             yield below(item.content, level)
         case CallStep():
             yield from _call(item)
+        case PlanSteps():
+            yield plan_list(item)
         case AgentFinished():
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]
             yield "\n".join(filter(None, end))
@@ -84,6 +86,19 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
                 yield below(item.output, level)
         case _:
             yield from filter(None, [note(item)])
+
+
+def plan_list(item: PlanSteps) -> str:
+    """A plan as a list of Markdown; `[x]` marks what is done."""
+    steps = item.plan.steps
+    boxes = [f"- [{'x' if step.status == 'completed' else ' '}] {in_markdown(step.step)}" for step in steps]
+    return "\n".join([f"Plan ({in_markdown(plan_title(item.plan))}):", "", *boxes])
+
+
+def in_markdown(text: str) -> str:
+    """Text of agents as one line of Markdown in which nothing is markup."""
+    line = visible(text).replace("\n", " ")
+    return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in line)
 
 
 def note(item: StoryItem) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Final
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError, ExecuteResult
 from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, QuestionRequest, Response
-from freeact_sub.export.document import below, fenced, note
+from freeact_sub.export.document import below, fenced, in_markdown, note, plan_list
 from freeact_sub.export.report import Report, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, StoryItem
+from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanSteps, StoryItem
 from freeact_sub.text import clean, visible
 
 FAILS: Final = {"tags": ["raises-exception"]}
@@ -45,7 +45,7 @@ def child(name, code):
 
 def notebook(report: Report) -> str:
     """The notebook as JSON, format 4.5."""
-    cells = [_text(f"# {_line(report.title)}\n\n{report.usage}")]
+    cells = [_text(f"# {in_markdown(report.title)}\n\n{report.usage}")]
     if any(call.code is not None for agent in report.agents if agent.depth for call in agent.calls_made):
         cells.append(_code(CHILD_MAGIC, [], {}))
     for agent in report.agents:
@@ -69,14 +69,14 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
     """An agent's cells, with each child's at the place of its start, so that later cells find the child's files."""
     level = "#" * min(2 + agent.depth, 6)
     kind = " · ".join(filter(None, [agent.agent_type, agent.model, status_of(agent)]))
-    yield _text(f"{level} {_line(agent.long_name)}\n\n{_line(kind)}")
+    yield _text(f"{level} {in_markdown(agent.long_name)}\n\n{in_markdown(kind)}")
     left = [child for child in report.agents if child.parent_id == agent.agent_id]
     count = 0
     for item in told_of(agent):
         if isinstance(item, CallStep) and item.code is not None:
             count += 1
             if item.label:
-                yield _text(f"*{_line(item.title)}*")
+                yield _text(f"*{in_markdown(item.title)}*")
             yield _cell(report, agent, item, count)
         elif text := _said(item, 2 + agent.depth):
             yield _text(text)
@@ -84,7 +84,7 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
             for child in [child for child in report.started_by(agent, item.tool_call_id) if child in left]:
                 left.remove(child)
                 yield from _section(report, child)
-                yield _text(f"*{_line(agent.long_name)} goes on*")
+                yield _text(f"*{in_markdown(agent.long_name)} goes on*")
     for child in left:  # a program started it
         yield from _section(report, child)
 
@@ -115,11 +115,13 @@ def _said(item: StoryItem, level: int) -> str:
         case Response():
             return below(item.content, level)
         case CallStep():
-            return f"Call of {_line(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
+            return f"Call of {in_markdown(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
+        case PlanSteps():
+            return plan_list(item)
         case AgentFinished():
-            return f"*Ended ({item.status}): {_line(item.error)}*" if item.error else ""
+            return f"*Ended ({item.status}): {in_markdown(item.error)}*" if item.error else ""
     text = note(item)
-    return f"*{_line(text)}*" if text else ""
+    return f"*{in_markdown(text)}*" if text else ""
 
 
 def _output(output: CallItem, count: int) -> dict[str, Any] | None:
@@ -127,7 +129,7 @@ def _output(output: CallItem, count: int) -> dict[str, Any] | None:
         case QuestionRequest():
             return None  # its answer follows
         case Approval() | QuestionAnswered():
-            text = {"text/markdown": f"*{_line(note(output))}*", "text/plain": visible(note(output))}
+            text = {"text/markdown": f"*{in_markdown(note(output))}*", "text/plain": visible(note(output))}
             return {"output_type": "display_data", "data": text, "metadata": {}}
         case GrowingText():
             return {"output_type": "stream", "name": "stderr" if output.kind == "stderr" else "stdout", "text": str(output)}
@@ -146,9 +148,3 @@ def _code(code: str, outputs: list[dict[str, Any]], metadata: dict[str, Any], co
 
 def _text(text: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "metadata": {}, "source": clean(text)}
-
-
-def _line(text: str) -> str:
-    """Text of agents as one line of Markdown in which nothing is markup."""
-    line = visible(text).replace("\n", " ")
-    return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in line)

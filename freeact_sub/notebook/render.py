@@ -57,6 +57,7 @@ STYLE = """<style>
 .fsub.fsub pre{white-space:pre-wrap;max-height:26em;overflow:auto}
 .fsub.fsub pre.fsub-code{background:var(--fsub-soft);border-left:3px solid #5b8def}
 .fsub.fsub pre.fsub-text{background:none;padding:2px 10px}
+.fsub.fsub pre.fsub-plan{background:none;padding:2px 10px;font-family:inherit}
 .fsub.fsub pre.fsub-stderr{background:rgba(220,160,0,.10)}
 .fsub.fsub pre.fsub-error{background:rgba(214,40,40,.10);border-left:3px solid #d62828}
 .fsub.fsub-question.fsub pre{max-height:22em}
@@ -206,6 +207,8 @@ def _step_html(step: Step) -> str:
             return _fold("thoughts", text_html(step.text))
         case Said(kind="answer"):
             return markdown_html(step.text)
+        case Said(kind="plan"):
+            return text_html(step.text, "plan")
         case Said():
             return f'<div class="fsub-note{" fsub-bad" * (step.kind == "error")}">{escaped(visible(step.text))}</div>'
 

@@ -29,6 +29,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.show.steps import (
+    PLAN_TOOL,
     Approval,
     CallStep,
     GrowingText,
@@ -172,7 +173,9 @@ class AgentStory(Activity):
             self.kept.end_calls()
 
     def has_shown_result(self, output: ToolOutput) -> bool:
-        """Whether the result of a call was shown already: as the output of its cell, or as a person's denial."""
+        """Whether the result of a call was shown already: as a plan, output of its cell, or a person's denial."""
+        if output.tool_name == PLAN_TOOL and output.outcome == "success":
+            return True
         if output.outcome != "denied":
             return output.tool_call_id in self.cells
         asked = {approval.request.tool_call_id for approval in self.approvals.values()}

@@ -26,6 +26,7 @@ from freeact_sub.events import (
     KernelLost,
     ModelProgress,
     Notice,
+    PlanUpdated,
     QuestionAnswered,
     QuestionRequest,
     Response,
@@ -38,6 +39,7 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.undrawn import HeldOutput, UndrawnOutput
 from freeact_sub.show.wording import (
     MESSAGES,
@@ -51,6 +53,8 @@ from freeact_sub.show.wording import (
     folded,
     given_answer,
     picture_notes,
+    plan_lines,
+    plan_title,
     tool_words,
 )
 from freeact_sub.text import busy, clean, one_line, visible
@@ -149,6 +153,8 @@ def _response(_view: AgentStory, event: Response) -> Rows:
 
 
 def _tool_call(_view: AgentStory, event: ToolCallStarted) -> Rows:
+    if event.tool_name == PLAN_TOOL:
+        return  # its plan follows
     yield Row(title=called(event, does=True), parts=(_arguments(event.args),) if event.args else ())
 
 
@@ -251,6 +257,10 @@ def _message(_view: AgentStory, event: AgentMessage) -> Rows:
     yield Row(title=title, parts=(Part(text=clean(event.content)),), tone="warning")
 
 
+def _plan(_view: AgentStory, event: PlanUpdated) -> Rows:
+    yield Row(title="plan", detail=plan_title(event), parts=(Part(text="\n".join(plan_lines(event))),))
+
+
 def _nothing(_view: AgentStory, _event: Event) -> Rows:
     return ()
 
@@ -276,6 +286,7 @@ ROWS: Final[dict[type, Callable[[AgentStory, Any], Rows]]] = {
     KernelLost: _kernel_lost,
     Notice: _notice,
     AgentMessage: _message,
+    PlanUpdated: _plan,
     StrategyProgress: _nothing,
     Cancelled: _cancelled,
 }

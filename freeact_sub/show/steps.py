@@ -24,11 +24,13 @@ from freeact_sub.events import (
     Thoughts,
     ToolCallStarted,
 )
+from freeact_sub.events.plan import Plan
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.show.wording import tool_words
 from freeact_sub.text import one_line
 
 CODE_TOOL: Final = "execute_ipython_cell"
+PLAN_TOOL: Final = "update_plan"
 ANSWER_CHARS: Final = 60_000
 """A longer text of the model shows its head and its tail while it streams."""
 MAX_NODES: Final = 1_000
@@ -106,6 +108,14 @@ class StrategySteps:
         self.steps, self.done, self.best = event.step, event.done, event.best or self.best
         if event.node is not None and (event.node.node_id in self.nodes or len(self.nodes) < MAX_NODES):
             self.nodes[event.node.node_id] = event.node
+
+
+@dataclass(kw_only=True)
+class PlanSteps:
+    """A plan, in its place among the other steps."""
+
+    plan: Plan
+    """As it is now."""
 
 
 Shown: TypeAlias = GrowingText | DisplayData | ExecuteResult | CellError
@@ -222,6 +232,7 @@ StoryItem: TypeAlias = (
     | CallStep
     | Approval
     | StrategySteps
+    | PlanSteps
     | Notice
     | QuestionRequest
     | QuestionAnswered

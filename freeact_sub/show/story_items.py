@@ -17,6 +17,7 @@ from freeact_sub.events import (
     Compacted,
     KernelLost,
     Notice,
+    PlanUpdated,
     QuestionAnswered,
     QuestionRequest,
     Response,
@@ -26,9 +27,11 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.show.steps import (
+    PLAN_TOOL,
     Approval,
     CallStep,
     GrowingText,
+    PlanSteps,
     StoryItem,
     StoryLimits,
     StrategySteps,
@@ -53,6 +56,8 @@ class StoryItems:
         self._calls: dict[str | None, list[CallStep]] = defaultdict(list)
         """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
         self._strategies: dict[str, StrategySteps] = {}
+        self._plans: dict[str, PlanSteps] = {}
+        """The plans of the present run, by `plan_id`."""
 
     @property
     def calls_made(self) -> Iterator[CallStep]:
@@ -65,6 +70,8 @@ class StoryItems:
             return
         if isinstance(event, AgentFinished) and streaming is not None and str(streaming).strip():
             self.items.append((Response if streaming.kind == "answer" else Thoughts)(content=str(streaming)))
+        if isinstance(event, AgentStarted):
+            self._plans.clear()
         if isinstance(event, ApprovalRequest):
             self._ask(approvals[event.request_id])
         elif not self._tell(event):
@@ -106,6 +113,8 @@ class StoryItems:
                 self._add_inside(event, event.tool_call_id)
             case StrategyProgress():
                 self._add_strategy(event)
+            case PlanUpdated():
+                self._add_plan(event)
             case Thoughts() | Response() if not event.content.strip():
                 return False
             case ApprovalDecided():
@@ -172,6 +181,8 @@ class StoryItems:
         self._drop_displays()
 
     def _settle_call(self, event: ToolOutput) -> None:
+        if event.tool_name == PLAN_TOOL and event.outcome == "success":
+            return  # its plan says it
         calls = [call for call in self._calls[event.tool_call_id] if call.call_id == event.call_id and not call.outcome]
         found = next((call for call in calls if call.name == event.tool_name), None) or next(iter(calls), None)
         call = found or self._add_call(CallStep(tool_call_id=event.tool_call_id, call_id=event.call_id))
@@ -205,6 +216,17 @@ class StoryItems:
             self.items.append(found)
         self._strategies[event.strategy_id].add(event)
 
+    def _add_plan(self, event: PlanUpdated) -> None:
+        """Puts a plan where it was first made; the call that tells it is not told besides."""
+        told = [call for call in self._calls[event.tool_call_id] if call.name == PLAN_TOOL]
+        for call in told:
+            self._calls[event.tool_call_id].remove(call)
+            self.items.remove(call)
+        if event.plan_id not in self._plans:
+            found = self._plans[event.plan_id] = PlanSteps(plan=event)
+            self.items.append(found)
+        self._plans[event.plan_id].plan = event
+
     def _drop(self) -> None:
         surplus = len(self.items) - self.limits.first - self.limits.last
         if surplus <= 0:
@@ -212,6 +234,8 @@ class StoryItems:
         for item in self.items[self.limits.first : self.limits.first + surplus]:
             if isinstance(item, CallStep):
                 self._calls[item.tool_call_id].remove(item)
+            elif isinstance(item, PlanSteps):
+                self._plans = {name: known for name, known in self._plans.items() if known is not item}
             elif isinstance(item, StrategySteps):
                 self._strategies = {name: known for name, known in self._strategies.items() if known is not item}
         del self.items[self.limits.first : self.limits.first + surplus]

@@ -18,6 +18,7 @@ from freeact_sub.events import (
     QuestionRequest,
     StrategyProgress,
 )
+from freeact_sub.events.plan import Plan, PlanStatus
 from freeact_sub.text import clean, counted, files_text, one_line, whole_line
 
 if TYPE_CHECKING:  # slow to import
@@ -42,6 +43,7 @@ _TOOLS: Final = {
     "ask_parent": ("asks its parent", "question to its parent"),
 }
 """What people read of a call of each of our tools, and in place of the tool's name."""
+PLAN_MARKS: Final[dict[PlanStatus, str]] = {"pending": "○", "in_progress": "●", "completed": "✓", "failed": "✗"}
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The JPEG segments that hold the picture's size."""
 
@@ -155,6 +157,16 @@ def strategy_text(step: StrategyProgress) -> str:
     if step.best:
         parts.append(f"best {one_line(step.best, 60)}")
     return " · ".join(parts)
+
+
+def plan_title(plan: Plan) -> str:
+    """How far a plan is, and why it is as it is, in one line."""
+    return "  ".join(filter(None, [f"{plan.done} of {len(plan.steps)} done", one_line(plan.explanation)]))
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """A line for each step of a plan, with the mark of its state."""
+    return [f"{PLAN_MARKS[step.status]} {one_line(step.step)}" for step in plan.steps]
 
 
 def picture_notes(event: CodeExecutionOutput) -> list[str]:

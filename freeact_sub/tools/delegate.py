@@ -10,7 +10,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from freeact_sub.calls import SpawnCall
 from freeact_sub.errors import FreeactError
+from freeact_sub.events import PlanUpdated
+from freeact_sub.events.plan import PlanStatus, PlanStep
 from freeact_sub.text import shortened
+from freeact_sub.titles import own_title
 from freeact_sub.tools.tool import Outcome, SpawnRequest, ToolContext, ToolResult
 
 MAX_SUBTASKS: Final = 5
@@ -100,18 +103,28 @@ class Delegate:
 async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_SubtaskOutcome]:
     """Runs each subtask once its dependencies have ended; returns the outcomes in the order of the plan."""
     subtasks = arguments.subtasks
+    states: list[PlanStatus] = ["pending"] * len(subtasks)
     at_work: dict[int, asyncio.Task[_SubtaskOutcome]] = {}
     failed: list[int] = []
+
+    async def show(index: int, state: PlanStatus) -> None:
+        states[index] = state
+        steps = (PlanStep(step=own_title(task.task), status=now) for task, now in zip(subtasks, states, strict=True))
+        plan = own_title(arguments.plan)
+        await context.emit(PlanUpdated(steps=tuple(steps), explanation=plan, plan_id=context.tool_call_id))
 
     async def do(index: int) -> _SubtaskOutcome:
         before = [at_work[other] for other in sorted(set(subtasks[index].depends_on))]
         if before:
             await asyncio.wait(before)
         if failed and arguments.stop_on_error:
+            await show(index, "failed")
             return _SubtaskOutcome(status="not started", text=f"Subtask {failed[0]} did not complete.")
+        await show(index, "in_progress")
         outcome = await _do(_prompt(arguments, index, lambda other: at_work[other].result()), index, arguments, context)
         if not outcome.completed:
             failed.append(index)
+        await show(index, "completed" if outcome.completed else "failed")
         return outcome
 
     try:

@@ -13,6 +13,7 @@ from freeact_sub import events
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
+from freeact_sub.events.plan import PlanStep
 from freeact_sub.notebook.block_steps import LIMITS, shown_status, status_line
 from freeact_sub.notebook.render import (
     STYLE,
@@ -360,3 +361,29 @@ def test_the_question_shows_all_that_is_asked():
     spawn = replace(request("q", SpawnCall(prompt="look at it", description="north")), path=("agent-1", "agent-2 (x)"))
     assert question_text(spawn) == "agent-1 → agent-2 (x): asks to start a child agent (north)\n    look at it"
     assert "asks to call lookup" in question_text(request("q", ToolCall(tool_name="lookup")))
+
+
+def test_a_plan_stands_once_and_changes_in_its_place():
+    call = {**ROOT, "tool_call_id": "plan-1", "tool_name": "update_plan"}
+
+    def told(*states):
+        steps = tuple(PlanStep(step=f"do <b>{number}</b>", status=state) for number, state in enumerate(states))
+        return [
+            events.ToolCallStarted(**call, args={"plan": []}),
+            events.PlanUpdated(**ROOT, tool_call_id="plan-1", steps=steps),
+            events.ToolOutput(**call, content="The user sees the plan."),
+        ]
+
+    made = block(*told("in_progress", "pending"), events.Response(**ROOT, content="I begin."), *told("completed", "failed"))
+    for shown in (body_text(made), body(made)):
+        assert shown.count("Plan: 1 of 2 done") == 1
+        assert "update_plan" not in shown
+        assert "The user sees" not in shown
+        assert shown.index("Plan") < shown.index("I begin.")
+    assert "\u2713 do <b>0</b>\n\u2717 do <b>1</b>" in body_text(made)
+    assert "do &lt;b&gt;0" in body(made)
+    apply(made, finish())
+    apply(made, events.AgentStarted(**ROOT, prompt="again"))
+    for event in told("pending"):
+        apply(made, event)
+    assert body_text(made).count("Plan: ") == 2, "each run has its own"

@@ -23,6 +23,7 @@ from freeact_sub.events import (
     KernelLost,
     ModelProgress,
     Notice,
+    PlanUpdated,
     QuestionAnswered,
     QuestionRequest,
     Response,
@@ -35,6 +36,7 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.events.answers import ASKED
+from freeact_sub.events.plan import PlanStep
 from freeact_sub.events.strategy_step import SearchedState
 
 ROOT: dict[str, Any] = {"agent_id": "agent-aaaa0000"}
@@ -102,6 +104,7 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         KernelLost(**CHILD, reason=text),
         Notice(**CHILD, content=text),
         AgentMessage(**CHILD, kind="request", recipient_id="agent-aaaa0000", content=text, correlation_id="question-1"),
+        PlanUpdated(**CHILD, steps=(PlanStep(step=text, status="completed"),), explanation=text),
         StrategyProgress(
             **CHILD, strategy=text, step=3, of=5, strategy_id="s", best="0", node=SearchedState(node_id="0", action=text)
         ),

@@ -139,3 +139,17 @@ def test_a_screen_reader_gets_lines(start: Start) -> None:
     terminal.press("y\r")
     assert terminal.wait_end() == 0
     check_screen(terminal, "dumb")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 12), (80, 24), (120, 40)])
+def test_a_plan_that_is_worked_on_and_is_done(start: Start, columns: int, rows: int, tmp_path: Path) -> None:
+    terminal = start(columns=columns, rows=rows)
+    terminal.wait_at_bottom(READY)
+    terminal.enter("plan go")
+    terminal.wait_at_bottom("Join both tables", "1 agent at work")
+    check_screen(terminal, f"plan-{columns}")
+    (tmp_path / "go").touch()
+    terminal.wait_for("● Plan  4 of 4 done", "Both agree.")
+    terminal.wait_at_bottom(READY)
+    assert terminal.shown.count("Read harbour.csv") == 1, "it stands there once"
+    check_screen(terminal, f"planned-{columns}")

@@ -140,6 +140,11 @@ def _shown(person: "Console") -> Iterable[tuple[str, str]]:
     return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view) or view.status}") for view in views]
 
 
+def _at_work(person: "Console") -> Iterable[tuple[str, str]]:
+    working = [view for view in person.display.views.by_id.values() if view.is_running]
+    return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view)}") for view in working]
+
+
 def _cost(person: "Console", _rest: str) -> None:
     agent = person.present.agent
     person.display.note(looking.LOADING if agent is None else cost_text(agent.usage))
@@ -185,18 +190,21 @@ COMMANDS: Final = (
         usage="[NAME text]",
         words="send a message to an agent at work; alone: what is queued, to the root",
         run=_send,
+        choices=_at_work,
     ),
     Command(
         name="/cancel",
         usage="[NAME]",
         words="cancel the run, or one agent with its children",
         run=lambda person, rest: person.control("/cancel", rest, ""),
+        choices=_at_work,
     ),
     Command(
         name="/focus",
         usage="[NAME]",
         words="let Ctrl-C cancel this agent first; without NAME the run",
         run=lambda person, rest: person.control("/focus", rest, ""),
+        choices=_at_work,
     ),
     Command(
         name="/always",

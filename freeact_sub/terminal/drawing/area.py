@@ -10,8 +10,9 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
 from freeact_sub.terminal.drawing.folds import FOLD_ROWS
-from freeact_sub.terminal.drawing.parts import INDENT, Cut, Folded, Indented
-from freeact_sub.terminal.drawing.story import Story, head_lines
+from freeact_sub.terminal.drawing.parts import INDENT, Cut, Folded, Indented, head_lines
+from freeact_sub.terminal.drawing.plan import PlanInPlace, open_plans
+from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.text import busy, clean, visible, whole_line
 
 CARD_ALONE = 15
@@ -44,6 +45,11 @@ def story_area(
         room = min(MAX_ROWS, rows - 1)
         parts[:0] = [Text(), ChildrenRegion(views=views, rows=room)]
         rows -= 1 + min(room, len(children) + 1)
+    for plan in open_plans(views.root) if card is None and views.root is not None else ():
+        if rows > 2:
+            block = PlanInPlace(plan=plan, rows=max(1, rows // 2))
+            parts[:0] = [Text(), block]
+            rows -= 1 + block.height
     if card is None and (root := views.root) is not None and rows > 1:
         parts[:0] = _says(root, story, min(rows, TEXT_ROWS), alone=not children)
     return Group(*parts) if parts else None

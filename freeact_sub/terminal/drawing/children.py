@@ -14,14 +14,15 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import doing
 from freeact_sub.show.wording import strategy_text
 from freeact_sub.terminal.drawing.parts import colour
+from freeact_sub.terminal.drawing.plan import plan_count
 from freeact_sub.text import counted, one_line
 
 MAX_ROWS: Final = 12
 NAME_COLUMNS: Final = 28
 WIDE: Final = 100
-"""The least number of columns for tokens and cost."""
+"""The least number of columns for turns and cost."""
 MEDIUM: Final = 70
-"""The least number of columns for turns."""
+"""The least number of columns for tokens."""
 WAITS: Final = "queued"
 
 
@@ -85,7 +86,7 @@ class ChildrenRegion:
         name = " " * (2 * (view.depth - 1)) + self.views.name(view)
         figures = _figures(view, columns)
         room = columns - 3 - width - 2 - cell_len(figures) - 2
-        does = "waiting for a free place" if waits else doing(view)
+        does = "waiting for a free place" if waits else " ".join(filter(None, [plan_count(view), doing(view)]))
         line = Text("  ", no_wrap=True, end="\n")
         line.append(*mark)
         line.append(_filled(name, width), f"bold {colour(view)}")
@@ -98,12 +99,12 @@ class ChildrenRegion:
 def _figures(view: AgentStory, columns: int) -> str:
     usage = view.usage
     parts = [f"{view.seconds(time.time()):.0f} s"]
-    if columns >= MEDIUM:
-        parts.append(counted(usage.turns, "turn"))
     if columns >= WIDE:
-        parts.append(f"{usage.tokens_text} tok")
-        if usage.cost_text:
-            parts.append(usage.cost_text.replace("at least ", "≥ "))
+        parts.append(counted(usage.turns, "turn"))
+    if columns >= MEDIUM:
+        parts.append(f"{usage.tokens_text} tok".replace("at least ", "≥ "))
+    if columns >= WIDE and usage.cost_text:
+        parts.append(usage.cost_text.replace("at least ", "≥ "))
     return " · ".join(parts)
 
 

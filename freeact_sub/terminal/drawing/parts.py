@@ -3,7 +3,7 @@
 Text is drawn as `rich.text.Text`, which parses no markup.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +19,7 @@ from rich.theme import Theme
 
 from freeact_sub.calls import value_text
 from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.heads import Head
 from freeact_sub.show.rows import Part, Tone
 from freeact_sub.text import colours_only, one_line, visible
 
@@ -244,3 +245,16 @@ def styled(line: Text, style: str) -> Text:
     line.stylize_before(style)
     line.overflow = "fold"
     return line
+
+
+def head_lines(
+    head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● "
+) -> Iterator[RenderableType]:
+    """The head line of an action, and its code below it."""
+    line = Text.assemble((mark, "cyan"), (head.kind, "bold"), *([f"  {head.words}"] if head.words else []), overflow="fold")
+    if head.is_title:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    yield line
+    if head.code:
+        code = highlighted(head.code)
+        yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)

@@ -9,7 +9,7 @@ An action of the root is held back until it has output: while there is a questio
 among the changing rows (`pending`), so that it is on the screen once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -29,6 +29,7 @@ from freeact_sub.events import (
     Event,
     KernelLost,
     Notice,
+    PlanUpdated,
     QuestionAnswered,
     Response,
     Thoughts,
@@ -38,7 +39,7 @@ from freeact_sub.events import (
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.steps import shows
+from freeact_sub.show.steps import PLAN_TOOL, shows
 from freeact_sub.show.wording import MESSAGES, ending_notes, is_news, question_and_answer, spent
 from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line
 from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
@@ -49,12 +50,13 @@ from freeact_sub.terminal.drawing.parts import (
     colour,
     coloured,
     draw_part,
-    highlighted,
+    head_lines,
     indent_of,
     link,
     quoted,
     styled,
 )
+from freeact_sub.terminal.drawing.plan import plan_text
 from freeact_sub.text import clean, one_line
 
 Drawn = Iterator[RenderableType]
@@ -161,7 +163,8 @@ class Story:
     # Agents that are told
 
     def _told(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
-        drawn = [*self._told_of(view, event, shown)]
+        plans = self._plans(view, event) if isinstance(event, PlanUpdated | AgentFinished) else ()
+        drawn = [*plans, *self._told_of(view, event, shown)]
         if drawn and self._main is None and not isinstance(event, CodeExecutionOutputChunk):
             for output in self._outputs.values():
                 yield from self._lines(output.settled())
@@ -219,6 +222,13 @@ class Story:
                 for row in shown:
                     yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
                     yield from self._below(*(draw_part(part) for part in row.parts))
+
+    def _plans(self, view: AgentStory, event: PlanUpdated | AgentFinished) -> Drawn:
+        """Plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""
+        is_over = isinstance(event, PlanUpdated)
+        self._held.pop((view.agent_id, event.tool_call_id, PLAN_TOOL, ""), None)
+        for plan in [event] if isinstance(event, PlanUpdated) else view.plans.values():
+            yield from self._block(*plan_text(plan)) if plan.is_over == is_over else ()
 
     def _decided(self, view: AgentStory, event: ApprovalDecided) -> Drawn:
         request = view.asked(event.request_id)
@@ -386,14 +396,3 @@ class Story:
     def _note(self, text: str, style: str, *, indent: int = INDENT) -> Drawn:
         self.forget_last()
         yield Indented(body=Text(text, style, overflow="fold"), columns=indent)
-
-
-def head_lines(head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● ") -> Drawn:
-    """The head line of an action, and its code below it."""
-    line = Text.assemble((mark, "cyan"), (head.kind, "bold"), *([f"  {head.words}"] if head.words else []), overflow="fold")
-    if head.is_title:
-        line.no_wrap, line.overflow = True, "ellipsis"
-    yield line
-    if head.code:
-        code = highlighted(head.code)
-        yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)

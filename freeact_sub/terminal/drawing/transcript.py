@@ -11,9 +11,10 @@ from freeact_sub.events import AgentEvent, Event, ToolCallStarted
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import rows
-from freeact_sub.terminal.drawing.parts import INDENT, Folded, Indented, colour
+from freeact_sub.terminal.drawing.parts import INDENT, Folded, Indented, colour, head_lines
+from freeact_sub.terminal.drawing.plan import open_plans, plan_text
 from freeact_sub.terminal.drawing.records import Entry, Records
-from freeact_sub.terminal.drawing.story import Story, head_lines
+from freeact_sub.terminal.drawing.story import Story
 
 UNFOLDS: Final = "Enter"
 """The key that unfolds a block."""
@@ -79,6 +80,8 @@ class Transcript:
             output = self._folded.output
             action.held = [Indented(body=Folded(lines=output), columns=INDENT)] if output else []
         pending = [line for call in self._folded.pending for line in head_lines(head_of_tool(call), mark="○ ")]
+        if (view := self._views.by_id.get(self._agent_id)) is not None:
+            pending += [line for plan in open_plans(view) for line in plan_text(plan)]
         return [*self._blocks, *([Block(folded=pending, whole=pending)] if pending else [])]
 
     def _observe(self, event: Event) -> None:

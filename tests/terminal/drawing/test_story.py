@@ -21,6 +21,7 @@ from freeact_sub.events import (
     StrategyProgress,
     ToolCallStarted,
     ToolOutput,
+    UsageUpdated,
 )
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.show.questions import Questions
@@ -309,3 +310,16 @@ def test_the_card_shows_the_title_beside_the_code_and_the_list_of_others_the_cod
     assert "asks to run this cell (Read the file)" in card
     assert "  import os\n  os.remove('1')\n" in card
     assert "/2 agent: Python  os.remove('2')" in card
+
+
+@pytest.mark.parametrize(
+    ("columns", "figures"), [(60, " s"), (80, " s · 1,234 tok"), (120, " s · 3 turns · 1,234 tok · $0.0123")]
+)
+def test_a_child_has_its_tokens_while_it_works(columns: int, figures: str) -> None:
+    drawn = DrawnStory(columns=columns)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), child(1, time=time.time()))
+    own = {"agent_id": "agent-00010000", "parent_id": "agent-aaaa0000", "depth": 1}
+    drawn.draw(UsageUpdated(**own, usage=USAGE, tree_usage=USAGE))
+    (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert line.startswith("  ● 0001 station 1  waiting for the model")
+    assert re.sub(r"\d+( s)", r"\1", line).endswith(figures)

@@ -22,11 +22,13 @@ from freeact_sub.events import (
     ApprovalDecided,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
+    PlanUpdated,
     Response,
     StrategyProgress,
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.events.plan import PlanStep
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.export import FORMATS, export_events, export_session
 from freeact_sub.export.document import fenced
@@ -358,3 +360,23 @@ async def test_half_characters_are_written_out(make, to):
         events, result = await read(agent.run("prompt \ud83d"))
     assert result.output == "half \\ud83d"
     export_events(events, to).encode()
+
+
+def test_a_plan_is_told_as_it_was_at_last():
+    call = {**ROOT, "tool_call_id": "plan-1", "tool_name": "update_plan"}
+
+    def told(*states):
+        steps = tuple(PlanStep(step=f"do *{number}*", status=state) for number, state in enumerate(states))
+        yield ToolCallStarted(**call, args={"plan": []})
+        yield PlanUpdated(**ROOT, tool_call_id="plan-1", steps=steps, explanation="as asked")
+        yield ToolOutput(**call, content="The user sees the plan.")
+
+    events = [AgentStarted(**ROOT, prompt="go"), *told("in_progress", "pending"), *told("completed", "pending"), ended()]
+    page, notebook, text = (export_events(events, to) for to in ("html", "ipynb", "md"))
+    assert "<h3>Plan <span class=quiet>1 of 2 done  as asked</span></h3>" in page
+    assert "<li>\u2713 do *0*</li><li>\u25cb do *1*</li>" in page
+    (plan,) = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"] if "Plan" in "".join(cell["source"])]
+    assert plan == "Plan (1 of 2 done  as asked):\n\n- [x] do \\*0\\*\n- [ ] do \\*1\\*"
+    assert plan in text
+    for exported in (page, notebook, text):
+        assert "update_plan" not in exported

@@ -1,0 +1,46 @@
+"""`update_plan`: show people the agent's plan, and how far it is."""
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, Field
+
+from freeact_sub.calls import ToolCall
+from freeact_sub.events import PlanUpdated
+from freeact_sub.events.plan import PlanStep
+from freeact_sub.titles import own_title
+from freeact_sub.tools.tool import ToolContext, ToolResult
+
+MAX_STEPS: Final = 30
+
+
+class StepArguments(BaseModel):
+    """One step."""
+
+    model_config = {"extra": "forbid"}
+    step: str = Field(min_length=1)
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class PlanArguments(BaseModel):
+    """See `tools/update_plan.json`."""
+
+    model_config = {"extra": "forbid"}
+    explanation: str = ""
+    plan: list[StepArguments] = Field(min_length=1, max_length=MAX_STEPS)
+
+
+class UpdatePlan:
+    """Writes the plan to the stream; front ends draw it in place."""
+
+    name = "update_plan"
+    arguments = PlanArguments
+
+    def call(self, arguments: PlanArguments) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+
+    async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        steps = tuple(PlanStep(step=own_title(step.step), status=step.status) for step in arguments.plan)
+        await context.emit(PlanUpdated(steps=steps, explanation=own_title(arguments.explanation)))
+        return ToolResult(text="The user sees the plan.")
