@@ -1,4 +1,4 @@
-"""May this call run? Rules and mode first, then a person."""
+"""Decides whether a call may run: by rules and mode first, then by a person."""
 
 from freeact_sub.approvals.decision import decide, unasked_writes
 from freeact_sub.approvals.gate import Gate, decide_in_time

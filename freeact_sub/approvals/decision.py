@@ -24,7 +24,7 @@ HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagen
 FOR_A_PERSON: Final = Ruling(
     verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
 )
-"""No rule allows it, and nobody's absence does."""
+"""Calls that only a person can allow: neither a rule nor a headless setting does."""
 NEEDS_APPROVAL: Final = Ruling(
     verdict="ask",
     rule="its developer requires a person's approval of each call",
@@ -93,7 +93,7 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
 
 
 def unasked_writes(policy: Policy, protected: Iterable[Path] = ()) -> tuple[tuple[Path, ...], tuple[Places, ...]]:
-    """The files that an agent's code may change without a question, in a form that its kernel tests quickly.
+    """Return the files that an agent's code may change without approval, in a form that its kernel tests quickly.
 
     A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel gets what is allowed in any case:
     the writable folders, and the exceptions in them that a rule may be about. The kernel may ask too often, never too

@@ -1,4 +1,4 @@
-"""`OpenQuestion`: one question that waits for its answer. The first answer counts, from whatever thread it comes."""
+"""`OpenQuestion`: one open question or approval request. The first answer from any thread counts."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from freeact_sub.system.event_loop import running_loop
 from freeact_sub.text import one_line
 
 UNSHOWN_SECONDS: Final = 30.0
-"""A question that no front end has shown for so long is noted in the log."""
+"""The log warns about a question that no front end has shown for so long."""
 TOO_LATE: Final = "nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
 UNSHOWN: Final = (
     "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve(), event.deny() or "
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class OpenQuestion(Generic[A]):
-    """Waits for an answer, and announces it as soon as it is taken."""
+    """Waits for an answer or a decision, and announces it at once."""
 
     def __init__(self, announce: Callable[[A], None]) -> None:
-        """Args: announce: called once with the answer, on the event loop, before whoever waits for it continues."""
+        """Args: announce: called once with the outcome, on the event loop, before the waiting caller continues."""
         self.outcome: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._announce = announce
         self._loop = asyncio.get_running_loop()
@@ -43,7 +43,7 @@ class OpenQuestion(Generic[A]):
         return self._decided
 
     def decide(self, answer: A) -> bool:
-        """Answers the question; returns False if it was answered or withdrawn before."""
+        """Closes the question with an answer or a decision; returns False if it was already closed."""
         with self._lock:
             if self._decided or self._loop.is_closed():
                 return False

@@ -1,7 +1,7 @@
 """`Policy` judges texts by rules and mode; `decision.py` judges calls by it.
 
-A rule decides where there is one, else the mode. A child's policy holds its parent's, and of the two the stricter counts for
-every call: whatever a child is given, it is never allowed what its parent is not.
+A matching rule decides, otherwise the mode. A child's policy includes its parent's, and the stricter of the two decides
+every call: a child is never allowed more than its parent.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
     "children": ("ask", "ask", "allow", "allow"),
     "tools": ("deny", "ask", "ask", "allow"),
 }
-"""The verdicts where no rule decides, in the order of `MODES`."""
+"""The verdicts without a matching rule, in the order of `MODES`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Ruling:
     part: str = ""
     """The part of a shell command that decided; empty: all of the call."""
     lasting: bool = True
-    """False where no rule can change it: an answer holds for this call alone."""
+    """False if no rule can change it: a decision applies to this call only."""
     needs_person: bool = False
     """Only a person may allow it: without one it is denied."""
     suggests: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Ruling:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """All that decides about an agent's calls."""
+    """Everything that decides on an agent's calls."""
 
     workspace: Path
     mode: Mode = "ask"

@@ -1,7 +1,7 @@
-"""Output that belongs to no running cell, and what a cell asks of its front end in its reply.
+"""Output that belongs to no running cell, and the payloads of a cell's reply.
 
-Tasks, timers and threads go on when the cell that made them has ended. Their output still bears the id of that cell. It
-joins the cell that runs when it comes; between two cells it waits for the next one. A note says that it is not its own.
+Tasks, timers and threads continue after their cell has ended, and their output still has that cell's id. It
+is shown in the cell that runs when it arrives, or in the next one, with a note that it belongs to an earlier cell.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, E
 from freeact_sub.kernels.output import CellOutputBuffer
 
 HELD_CHARS: Final = 1_000_000
-"""Characters of output that wait for the next cell."""
+"""The number of characters of output that wait for the next cell."""
 BETWEEN: Final = "[output of an earlier cell, which came after its end:]\n"
 AMONG: Final = "[an earlier cell's code still runs; its output appears here as well:]\n"
 NEXT: Final = "[The cell asks for this code as the next cell. It was not run:]\n"
@@ -20,7 +20,7 @@ EXITS: Final = "[The cell called `exit()` or `quit()`, so its kernel ends.]\n"
 
 
 class EarlierOutput:
-    """What comes for cells that have ended."""
+    """The output of ended cells."""
 
     def __init__(self) -> None:
         self._held: deque[CellOutput] = deque()
@@ -58,7 +58,7 @@ class EarlierOutput:
         return "".join(map(text_of, self._held)) + more
 
     def hand_over(self, buffer: CellOutputBuffer) -> None:
-        """Gives the next cell what has come before it."""
+        """Adds the waiting output to the next cell."""
         self._has_cells = True
         if not self._held and not self._left_out_chars:
             return
@@ -76,14 +76,14 @@ class EarlierOutput:
 
 
 def _not_of_this_cell(output: CellError | ExecuteResult) -> CellOutput:
-    """An error of one cell must not pass for the error, and a value not for the value, of another."""
+    """Turns errors and values into text, so that they do not pass for those of another cell."""
     if isinstance(output, CellError):
         return StreamText(name="stderr", text=text_of(output))
     return DisplayData(data=output.data, metadata=output.metadata)
 
 
 def outputs_of(payloads: Sequence[dict[str, Any]]) -> list[CellOutput]:
-    """What the payloads of a reply show: pages of help, code for the next cell, wishes that nobody grants here."""
+    """Return the text of a reply's payloads: pages of help, code for the next cell, and requests that are not supported."""
     return [output for payload in payloads if (output := _shown(payload)) is not None]
 
 

@@ -1,7 +1,7 @@
-"""`Bridge`: answers what code in a kernel asks of its host (an MCP call, and later a child or an approval).
+"""`Bridge`: replies to the requests of code in a kernel, such as MCP calls, children and approvals.
 
-Each request is answered in its own task, so that ten calls of `asyncio.gather` in a cell run side by side. A request
-carries data only; what it may do is decided by the handler, on the host's side, with nothing taken on trust from the kernel.
+Each request has its own task, so that ten calls of `asyncio.gather` in a cell run side by side. A request
+carries data only; the host's handler decides what it may do and trusts nothing from the kernel.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 GIVE_UP = "give_up"
 """The request that ends another one; it gets no reply."""
 MAX_OPEN_REQUESTS = 1000
-"""A loop in a cell that asks without waiting is refused past this."""
+"""The bound on open requests of a kernel."""
 
 
 CANCEL_SECONDS = 0.2
@@ -35,11 +35,11 @@ class Bridge:
         self.handler = handler
         self._reply = reply
         self._open: dict[asyncio.Task[None], Any] = {}
-        """The requests that are being answered, and their ids."""
+        """The open requests and their ids."""
         self._closed = False
 
     def receive(self, content: dict[str, Any], clock: CellClock | None) -> None:
-        """Begins to answer a request."""
+        """Starts to handle a request."""
         if self._closed:
             return
         if "refused" in content:
@@ -68,13 +68,13 @@ class Bridge:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     def _give_up(self, request_id: Any) -> None:
-        """The code that made a request waits for its reply no more."""
+        """Ends a request whose code no longer waits for the reply."""
         for task, open_id in tuple(self._open.items()):
             if open_id == request_id:
                 task.cancel()
 
     async def aclose(self) -> None:
-        """Cancels all open requests and takes no more."""
+        """Cancels all open requests and refuses new ones."""
         self._closed = True
         await self.cancel()
 

@@ -1,4 +1,4 @@
-"""`KernelChannels`: how messages get to a kernel and back; `ZmqChannels`: over the sockets of a kernel on this machine.
+"""`KernelChannels`: carries messages to a kernel and back. `ZmqChannels`: uses the sockets of a kernel on this machine.
 
 The frame of a message, and what proves that it is the kernel's, is the business of the channels: sockets of this machine
 have signatures, a connection to a gateway has none. The client checks what is in a message, whichever way it came.
@@ -43,9 +43,9 @@ class KernelChannels(Protocol):
     """The three channels to one kernel, open from the start. Messages of one channel keep their order."""
 
     def send(self, channel: ChannelName, kind: str, content: Mapping[str, Any]) -> str:
-        """Sends a message, without waiting for anybody; it may wait on its way for a kernel that is not there yet.
+        """Sends a message without waiting; the message may wait on its way for a kernel that is still starting.
 
-        Nothing is raised for a connection that is lost: the listener hears of it.
+        A lost connection raises nothing: the listener is told.
 
         Args:
             channel: `shell` or `control`.
@@ -61,7 +61,7 @@ class KernelChannels(Protocol):
         ...
 
     def listen(self, hear: Hear) -> None:
-        """Hands each message over as soon as it is there, what came before first. There is one listener."""
+        """Passes each message to the one listener as soon as it arrives, earlier messages first."""
         ...
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ def signed_parts(frames: list[bytes], session: Session) -> list[bytes]:
         session: Has the kernel's key; with an empty one messages are not signed.
 
     Raises:
-        MessageError: It is no Jupyter message, or is not signed with the kernel's key.
+        MessageError: It is not a Jupyter message, or is not signed with the kernel's key.
         RefusedMessageError: It is too large.
     """
     check_size(frames)  # before the signature is made, which reads all of it

@@ -99,7 +99,7 @@ class KernelClient:
         self._earlier = EarlierOutput()
         self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
-        """Sees a cell to its end that nobody reads any more."""
+        """Waits for the end of a cell that is no longer read."""
         self._one_at_a_time = asyncio.Lock()
         self._probes: dict[str, asyncio.Event] = {}
         """What to set at the reply to each."""
@@ -109,7 +109,7 @@ class KernelClient:
         self.lost_reason: str | None = None
 
     async def open(self, channels: KernelChannels, *, greets: bool = False) -> None:
-        """Begins to read, and waits until the kernel is ready for a cell.
+        """Starts reading, and waits until the kernel is ready for a cell.
 
         Args:
             channels: To the kernel. The client closes them.
@@ -139,7 +139,7 @@ class KernelClient:
         self._probes.clear()
 
     async def aclose(self) -> None:
-        """Closes the channels; the kernel itself is the provider's business."""
+        """Closes the channels, but not the kernel, which its provider closes."""
         if self._ending is not None:
             await end_task(self._ending)
         channels, self._channels = self._channels, None
@@ -157,7 +157,7 @@ class KernelClient:
         return self.lost_reason or ""
 
     def lose(self, reason: str) -> None:
-        """The kernel's process has ended: the running cell ends now, later ones at once."""
+        """Notes that the kernel's process has ended: the running cell ends now, later ones at once."""
         if self.lost_reason is None:
             self.lost_reason = reason
             self._lost.set()
@@ -208,7 +208,7 @@ class KernelClient:
             self._cell.changed.set()
 
     def reply(self, content: dict[str, Any]) -> None:
-        """Answers a `freeact_request`."""
+        """Sends the reply to a `freeact_request`."""
         self.send_control("freeact_reply", content)
 
     def send_control(self, kind: str, content: dict[str, Any]) -> None:
@@ -218,14 +218,14 @@ class KernelClient:
 
     @asynccontextmanager
     async def between_cells(self) -> AsyncIterator[None]:
-        """No cell runs for the time of the context."""
+        """Lets no cell run for the time of the context."""
         async with self._one_at_a_time:
             if self._ending is not None:
                 await asyncio.wait({self._ending})
             yield
 
     async def _leave(self, cell: _Cell, supervisor: asyncio.Task[None]) -> None:
-        """The reader of a cell has gone, at its end or early; early means interrupt."""
+        """Handles a reader that left its cell; if it left early, the cell is interrupted."""
         if not supervisor.done():
             cell.interrupted = cell.abandoned = True
             cell.changed.set()
@@ -302,7 +302,7 @@ class KernelClient:
                 task.cancel()
 
     def _hear(self, channel: ChannelName, came: list[bytes] | Exception) -> None:
-        """Takes what comes on a channel. It skips what cannot be used, and whoever would miss that reads so."""
+        """Reads a channel's messages. It skips unusable ones and reports this to the reader that would miss them."""
         if self._channels is None:
             return
         try:
@@ -350,7 +350,7 @@ class KernelClient:
             self._owner.on_request({"id": error.request_id, "refused": f"the request cannot be read: {error}"}, None)
 
     def _is_wanted(self, parts: list[bytes]) -> bool:
-        """False for output of a cell that has flooded us with what cannot be used: to find that out takes time each time."""
+        """Whether to read output of a cell; False after too many unusable messages, which take time to check."""
         if self._cell is None or self._cell.refused <= MAX_REFUSED:
             return True
         return sum(map(len, parts)) <= MAX_NEEDED_BYTES and any(kind in parts[0] for kind in NEEDED)

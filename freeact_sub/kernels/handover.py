@@ -1,4 +1,4 @@
-"""Passes values from one kernel, or from a program, to another kernel, and to the program, in a file.
+"""Passes values between kernels and the program by files.
 
 Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
 opens a file: what is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have
@@ -76,7 +76,7 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         target: The kernel that gets the values.
 
     Raises:
-        KernelError: There is no such file, or the kernel could not read it; the message says why.
+        KernelError: The file does not exist, or the kernel could not read it; the message says why.
     """
     await move_values(name, source, target)
     await _do(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
@@ -105,7 +105,7 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
         The file's name.
 
     Raises:
-        KernelError: There is no such variable, or it cannot be handed over; the message names it.
+        KernelError: The variable does not exist or cannot be sent; the message names it.
     """
     name = f"values-{uuid.uuid4().hex}"
     await _do(kernel, f"freeact.values.give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
@@ -119,7 +119,7 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         A line on each value, as the agent of the kernel reads it.
 
     Raises:
-        InvalidRequestError: A value cannot be handed over, or a name is none of a variable; the message names it.
+        InvalidRequestError: A value cannot be sent, or a name is not the name of a variable; the message names it.
         KernelError: The kernel could not read them; the message says why.
     """
     own: list[str] = []
@@ -164,7 +164,7 @@ async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool,
         seconds: The time that the kernel may take to write it.
 
     Raises:
-        InvalidRequestError: `output` is no type that values can be held against.
+        InvalidRequestError: Values cannot be checked against `output`.
         KernelLostError: The kernel has ended.
         KernelValueError: There is no such variable, it cannot be taken, or it is not of the type.
     """

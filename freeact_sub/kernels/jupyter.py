@@ -1,7 +1,7 @@
 """`JupyterKernel`: an IPython kernel, wherever its process runs.
 
-What is the same everywhere is here: cells, what code asks of its host, the guest that code finds as `agent`, branches, the
-end. Where the process comes from, and what it has on that machine, is its launcher's.
+This module has the common part: cells, requests to the host, the guest (`agent` in code), branches, and the end. The
+launcher has the rest: the start of the process and its resources on that machine.
 """
 
 import asyncio

@@ -17,29 +17,29 @@ ADVICE: Final = (
     "The sandbox keeps what is run outside of it later, such as Python environments and repositories. To change it, call "
     '`await agent.shell("pip install ...", reason="...")`: a person is asked, and it runs outside of the sandbox.'
 )
-"""For code in a walled kernel that cannot change a file."""
+"""The reason for code in a walled kernel that cannot change a file."""
 
 HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
-"""Answers what code in a kernel asks of its host: method, parameters and the clock of the cell that asks (None where no
-cell runs) to a value that JSON can carry. What it raises is raised in the kernel. The value may be an asynchronous
-generator: the texts that it yields are shown in the cell as they come, and its last item, no text, is the value."""
+"""Handles a request of code in a kernel: gets the method, the parameters and the asking cell's clock (None if no cell
+runs), and returns a value for JSON. Its exceptions are raised in the kernel. The value may be an asynchronous generator:
+the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
-    """The actions that the audit hook in a kernel lets pass; it asks about all others (`check` requests)."""
+    """The actions that a kernel's audit hook allows; it asks the host about all others (`check` requests)."""
 
     writable: tuple[Path, ...] = ()
-    """Folders in which code writes unasked, besides the kernel's own."""
+    """Folders that code may write without approval, besides the kernel's own."""
     asked: tuple[tuple[str, str], ...] = ()
-    """Names that it asks about nevertheless: regular expressions for a folder, with its final `/`, and for a name in it."""
+    """Exceptions that need approval: regular expressions for a folder, with its final `/`, and for a name in it."""
     no_network: str = ""
-    """Why no network socket can be made. Empty: it can. The wall's own error would not say."""
+    """Why network sockets cannot be made, because the wall's own error would not say. Empty: they can."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
-    """How a kernel is started."""
+    """The settings of one kernel's start."""
 
     owner_id: str
     """The id of the kernel's agent, for logs."""
@@ -51,16 +51,16 @@ class KernelSpec:
     """The whole environment of the kernel's process."""
     start_timeout_seconds: float = 60
     mode: Mode = "full"
-    """The mode of its agent, where there is no wall that says so."""
+    """The mode of its agent, for kernels without a wall."""
     mcp_servers: tuple[str, ...] = ()
     """Names of the servers under `agent.mcp` in the kernel."""
     sandbox: SandboxPolicy | None = None
     """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None
-    """The actions that code takes without asking its host. None: it never asks about its own actions."""
+    """The actions that code may take without asking its host. None: all of them."""
 
     own_files: bool = False
-    """A branch works in a copy of the workspace that is its own. A branch of one that does so does so too."""
+    """Whether a branch works in its own copy of the workspace. Branches of such a branch always do."""
 
     def hook_settings(self, *own: Path) -> dict[str, Any] | None:
         """`audit` as the guest reads it (`guest/hook.py`). Args: own: the kernel's own folders."""
@@ -74,14 +74,14 @@ class KernelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPlace:
-    """The place where the kernels of an agent run."""
+    """Where an agent's kernels run."""
 
     wall: SandboxPolicy | None
     """The wall around each kernel. None: no wall."""
     environment: Mapping[str, str]
     """The environment of each kernel."""
     description: str
-    """Tells their agent's model about the place, in whole sentences."""
+    """Sentences that tell the agent's model about the place."""
 
 
 class Kernel(Protocol):
@@ -89,33 +89,33 @@ class Kernel(Protocol):
 
     @property
     def lost_reason(self) -> str | None:
-        """One sentence on how the kernel ended. None: it lives."""
+        """A sentence on how the kernel ended. None: it is alive."""
         ...
 
     @property
     def unread(self) -> str:
-        """What earlier cells have put out since the last one has ended. The next cell brings it."""
+        """The output of earlier cells since the last cell ended. The next cell shows it."""
         ...
 
     @property
     def may_be_replaced(self) -> bool:
-        """False: the run of its agent ends when it is lost, instead of continuing with a new kernel."""
+        """False: when the kernel is lost, its agent's run ends instead of continuing with a new one."""
         ...
 
     @property
     def scratch(self) -> Path | None:
-        """The kernel's own folder in which its code may write. None: it has none on this machine."""
+        """The kernel's own writable folder. None: it has none on this machine."""
         ...
 
     @property
     def own_files(self) -> OwnFiles | None:
-        """The copy of the workspace in which it works. None: it works in the workspace itself."""
+        """The kernel's copy of the workspace. None: it works in the workspace itself."""
         ...
 
     def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AbstractAsyncContextManager[CellRun]:
-        """Runs a cell, one at a time, for the time of the context. A silent cell is not counted.
+        """Runs a cell for the time of the context; only one runs at a time. A silent cell is not counted.
 
         When the clock runs out the cell is interrupted, and the kernel is killed if that does not help within two
         seconds; both end in status `timeout`. A kernel that dies ends the cell with status `kernel_lost`. Leaving
@@ -124,15 +124,15 @@ class Kernel(Protocol):
         ...
 
     async def interrupt(self) -> None:
-        """Interrupts the running cell, if any, and what it waits for at the host."""
+        """Interrupts the running cell, if any, and its open requests to the host."""
         ...
 
     async def wait_lost(self) -> str:
-        """Waits until the kernel's process has ended, and returns how."""
+        """Waits until the kernel's process has ended, and returns the reason."""
         ...
 
     def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
-        """Has its hook ask about these names from now on, instead of those of `AuditSettings.asked`."""
+        """Makes the hook ask about these names from now on, instead of those in `AuditSettings.asked`."""
         ...
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "Kernel":
@@ -144,10 +144,10 @@ class Kernel(Protocol):
 
         Args:
             spec: Python, workspace, environment and sandbox must be those of this kernel.
-            handler: Answers what code in the branch asks of its host.
+            handler: Handles the requests of code in the branch.
 
         Raises:
-            KernelBranchError: It is not safe, or not possible; the message says why.
+            KernelBranchError: Branching is unsafe or impossible; the message says why.
         """
         ...
 
@@ -190,12 +190,12 @@ class Kernel(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Ends the kernel and all processes its cells started, and removes its files. Can be called again."""
+        """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
         ...
 
 
 class KernelProvider(Protocol):
-    """Starts kernels, for one root agent or several. Whoever makes one closes it, after the last of its kernels."""
+    """Starts kernels for one or several root agents. Its creator closes it, after its last kernel."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
         """Describes the place where an agent's kernels run.
@@ -206,7 +206,7 @@ class KernelProvider(Protocol):
             workspace: The workspace of the agent, on this machine.
 
         Raises:
-            ConfigError: The provider has no kernels for such an agent; the message names the setting that would let it.
+            ConfigError: The provider has no kernels for such an agent; the message names the setting that allows it.
         """
         ...
 
@@ -214,7 +214,7 @@ class KernelProvider(Protocol):
         """The actions that the audit hook in a kernel lets pass. None: there is no hook, and only the wall confines code.
 
         Args:
-            settings: What the rules of the agent let pass on this machine. Kernels elsewhere have other folders.
+            settings: The actions that the agent's rules allow on this machine. Kernels elsewhere have other folders.
         """
         ...
 
@@ -227,5 +227,5 @@ class KernelProvider(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Releases what the provider holds besides its kernels. Can be called again."""
+        """Releases the provider's other resources. Can be called again."""
         ...

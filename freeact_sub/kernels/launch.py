@@ -1,4 +1,4 @@
-"""`Launcher`: starts, interrupts and kills the process of one kernel; covers everything that differs from place to place."""
+"""`Launcher`: starts, interrupts and kills the process of one kernel; all differences between places are here."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ class Launcher(Protocol):
     greets: bool
     """Whether the kernel greets a subscriber to iopub, and not before it is ready for a cell (`KernelClient.open`)."""
     exited: asyncio.Future[str] | None
-    """Set when the process has ended, to the end of a sentence that says how. None: it was not started."""
+    """Set to the reason when the process has ended. None: it was not started."""
 
     @property
     def own_files(self) -> OwnFiles | None:
@@ -39,10 +39,10 @@ class Launcher(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Called once when the kernel is ready, before anybody's code runs in it.
+        """Called once when the kernel is ready, before any code runs in it.
 
         Raises:
-            KernelStartError: It is not what it should be.
+            KernelStartError: The kernel does not work as expected.
         """
         ...
 
@@ -55,7 +55,7 @@ class Launcher(Protocol):
         ...
 
     async def aclose(self, *, lost: bool) -> None:
-        """Removes leftovers, after `kill`. Args: lost: the process had ended by itself."""
+        """Removes the kernel's files, after `kill`. Args: lost: the process had ended by itself."""
         ...
 
     def log_tail(self) -> str:

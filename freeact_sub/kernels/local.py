@@ -41,7 +41,7 @@ from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_fold
 KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
 """The agent keeps its own history; IPython's costs a database and a thread."""
 RECONNECT_MILLISECONDS: Final = 10
-"""The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
+"""The client connects before the kernel has bound its sockets, and would wait out the default of 100 ms."""
 CONNECTION_FILE: Final = "kernel.json"
 LOG_FILE: Final = "kernel.log"
 LOG_TAIL_CHARS: Final = 2000
@@ -105,7 +105,7 @@ class LocalLauncher(Launcher, Protocol):
         ...
 
     async def settle(self) -> None:
-        """Removes the key and the sockets: we are connected, and nobody else may connect, least of all another kernel.
+        """Removes the key and the sockets after connecting, so that no other process can connect.
 
         Raises:
             KernelStartError: Somebody else connected first.
@@ -150,7 +150,7 @@ class LocalLauncher(Launcher, Protocol):
         return environment
 
     def _started(self, exited: asyncio.Future[int]) -> KernelChannels:
-        """Note the running process. Args: exited: receives its exit code, negative for a signal."""
+        """Notes the running process. Args: exited: receives its exit code, negative for a signal."""
         ended = self.exited = asyncio.get_running_loop().create_future()
 
         def report(exited: asyncio.Future[int]) -> None:

@@ -25,11 +25,11 @@ DECODER: Final = json.JSONDecoder()
 
 
 class MessageError(Exception):
-    """A message cannot be used; the text says why."""
+    """A message is unusable; the text says why."""
 
 
 class RefusedMessageError(MessageError):
-    """A message of the kernel cannot be used: somebody will miss it."""
+    """A message of the kernel is unusable, and its reader must be told."""
 
     def __init__(self, text: str, *, request_id: Any = None) -> None:
         """Args: request_id: the request that waits for an answer. None: none does, or it cannot be read."""
@@ -69,7 +69,7 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
         max_bytes: The largest size of all parts together.
 
     Raises:
-        MessageError: It is no Jupyter message.
+        MessageError: It is not a Jupyter message.
         RefusedMessageError: It is too large or too deep.
     """
     check_size(parts, max_bytes=max_bytes)

@@ -1,4 +1,4 @@
-"""Between a kernel and a slow reader: `CellOutputBuffer`, and the clock of a cell.
+"""`CellOutputBuffer`, between a kernel and a slow reader, and the clock of a cell.
 
 The task that drains a kernel's iopub must never wait: Jupyter's iopub loses messages when it is not read. So output goes
 into this buffer, which is bounded: what does not fit is counted and left out of the stream of chunks. Nothing is lost for
@@ -77,7 +77,7 @@ class CellOutputBuffer:
         self._model_chars = model_chars
         self._screen = ScreenText(model_chars)
         self._is_to_clear = False
-        """The next output takes the place of all before."""
+        """The next output replaces all earlier output."""
         self._staying: list[StreamText | DisplayData] = []
         """What the cell cannot clear, because it has not put it out."""
         self._staying_chars = 0
@@ -122,7 +122,7 @@ class CellOutputBuffer:
         self._hand_on(output, size)
 
     def add_note(self, text: str) -> None:
-        """Adds lines of ours that say what the reader misses."""
+        """Adds lines about output that the reader misses."""
         self.add(StreamText(name="stderr", text=text), stays=True)
 
     def end(self, reply: ExecuteReply) -> None:
@@ -296,7 +296,7 @@ class CellRun:
 
 
 class CellClock:
-    """Measures how long a cell has worked; it stands still while a person is asked, and while the cell waits for agents.
+    """Measures a cell's working time; it stands still while a person is asked and while the cell waits for agents.
 
     A second bound, ten times the first, is on all the time that a cell takes, and stands still only while a person is asked:
     a loop that asks models or starts children does not work, and must end as well.
@@ -355,7 +355,7 @@ class CellClock:
             self._whole_timer.cancel()
 
     def paused(self) -> AbstractContextManager[None]:
-        """The time inside is no work of the cell; pauses may overlap."""
+        """Pauses the clock inside the context; pauses may overlap."""
         return self._watch.paused()
 
     def _arm(self) -> None:

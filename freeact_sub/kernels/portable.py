@@ -38,7 +38,7 @@ def decoded(data: bytearray, variable: str, output: Any = None) -> Any:
 
     Raises:
         KernelValueError: It is malformed, or not of the type.
-        InvalidRequestError: `output` is no type that values can be held against.
+        InvalidRequestError: Values cannot be checked against `output`.
     """
     typed = None if output is None or block_type(output) else _adapter(output)
     try:

@@ -1,4 +1,4 @@
-"""`SharedKernelProvider`: where an agent's kernels come from by default; agents of one process share what they can.
+"""`SharedKernelProvider`: the default provider of kernels; agents of one process share it as far as possible.
 
 What a fork server depends on (Python, environment, preloaded modules) makes its key, so agents share one server where
 that is the same, whatever else their settings say. A fork server and the sockets of its kernels belong to the event loop in

@@ -1,4 +1,4 @@
-r"""`ScreenText`: the text of a cell as a screen shows it at the end, head and tail.
+r"""`ScreenText`: a cell's text as a screen shows it at the end, as head and tail.
 
 A progress bar writes each of its states over the one before, with `\r`, backspaces or movements of the cursor; a display can
 be replaced, and a cell can clear what it has put out. Who reads the cell afterwards needs the last state only. As on a

@@ -88,7 +88,7 @@ class Keyboard(Protocol):
         ...
 
 
-class Line(Protocol):
+class LineControl(Protocol):
     """The line that a person types, as others see it."""
 
     expects: Expected
@@ -127,7 +127,7 @@ class Surface(Protocol):
     attention: Attention
 
     @property
-    def line(self) -> Line:
+    def line(self) -> LineControl:
         """The line that is typed."""
         ...
 

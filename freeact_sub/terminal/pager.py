@@ -64,7 +64,7 @@ class Paged(Protocol):
         ...
 
 
-class Page:
+class FixedContent:
     """Content that does not change."""
 
     def __init__(self, drawn: RenderableType) -> None:

@@ -30,6 +30,45 @@ def test_no_two_classes_have_one_name():
         assert [("kernels/guest/" in place) for place in sorted(where)].count(True) == 1, (name, where)
 
 
+NOT_THE_WORD_FOR = {
+    "TreeAgent": "node",  # a node is a kernel without an agent
+    "KernelNode": "agent",
+    "OwnedNode": "agent",
+    "Decision": "answer",  # an answer is a model's text, or a person's to a question of code
+    "ApprovalDecided": "answer",
+    "CodeExecutionOutput": "answer",
+}
+"""A word that no variable, parameter or field of this type is called by."""
+
+
+def annotated(tree):
+    """The names with an annotation, each with the types in it, and its line."""
+    for item in ast.walk(tree):
+        if isinstance(item, ast.arg) and item.annotation is not None:
+            name, annotation = item.arg, item.annotation
+        elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name | ast.Attribute):
+            name = item.target.id if isinstance(item.target, ast.Name) else item.target.attr
+            annotation = item.annotation
+        else:
+            continue
+        # the type itself, or one of a union: what a Callable or a dict holds is not what its name says
+        written = ast.unparse(annotation).replace("'", "").replace('"', "")
+        yield name, {part.strip() for part in written.split("|")} - {"None"}, item.lineno
+
+
+def test_a_word_has_one_meaning():
+    wrong, seen = [], set()
+    for path in modules():
+        for name, types, line in annotated(ast.parse(path.read_bytes())):
+            if len(types) != 1 or (kind := next(iter(types))) not in NOT_THE_WORD_FOR:
+                continue
+            seen.add(kind)
+            if NOT_THE_WORD_FOR[kind] in name.split("_"):
+                wrong.append(f"{path.relative_to(PACKAGE)}:{line}: {name}: {kind}")
+    assert not wrong, wrong
+    assert seen == NOT_THE_WORD_FOR.keys(), "a type that is gone is not checked"
+
+
 def test_few_files_have_one_name():
     """A fuzzy finder's list for a name fits one look."""
     paths = defaultdict(list)

@@ -1,4 +1,4 @@
-"""`ProjectRules`: the file of the project's rules, to which the answer "always in this project" adds.
+"""`ProjectRules`: the file of the project's rules, to which the decision "always in this project" adds.
 
 Code in the workspace may have changed the file since it was read. What it wrote must not count as looked at because a
 person has answered a question: then nothing is added, and a notice says why.

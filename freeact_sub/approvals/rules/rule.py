@@ -1,4 +1,4 @@
-"""Rules: what is decided without a question. Read from files, kept in files, and handed to `decide` as values.
+"""Rules: decisions without a question. They are read from files, saved in files, and passed to `decide` as values.
 
 Levels, from the least to the most specific: what is shipped, the user's file, the project's file, the session. A `deny` of
 any level counts. Else the most specific level with a matching rule counts: a project may allow a call that the shipped rules
@@ -187,7 +187,7 @@ class RuleFiles:
         Args:
             files: The files, the most specific first.
             workspace: The agent's workspace. A `deny` in a file that is made there or in the user's folder later counts too.
-            trust: The contents that somebody has looked at.
+            trust: The contents that a person has reviewed.
 
         Raises:
             ConfigError: A file cannot be read, or has a wrong line.
@@ -215,7 +215,7 @@ class RuleFiles:
         return self._rules
 
     def notices(self) -> tuple[str, ...]:
-        """What people should know of files that have changed; each sentence is returned once."""
+        """Return notices about changed files; each one is returned once."""
         unreported, self._unreported = tuple(self._unreported), {}
         return unreported
 

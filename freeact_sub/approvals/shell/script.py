@@ -2,7 +2,7 @@
 
 The parser is tree-sitter with its grammar of bash. A grammar for editors continues where it does not understand, and where
 it is wrong it is wrong silently; so this walk knows a list of forms, and all else, a gap between two nodes that is not white
-space included, makes the script `opaque`: somebody has to look at it. What runs can be more than what is found here in no
+space included, makes the script `opaque`: a person must decide. What runs can be more than what is found here in no
 case that is known (the tests run bash beside it), and less in many: both branches of an `if` are found.
 
 What a word will be is not always known: see `patterns.py` for `UNKNOWN` and `WILD`.

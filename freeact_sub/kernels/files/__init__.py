@@ -1,4 +1,4 @@
-"""Files of a workspace are written in one way: undo takes over an earlier state, and a promotion what a branch has changed.
+"""Writes files of a workspace, for undo (an earlier state) and for promotions (a branch's changes).
 
 `change` says what is to be made, `stage` makes it, `journal` puts the workspace back if the program is killed meanwhile.
 """

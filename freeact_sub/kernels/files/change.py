@@ -1,4 +1,4 @@
-"""`FileChange`: what is to become of one entry of a workspace."""
+"""`FileChange`: the planned change of one entry of a workspace."""
 
 import stat
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Undoes take-overs whose program was killed in the middle: the workspace becomes as it was before.
+"""Undoes take-overs whose program was killed: restores the earlier state of the workspace.
 
 While files are put in place, a journal in the user's own folder says what stood at each path; what was replaced or deleted
 is kept in the stage until all is in place. Removing the journal is the moment from which on the take-over counts. Whoever

@@ -1,4 +1,4 @@
-"""`Stage`: makes entries of a workspace what they are to be, all of them or those that can be.
+"""`Stage`: carries out planned changes of a workspace, all of them or as many as possible.
 
 What is new is written into the workspace's folder for freeact first, so that a full disk is met before anything is changed,
 and then put in place by one rename; what stood there is kept until all is done. The host does it while an agent's code may

@@ -114,7 +114,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         self._no_cell = contextvars.Context()  # of none: output of programs belongs to the cell that runs when it comes
 
     async def _run_event_pipe_gc(self) -> None:
-        """There are no pipes of threads."""
+        """Returns no pipes, because no thread has one."""
 
     _xpub_stream: Any = None
     _pair: Any = None

@@ -22,7 +22,7 @@ from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.driver import Expected, Keyboard, Surface
-from freeact_sub.terminal.pager import Page, Paged, Pager
+from freeact_sub.terminal.pager import FixedContent, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.screen import OtherProgram, Screen
@@ -166,7 +166,7 @@ class Display:
 
     def page_drawn(self, drawn: RenderableType) -> None:
         """Shows something long in a pager."""
-        self._page(Page(drawn), at_end=False)
+        self._page(FixedContent(drawn), at_end=False)
 
     def _page(self, paged: Paged, *, at_end: bool) -> None:
         def asks() -> str:

@@ -30,14 +30,14 @@ MAX_ROWS: Final = 12
 
 
 @dataclass(frozen=True)
-class Row:
+class Choice:
     """One of several things to choose."""
 
     text: str
     note: str = ""
 
 
-def pick(head: str, rows: Sequence[Row], terminal: TextIO, *, draws: bool) -> int | None:
+def pick(head: str, rows: Sequence[Choice], terminal: TextIO, *, draws: bool) -> int | None:
     """The index of the row that a person chooses; None if none is wanted.
 
     Args:
@@ -59,7 +59,7 @@ def pick(head: str, rows: Sequence[Row], terminal: TextIO, *, draws: bool) -> in
 
 
 class _Picker:
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Choice]) -> None:
         self._rows = rows
         self._at = 0
         self._width = max(cell_len(visible(row.text)) for row in rows)
@@ -109,7 +109,7 @@ class _Picker:
         return keys
 
 
-def _pick_by_line(rows: Sequence[Row], terminal: TextIO) -> int | None:
+def _pick_by_line(rows: Sequence[Choice], terminal: TextIO) -> int | None:
     for number, row in enumerate(rows, 1):
         note = f"  ({visible(row.note)})" if row.note else ""
         print(f"{number:>3}  {visible(row.text)}{note}", file=terminal)
