@@ -3,10 +3,7 @@
 Commands name this Python and the packages themselves, so that they work in any folder.
 """
 
-import importlib.metadata
-import re
 import shlex
-import shutil
 import sys
 from importlib.util import find_spec
 from typing import Final
@@ -53,6 +50,8 @@ def how_to_install_provider(extra: str) -> str:
 
 def install_command(*requirements: str) -> list[str]:
     """The command that installs packages for this Python: by pip, or by uv in an environment that has no pip."""
+    import shutil  # noqa: PLC0415  # each start imports this module, and installs nothing
+
     uv = None if is_installed("pip") else shutil.which("uv")
     words = [sys.executable, "-m", "pip", "install"] if uv is None else [uv, "pip", "install", "--python", sys.executable]
     return [*words, *requirements]
@@ -60,11 +59,16 @@ def install_command(*requirements: str) -> list[str]:
 
 def provider_requirement(extra: str) -> str:
     """The requirement for a provider's models: of the pydantic-ai that is installed, so that nothing else changes."""
+    import importlib.metadata  # noqa: PLC0415  # slow
+
     return f"{MODELS}[{extra}]=={importlib.metadata.version(MODELS)}"
 
 
 def _requirements(extra: str) -> list[str]:
     """The packages of one of our extras."""
+    import importlib.metadata  # noqa: PLC0415  # slow
+    import re  # noqa: PLC0415
+
     try:
         needed = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:  # run from a source tree

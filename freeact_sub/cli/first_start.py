@@ -36,13 +36,13 @@ def with_model(config: "Config") -> "Config":
     from freeact_sub.models.found import find_models  # noqa: PLC0415
     from freeact_sub.models.names import require_model  # noqa: PLC0415
 
+    if config.base_url is not None:  # one that is found elsewhere cannot be meant
+        raise ConfigError(
+            "no model is set, but `base_url` is: pass --model openai-chat:NAME, with the server's NAME of the model"
+        )
     found = find_models(os.environ)
     if not found:
         require_model(config)
-    if config.base_url is not None:  # it is set for some model: one of a found server cannot be meant
-        raise ConfigError(
-            "`base_url` is set, and no model: pass --model openai-chat:NAME with the name it has at that server"
-        )
     model = _the_only(found) if config.headless is not None or asking_terminal() is None else _chosen(found)
     new = {"model": model.model, "base_url": model.base_url}
     return config.model_copy(update=new).choosing(config.model_fields_set)

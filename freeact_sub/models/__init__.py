@@ -1,5 +1,6 @@
 """Models from settings, and what stands between a model and an agent's loop so that weak models and servers serve it too.
 
+- `names`: providers, and what a person may have meant; `found`: keys and local servers that can be used at once.
 - `build`: the model that the settings name. `odd_chunks` and `odd_streams` read servers that keep to
   OpenAI's protocol loosely.
 - `steady`: what every model needs: requests that outlive a busy provider (`traffic`), a broken connection and a stall
@@ -20,10 +21,8 @@ from freeact_sub.models.build import (
     usable_model,
 )
 from freeact_sub.models.names import require_model
-from freeact_sub.models.observers import Meter, watch
 
 __all__ = [
-    "Meter",
     "acting_by",
     "acts_by_blocks",
     "build_model",
@@ -32,5 +31,4 @@ __all__ = [
     "profile_of",
     "require_model",
     "usable_model",
-    "watch",
 ]

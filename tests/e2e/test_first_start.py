@@ -110,6 +110,8 @@ def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Pat
     terminal.answer("y", "asks to run this cell")
     terminal.wait_for("It has 3 rows.")
     terminal.wait_at_bottom(READY)
+    terminal.enter("/model gpt-5")
+    terminal.wait_for("unknown model 'gpt-5': did you mean 'openai-chat:gpt-5'?")
     terminal.enter("/exit")
     assert terminal.wait_end() == 0
     assert ollama.server.requests[0]["model"] == "qwen3:8b"
@@ -223,6 +225,20 @@ def test_without_a_terminal_nothing_is_installed(home: Path, folder: Path, ollam
     assert done.returncode == 2
     assert "needs a package that is not installed: " in done.stderr
     assert not (home / "a_provider.py").exists()
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "opnai:gpt-5", "openai/gpt-5"])
+def test_a_name_without_its_provider_is_answered_before_a_conversation_begins(start: Start, name: str) -> None:
+    terminal = start(SILENT, "--model", name)
+    assert terminal.wait_end() == 2
+    assert f"unknown model '{name}': did you mean 'openai:gpt-5'?" in " ".join(terminal.shown.split())
+    assert "/help" not in terminal.shown
+
+
+def test_an_address_without_a_model_asks_for_its_name(home: Path, folder: Path, ollama: Chat) -> None:
+    done = headless(home, folder, ports(ollama), "-p", "hi", "--base-url", ollama.server.base_url)
+    assert done.returncode == 2
+    assert "no model is set, but `base_url` is: pass --model openai-chat:NAME" in done.stderr
 
 
 def test_a_server_that_is_gone_is_one_sentence_with_the_way_out(home: Path, folder: Path, ollama: Chat) -> None:

@@ -16,7 +16,6 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, RetryFeedbackPart,
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.result import FinalResult
 
-from freeact_sub import models
 from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.tree import TreeAgent
@@ -24,6 +23,7 @@ from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import LimitReachedError
 from freeact_sub.events import ModelProgress
+from freeact_sub.models.observers import Meter, watch
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.text import wrong_fields
 
@@ -35,14 +35,14 @@ class RequestProgress:
     emitter: Emitter
     only_pauses: bool = False
     """Show only waits for a busy provider."""
-    _meter: models.Meter | None = field(default=None, init=False)
+    _meter: Meter | None = field(default=None, init=False)
     """Of the latest request whose state has changed."""
     _paused: bool = field(default=False, init=False)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the run inside the block: pydantic-ai opens requests in the run's task, wherever it calls the hooks."""
-        with models.watch(self._note):
+        with watch(self._note):
             yield
 
     @contextmanager
@@ -64,7 +64,7 @@ class RequestProgress:
         finally:
             timers[0].cancel()
 
-    def _note(self, meter: models.Meter) -> None:
+    def _note(self, meter: Meter) -> None:
         self._meter, before, self._paused = meter, self._paused, meter.is_paused
         if self._paused != before or (self._paused and self.only_pauses):
             self.emitter.put(self._event(meter.state.seconds))

@@ -7,6 +7,8 @@ the same session: with the conversation, and in a new kernel, behind the mode's 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub.errors import ConfigError
+from freeact_sub.models.names import check_name
 from freeact_sub.modes import MODES
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 
@@ -45,12 +47,17 @@ def model_command(person: "Console", name: str) -> None:
     if name:
         wanted = person.present.config.models.names.get(name, name)
         if isinstance(wanted, str):
-            _choose(person, "model", wanted)
+            try:
+                check_name(person.present.config.model_copy(update={"model": wanted}))
+            except ConfigError as error:
+                person.display.note(str(error))
+            else:
+                _choose(person, "model", wanted)
         else:
             person.display.note(f"{name} is set by the program and cannot be chosen by name")
     else:
         person.display.note(
-            f"model {person.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-4-5"
+            f"model {person.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-5-5"
         )
 
 
