@@ -59,7 +59,7 @@ class OwnKernel:
             name="execute_ipython_cell", args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
         )
         async with loop.children.busy():
-            await loop.before.bring_back()
+            await loop.resources.kernel.past.bring_back()
             return (await ProgramCalls(loop.agent).make(requested, run)).value
 
     async def put(self, **values: Any) -> None:
@@ -135,7 +135,7 @@ class OwnKernel:
     async def _ready(self) -> AgentLoop:
         """The loop of the agent, when its kernel has the variables that a session brings back."""
         loop = self._loop()
-        if loop.before.news is not None:
+        if loop.resources.kernel.past.is_due:
             async with loop.children.busy():  # a person may be asked about them
-                await loop.before.bring_back()
+                await loop.resources.kernel.past.bring_back()
         return loop

@@ -12,6 +12,7 @@ from freeact_sub.agents.from_code.actions import ActionRequests, McpRequests, Ow
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
+from freeact_sub.agents.sessions.variables import KernelPast
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
@@ -52,6 +53,7 @@ class AgentKernel:
         self._branch_of = branch_of
         self.is_branch = branch_of is not None
         """It starts as a copy of another kernel."""
+        self.past = KernelPast()
         self._host = host
         settings = agent.shared.config.kernel
         provider = agent.shared.provider

@@ -73,6 +73,7 @@ class Root:
         self._output_type = output_type
         self._closes_provider = closes_provider
         self._runs = RootRuns()
+        self._before_prompt: list[Callable[[str], Awaitable[None]]] = []
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened it; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
@@ -174,6 +175,14 @@ class Root:
         """Call this when the root is closed, before what was opened earlier is closed."""
         self._resources.push_async_callback(close)
 
+    def on_prompt(self, begins: Callable[[str], Awaitable[None]]) -> None:
+        """Call this before the model reads a prompt, until the root is closed."""
+        self._before_prompt.append(begins)
+
+    async def _prompt_begins(self, prompt: str) -> None:
+        for begins in self._before_prompt:
+            await begins(prompt)
+
     async def open(self) -> None:
         """See `Agent.open`."""
         if self.loop is not None:
@@ -203,8 +212,14 @@ class Root:
         await self._resources.enter_async_context(shared.model)  # closes its HTTP client with the agent
         self.on_close(shared.other_models.aclose)
         resources = AgentResources(self.agent)
+        self._before_prompt.clear()
         self.loop = loop = AgentLoop(
-            self.agent, self.tree, resources, output_type=self._output_type, begin_run=self._begin_if_idle
+            self.agent,
+            self.tree,
+            resources,
+            output_type=self._output_type,
+            begin_run=self._begin_if_idle,
+            before_prompt=self._prompt_begins,
         )
         self._runs.is_open = True
         self.on_close(resources.aclose)

@@ -25,11 +25,11 @@ from freeact_sub.agents.from_code.ask import AskRequests
 from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.before_prompt import BeforePrompt, kernel_is_new
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
+from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.calls import ToolCalls, acting_as
@@ -68,6 +68,7 @@ class AgentLoop:
         output_type: Any = str,
         parent: ChildOwner | None = None,
         begin_run: Callable[[], Awaitable[None]] | None = None,
+        before_prompt: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -78,6 +79,7 @@ class AgentLoop:
             output_type: The type of its answer, as pydantic-ai's `output_type`.
             parent: Owns the agent. None: it is the root.
             begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
+            before_prompt: Called with each prompt before its model reads it.
         """
         self.agent, self.resources = agent, resources
         self.children = ChildOwner(
@@ -86,7 +88,7 @@ class AgentLoop:
         self.single_requests = SingleRequests(agent)
         self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
-        self.before = BeforePrompt()
+        self._before_prompt = before_prompt
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
             kernel, ask = self.resources.kernel, ToolCalls(agent).ask_for
@@ -112,7 +114,7 @@ class AgentLoop:
         """See `MakeRun`."""
         loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
-            loop.before.news = kernel_is_new if loop._variables is None else loop._variables.restore
+            resources.kernel.past.replace(kernel_is_new if loop._variables is None else loop._variables.restore)
         return loop.run
 
     def _notice(self, text: str) -> None:
@@ -312,7 +314,10 @@ class AgentLoop:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
-        news = await self.before.begin(work.prompt)
+        news = await kernel.past.bring_back()  # first: what is undone later goes back to that
+        if self._before_prompt is not None:
+            await self._before_prompt(work.prompt)
+        kernel.past.replace(None)
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())

@@ -10,7 +10,7 @@ from freeact_sub.tools import ExecuteIPythonCell, ToolResult
 
 async def run_user_cell(loop: AgentLoop, code: str) -> str:
     """Run a cell in a run without a model. Its answer is empty: what came of the cell is among the events."""
-    await loop.before.bring_back()
+    await loop.resources.kernel.past.bring_back()
     await run_code(loop, code, "user-")
     return ""
 

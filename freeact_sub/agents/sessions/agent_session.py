@@ -12,14 +12,13 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.runs.before_prompt import kernel_is_new
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import SessionVariables, Variables
+from freeact_sub.agents.sessions.variables import SessionVariables, Variables, kernel_is_new
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.config.schema import Config
@@ -182,15 +181,15 @@ class AgentSession:
             Ends it, before the kernel is closed.
         """
         kernel = loop.resources.kernel
-        loop.before.news = None if is_new else kernel_is_new
+        kernel.past.replace(None if is_new else kernel_is_new)
         variables = None
         if self.journal.variables is not None:
             variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, ToolCalls(loop.agent).ask_for)
             variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:
-            loop.before.news = self._replay(loop, variables)
+            kernel.past.replace(self._replay(loop, variables))
         elif not is_new and variables is not None:
-            loop.before.news = variables.restore
+            kernel.past.replace(variables.restore)
         return _nothing if variables is None else variables.aclose
 
     def _replay(self, loop: AgentLoop, variables: Variables | None) -> Callable[[], Awaitable[str]]:

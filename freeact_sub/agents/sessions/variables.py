@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.runs.before_prompt import KERNEL_IS_NEW
 from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
@@ -46,6 +45,10 @@ Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Asks rules, and if need be a person. Raises: ApprovalDeniedError: It is denied."""
 
 logger = logging.getLogger(__name__)
+KERNEL_IS_NEW: Final = "[Your kernel is new: the variables and imports of the conversation so far are gone.]"
+
+News: TypeAlias = Callable[[], Awaitable[str]]
+"""Brings back what can be had of a kernel's variables, and returns what the model reads of it."""
 
 
 class SessionVariables:
@@ -319,3 +322,39 @@ def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None
             break
         remove(path)
         total -= size
+
+
+def known_news(news: str) -> News:
+    """Return a function that always returns this news about the kernel."""
+
+    async def same_news() -> str:
+        return news
+
+    return same_news
+
+
+kernel_is_new: Final = known_news(KERNEL_IS_NEW)
+"""For a model whose kernel has nothing of the conversation so far."""
+
+
+class KernelPast:
+    """What a kernel gets back of the one before it, and what the model is to read of that with its next prompt."""
+
+    def __init__(self) -> None:
+        """There was none: the kernel is as old as the conversation."""
+        self.news: News | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the kernel, or the model, has not been given it."""
+        return self.news is not None
+
+    def replace(self, news: News | None) -> None:
+        """From now on it is this one. Args: news: None: none, or the model has read of it."""
+        self.news = news
+
+    async def bring_back(self) -> str:
+        """Give it to the kernel; return what the model is to read with its next prompt."""
+        news = "" if self.news is None else await self.news()
+        self.replace(known_news(news) if news else None)
+        return news

@@ -16,9 +16,9 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.runs.before_prompt import News, known_news
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
+from freeact_sub.agents.sessions.variables import News, known_news
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
@@ -103,7 +103,6 @@ class Undo:
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._saves = 0
-        loop.before.keep = self.keep
 
     @property
     def _position(self) -> int:
@@ -227,7 +226,6 @@ class Undo:
 
     async def aclose(self) -> None:
         """Drops all states."""
-        self._loop.before.keep = None
         if self._saving is not None:
             await end_task(self._saving)
         for state in self._states:
@@ -248,9 +246,9 @@ class Undo:
         agent = self._loop.agent
         agent.run.keep_history(target.history)
         if not outcome.variables_problem:
-            self._loop.before.news = target.news
-        elif self._loop.before.news is None:
-            self._loop.before.news = known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem))
+            self._loop.resources.kernel.past.replace(target.news)
+        elif not self._loop.resources.kernel.past.is_due:
+            self._loop.resources.kernel.past.replace(known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem)))
         agent.shared.journal.messages(agent.agent_id, agent.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
@@ -265,7 +263,7 @@ class Undo:
         """Returns the present state, without the kernel."""
         is_new = not self._loop.resources.kernel.is_used
         history = list(self._loop.agent.run.record.history)
-        state = _BetweenPrompts(history=history, news=self._loop.before.news, is_new=is_new)
+        state = _BetweenPrompts(history=history, news=self._loop.resources.kernel.past.news, is_new=is_new)
         try:
             state.tree = await self._files.record()
         except ShadowError as error:

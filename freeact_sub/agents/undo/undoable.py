@@ -22,7 +22,8 @@ class Undoable:
     def keep(self) -> None:
         """See `Agent.keep_undo`."""
         if self._undo is None:
-            self._undo = Undo(self._root.opened, self._root.tree.shared.config.workspace)
+            self._undo = undo = Undo(self._root.opened, self._root.tree.shared.config.workspace)
+            self._root.on_prompt(undo.keep)
             self._root.on_close(self._end)
 
     @property
