@@ -215,7 +215,7 @@ class FakeKernel:
         """See `Kernel.ask_about`. Nothing is asked here."""
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "FakeKernel":
-        """See `Kernel.branch`. Names are the branch's own; values that can be changed are shared, unlike in a real one."""
+        """See `BranchingKernel.branch`. Names are its own; values that can be changed are shared, unlike in a real one."""
         if self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason}")
         branch = FakeKernel(spec, handler)
@@ -223,7 +223,7 @@ class FakeKernel:
         return branch
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
-        """See `Kernel.snapshot`. What plain pickle takes is kept, without what values share, whatever its size."""
+        """See `BranchingKernel.snapshot`. What plain pickle takes is kept, without what values share, whatever its size."""
         del max_bytes, keep
         kept: dict[str, bytes] = {}
         lost = []
@@ -249,7 +249,7 @@ class FakeKernel:
         )
 
     async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
-        """See `Kernel.restore`."""
+        """See `BranchingKernel.restore`."""
         try:
             kept, lost, rights = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
         except FileNotFoundError as error:

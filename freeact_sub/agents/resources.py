@@ -18,7 +18,7 @@ from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
-from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, take_value, with_programs
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, branching, own_files_of, take_value, with_programs
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
@@ -156,7 +156,7 @@ class AgentKernel:
         Raises:
             KernelBranchError: The other one cannot be branched; this kernel stays.
         """
-        new = await (await origin.get()).branch(self._spec, self._host.reply)
+        new = await branching(await origin.get()).branch(self._spec, self._host.reply)
 
         async def swap() -> None:
             await self._drop()
@@ -174,7 +174,7 @@ class AgentKernel:
         Raises:
             KernelError: The kernel failed to start, or cannot be branched.
         """
-        return await (await self.get()).branch(self._spec, self._host.reply)
+        return await branching(await self.get()).branch(self._spec, self._host.reply)
 
     async def exchange(self, new: Kernel | None) -> Kernel | None:
         """Switch to another kernel: one that `copy` made, or a new one for None.
@@ -225,14 +225,14 @@ class AgentKernel:
         agent_id, is_branch = self._agent.agent_id, origin is not None
         with span_or_later("kernel start", self._traced_later, agent_id=agent_id, branch=is_branch):
             if origin is not None:
-                kernel = await (await origin.get()).branch(self._spec, self._host.reply)
+                kernel: Kernel = await branching(await origin.get()).branch(self._spec, self._host.reply)
             else:
                 kernel = await self._agent.shared.provider.start(self._spec, self._host.reply)
         return await self._use(kernel)
 
     async def _use(self, kernel: Kernel) -> Kernel:
-        if kernel.own_files is not None:
-            elsewhere = "" if kernel.own_files.covers else ELSEWHERE.format(root=kernel.own_files.root)
+        if (own := own_files_of(kernel)) is not None:
+            elsewhere = "" if own.covers else ELSEWHERE.format(root=own.root)
             self.description = OWN_FILES.format(elsewhere=elsewhere)
         self._agent.use_kernel(_folders(self._agent, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._agent.agent_id}")
@@ -279,8 +279,8 @@ class AgentKernel:
 
 def _folders(agent: TreeAgent, kernel: Kernel) -> tuple[Path, ...]:
     """The agent's own folders besides the workspace."""
-    own = kernel.own_files.root if kernel.own_files is not None else None
-    return (*_also_writable(agent), *filter(None, (kernel.scratch, own)))
+    own = own_files_of(kernel)
+    return (*_also_writable(agent), *filter(None, (kernel.scratch, None if own is None else own.root)))
 
 
 def _also_writable(agent: TreeAgent) -> tuple[Path, ...]:

@@ -2,7 +2,17 @@
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values, take_value, write_value
-from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
+from freeact_sub.kernels.kernel import (
+    AuditSettings,
+    BranchingKernel,
+    HostRequestHandler,
+    Kernel,
+    KernelPlace,
+    KernelProvider,
+    KernelSpec,
+    branching,
+    own_files_of,
+)
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.portable import block_type
@@ -13,6 +23,7 @@ from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, r
 __all__ = [
     "UNDONE",
     "AuditSettings",
+    "BranchingKernel",
     "CellClock",
     "CellOutputBuffer",
     "CellRun",
@@ -27,10 +38,12 @@ __all__ = [
     "OwnFiles",
     "SandboxPolicy",
     "block_type",
+    "branching",
     "give_values",
     "hand_over",
     "make_provider",
     "move_values",
+    "own_files_of",
     "policy_for",
     "promote",
     "put_values",

@@ -94,7 +94,7 @@ class JupyterKernel:
         return await self._open(KernelStartError, NOT_READY, self._launcher)
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Self:
-        """See `Kernel.branch`."""
+        """See `BranchingKernel.branch`."""
         check_branch(spec, self.spec)
         if self._closing is not None or self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
@@ -102,12 +102,12 @@ class JupyterKernel:
         return await kernel._open(KernelBranchError, NOT_FORKED, self._launcher)  # noqa: SLF001  # another one of ours
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
-        """See `Kernel.snapshot`."""
+        """See `BranchingKernel.snapshot`."""
         scratch, rights = self._scratch_for_variables(), await self._rights()
         return await self._snapshots.save(scratch, Store(folder, rights, keep, max_bytes or MAX_BYTES))
 
     async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
-        """See `Kernel.restore`."""
+        """See `BranchingKernel.restore`."""
         scratch, rights = self._scratch_for_variables(), await self._rights()
         return await self._snapshots.restore(scratch, folder, None if allow_more else rights)
 

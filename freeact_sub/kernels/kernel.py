@@ -1,12 +1,16 @@
-"""The two protocols between agents and the places where code runs: `Kernel` and `KernelProvider`."""
+"""The protocols between agents and the places where code runs: `Kernel`, `BranchingKernel` and `KernelProvider`.
+
+Every kernel runs cells (`Kernel`). One that can be copied, and whose variables can be saved, is a `BranchingKernel` as well.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from freeact_sub.config.schema import KernelConfig
+from freeact_sub.errors import KernelBranchError, KernelError
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
@@ -107,11 +111,6 @@ class Kernel(Protocol):
         """The kernel's own writable folder. None: it has none on this machine."""
         ...
 
-    @property
-    def own_files(self) -> OwnFiles | None:
-        """The kernel's copy of the workspace. None: it works in the workspace itself."""
-        ...
-
     def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AbstractAsyncContextManager[CellRun]:
@@ -133,6 +132,20 @@ class Kernel(Protocol):
 
     def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
         """Makes the hook ask about these names from now on, instead of those in `AuditSettings.asked`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
+        ...
+
+
+@runtime_checkable
+class BranchingKernel(Kernel, Protocol):
+    """A kernel whose state can be copied and kept. Where one cannot, `branching` says so."""
+
+    @property
+    def own_files(self) -> OwnFiles | None:
+        """The kernel's copy of the workspace. None: it works in the workspace itself."""
         ...
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "Kernel":
@@ -189,9 +202,27 @@ class Kernel(Protocol):
         """
         ...
 
-    async def aclose(self) -> None:
-        """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
-        ...
+
+def branching(kernel: Kernel, error: type[KernelError] = KernelBranchError) -> BranchingKernel:
+    """Return the kernel as one whose state can be copied and kept.
+
+    Args:
+        kernel: A kernel.
+        error: Raised if it is none.
+
+    Raises:
+        KernelBranchError: It is none.
+    """
+    if not isinstance(kernel, BranchingKernel):
+        raise error(
+            f"a {type(kernel).__name__} can neither be branched nor have its variables saved: its provider starts others"
+        )
+    return kernel
+
+
+def own_files_of(kernel: Kernel) -> OwnFiles | None:
+    """The copy of the workspace in which a kernel works. None: it works in the workspace itself."""
+    return kernel.own_files if isinstance(kernel, BranchingKernel) else None
 
 
 class KernelProvider(Protocol):

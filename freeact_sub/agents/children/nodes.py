@@ -25,7 +25,7 @@ from freeact_sub.calls import CodeAction, FileOperation, FileWrite
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, promote
+from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, own_files_of, promote
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, run_cell
@@ -136,7 +136,7 @@ class OwnedNode(KernelNode):
 
     async def own_files(self) -> OwnFiles | None:
         """See `KernelNode`."""
-        return (await self.resources.kernel.get()).own_files
+        return own_files_of(await self.resources.kernel.get())
 
     async def diff(self) -> Changes:
         """See `KernelNode`."""

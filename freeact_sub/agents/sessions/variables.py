@@ -17,8 +17,9 @@ from typing import Any, Final, TypeAlias
 
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.calls import Call, SavedVariables
-from freeact_sub.errors import ApprovalDeniedError, KernelError
+from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
+from freeact_sub.kernels import branching
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
 from freeact_sub.sessions import stats_below
 from freeact_sub.system.closing import end_task
@@ -217,7 +218,7 @@ class Variables:
 
     async def _read(self) -> RestoreReport:
         """Bring back what this kernel may have, and, if a person agrees, the rest."""
-        kernel = await self._kernel.get()
+        kernel = branching(await self._kernel.get(), KernelSnapshotError)
         report = await kernel.restore(self._folder)
         if not report.left_out:
             return report
@@ -241,7 +242,7 @@ class Variables:
                         async with asyncio.timeout(CHILD_SECONDS):
                             await self._ending.wait()
                 wanted, self._wanted = self._wanted, None
-                kernel = await self._kernel.get()
+                kernel = branching(await self._kernel.get(), KernelSnapshotError)
                 most = CHILD_BYTES if self._of_child else None
                 await kernel.snapshot(self._folder, max_bytes=most, keep=self._left_out)
                 self._set_mark(wanted)

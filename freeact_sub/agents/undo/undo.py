@@ -22,8 +22,8 @@ from freeact_sub.agents.sessions.variables import News, known_news
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
-from freeact_sub.errors import FreeactError, KernelError
-from freeact_sub.kernels import Kernel
+from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError
+from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.snapshots import LostVariable
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import make_folder, remove_soon
@@ -291,7 +291,7 @@ class Undo:
         elif target.saved is not None:
             present.kernel = await kernels.exchange(None)
             try:
-                report = await (await kernels.get()).restore(target.saved)
+                report = await branching(await kernels.get(), KernelSnapshotError).restore(target.saved)
                 outcome.lost = (*report.lost, *(lost for each in report.left_out for lost in each.lost))
             except KernelError as error:
                 outcome.variables_problem = str(error)
@@ -315,7 +315,7 @@ class Undo:
         """Saves a kernel's variables into files."""
         self._saves += 1
         folder = self._folder / str(self._saves)
-        state.saved_bytes = (await kernel.snapshot(folder)).size_bytes
+        state.saved_bytes = (await branching(kernel, KernelSnapshotError).snapshot(folder)).size_bytes
         state.saved = folder
 
     async def _thin_out(self) -> None:

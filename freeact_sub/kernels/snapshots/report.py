@@ -31,7 +31,7 @@ class LostVariable:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotReport:
-    """The result of `Kernel.snapshot`."""
+    """The result of `BranchingKernel.snapshot`."""
 
     kept: tuple[Variable, ...]
     lost: tuple[LostVariable, ...]
@@ -67,7 +67,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreReport:
-    """The result of `Kernel.restore`."""
+    """The result of `BranchingKernel.restore`."""
 
     restored: tuple[Variable, ...]
     lost: tuple[LostVariable, ...]

@@ -62,7 +62,7 @@ class Snapshots:
             replies.put_nowait({"state": "lost", "reason": reason})
 
     async def save(self, scratch: Path, store: files.Store) -> SnapshotReport:
-        """See `Kernel.snapshot`. Args: scratch: of the kernel."""
+        """See `BranchingKernel.snapshot`. Args: scratch: of the kernel."""
         async with self._one_at_a_time, _new_folder(scratch) as folder:
             known = await _in_thread(lambda _: files.known_files(store.folder))
             begun = await self._saved(folder, known, store.max_bytes)
@@ -77,7 +77,7 @@ class Snapshots:
         )
 
     async def restore(self, scratch: Path, store: Path, rights: Rights | None) -> RestoreReport:
-        """See `Kernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
+        """See `BranchingKernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
         async with self._one_at_a_time, _new_folder(scratch) as folder:
             parts, others = await _in_thread(lambda given_up: files.place(store, folder, rights, given_up))
             await self._read(folder)

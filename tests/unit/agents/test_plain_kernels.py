@@ -1,0 +1,51 @@
+"""Kernels that only run cells: what a provider of another package must write, and what its agents then cannot do."""
+
+import pytest
+from support.agents import cell
+
+from freeact_sub import SpawnRequest
+from freeact_sub.errors import KernelBranchError, KernelSnapshotError
+from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.kernels import BranchingKernel, branching, own_files_of
+from freeact_sub.testing import FakeKernel, FakeKernelProvider
+
+
+class PlainKernel:
+    """Has what `Kernel` has, and nothing of `BranchingKernel`."""
+
+    def __init__(self, spec, handler):
+        self._kernel = FakeKernel(spec, handler)
+        self.execute, self.interrupt = self._kernel.execute, self._kernel.interrupt
+        self.wait_lost, self.ask_about, self.aclose = self._kernel.wait_lost, self._kernel.ask_about, self._kernel.aclose
+        self.unread, self.scratch, self.may_be_replaced = "", None, True
+
+    @property
+    def lost_reason(self):
+        return self._kernel.lost_reason
+
+
+class PlainProvider(FakeKernelProvider):
+    async def start(self, spec, handler):
+        self.kernels.append(PlainKernel(spec, handler))
+        return self.kernels[-1]
+
+
+async def test_an_agent_runs_cells_in_a_kernel_that_cannot_be_branched(make):
+    async with make(
+        [[cell("1 + 1")], "done"], config={"mode": "full"}, kernel_provider=PlainProvider(), session="new"
+    ) as agent:
+        events = [event async for event in agent.stream("count")]
+        with pytest.raises(KernelBranchError, match="PlainKernel can neither be branched nor have its variables saved"):
+            await agent.branch()
+        child = await agent.spawn_and_run(SpawnRequest(prompt="x", branch=True))
+    assert [event.text.strip() for event in events if isinstance(event, CodeExecutionOutput)] == ["2"]
+    assert (child.status, "neither be branched" in child.error) == ("failed", True)
+
+
+def test_what_a_kernel_can_is_told_by_its_members():
+    plain, fake = PlainKernel(None, None), FakeKernel(None, None)
+    assert branching(fake) is fake
+    assert isinstance(fake, BranchingKernel)
+    assert own_files_of(plain) is None
+    with pytest.raises(KernelSnapshotError):
+        branching(plain, KernelSnapshotError)
