@@ -42,13 +42,17 @@ def routes(agent: Agent, root: str) -> list[Route]:
         taken = bool(runs) and runs[-1][0].answer(request.path_params["request_id"], answer)
         return Response(status_code=204 if taken else 409)  # 409: nobody waits for it any more
 
+    async def stop(_: Request) -> Response:
+        stopped = bool(runs) and runs[-1][0].cancel()  # the agent and all its children
+        return Response(status_code=204 if stopped else 409)
+
     async def events(request: Request) -> Response:
         seen = int(request.headers.get("last-event-id", -1))
         lines = (f"id: {number}\ndata: {message}\n\n" async for number, message in feed.after(seen))
         return StreamingResponse(lines, media_type="text/event-stream")
 
     page = Route(f"{root}/", lambda _: FileResponse(Path(__file__).with_suffix(".html")))
-    posts = [("/prompt", prompt), ("/answer/{request_id}", answer)]
+    posts = [("/prompt", prompt), ("/answer/{request_id}", answer), ("/stop", stop)]
     return [page, Route(f"{root}/events", events), *(Route(root + path, post, methods=["POST"]) for path, post in posts)]
 
 

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from support.cli import environment
 from support.programs import ROOT, copy_examples
 
-from freeact_sub.events import AgentEvent, AgentFinished, ApprovalDecided, ApprovalRequest
+from freeact_sub.events import AgentEvent, AgentFinished, AgentStarted, ApprovalDecided, ApprovalRequest
 from freeact_sub.events.__main__ import json_schema
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -68,6 +68,24 @@ def test_a_run_is_seen_and_answered_and_seen_again_by_who_comes_late(page: str) 
         late = events(client, page)
         assert [next(late)[0] for _ in seen] == seen
         assert next(events(client, page, after=2))[0] == seen[3]
+
+
+def test_stop_cancels_the_run_and_the_page_says_that_a_script_answers(page: str) -> None:
+    with httpx2.Client(timeout=LIMIT_SECONDS) as client:
+        shown = client.get(page).text
+        assert "a script answers" in shown
+        assert "Approve all" in shown
+        assert client.post(f"{page}stop").status_code == 409
+        assert client.post(f"{page}prompt", content="Which day?").status_code == 204
+        for event, _ in events(client, page):
+            if isinstance(event, AgentStarted):
+                assert event.model == "function:scripted"
+            if isinstance(event, ApprovalRequest):
+                assert client.post(f"{page}stop").status_code == 204
+            if isinstance(event, AgentFinished):
+                assert event.status == "cancelled"
+                break
+        assert client.post(f"{page}stop").status_code == 409
 
 
 def test_it_takes_seventy_lines() -> None:
