@@ -71,6 +71,8 @@ STYLE = """<style>
 .fsub .fsub-table{overflow-x:auto;margin:6px 0}
 .fsub .fsub-markdown{margin:6px 0}.fsub .fsub-markdown p{margin:.4em 0}
 .fsub table{border-collapse:collapse}.fsub th,.fsub td{border:1px solid var(--fsub-line);padding:3px 9px}
+.fsub.fsub.fsub .fsub-markdown table{margin-left:0}.fsub.fsub.fsub .fsub-markdown :is(th,td){text-align:left}
+.fsub.fsub.fsub .fsub-markdown .fsub-right{text-align:right}.fsub.fsub.fsub .fsub-markdown .fsub-center{text-align:center}
 .fsub details,.fsub .fsub-asked{margin:3px 0}.fsub summary{cursor:pointer;opacity:.75}
 .fsub .fsub-status{opacity:.8;font-size:12px;margin:2px 0 8px}
 .fsub .fsub-dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
@@ -217,7 +219,7 @@ def _call_html(call: CallStep) -> str:
     head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
     head += map(_decision_html, call.approvals)
     title = f'<div class="fsub-title">{escaped(call.title)}</div>' if call.label else ""
-    parts = [] if call.code is None else [title, code_html(call.code)]
+    parts = [] if call.code is None else [title, *([] if _is_asked(call) else [code_html(call.code)])]
     if head:
         parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
     if call.left_out:
@@ -232,6 +234,12 @@ def _call_html(call: CallStep) -> str:
             else _fold("result", text_html(result))
         )
     return "".join(parts)
+
+
+def _is_asked(call: CallStep) -> bool:
+    """Whether the question whether to run its code is open: it shows the code."""
+    asked = (approval.request.call for approval in call.approvals if approval.decision is None)
+    return any(isinstance(action, CodeAction) and action.code == call.code for action in asked)
 
 
 def _title(call: CallStep) -> str:

@@ -21,6 +21,7 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Token
 
 from freeact_sub.cells import MimeBundle
+from freeact_sub.show.formulas import add_formulas
 from freeact_sub.text import clean, one_line, printable, visible
 
 TEXT_CHARS = 8_000
@@ -64,7 +65,13 @@ _MARKUP = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _SPANS = re.compile(r"\b(colspan|rowspan)=[\"']?([0-9]{1,3})\b", re.IGNORECASE)
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+_ALIGNED = re.compile(r'style="text-align:(left|right|center)"')
+"""In what Markdown becomes, where a quotation mark stands in no text."""
+_LEXERS = frozenset(
+    {"bash", "c", "console", "cpp", "css", "diff", "go", "html", "java", "javascript", "js", "json", "py", "python", "r"}
+    | {"rust", "sh", "shell", "sql", "toml", "ts", "typescript", "yaml", "yml"}
+)
+"""Languages of fences that are drawn in colours."""
 
 
 def bounded(text: str, limit: int = TEXT_CHARS) -> str:
@@ -96,7 +103,23 @@ def code_html(code: str) -> str:
 
 def markdown_html(text: str) -> str:
     """Markdown without raw HTML, without pictures, and without links other than those that are safe to click."""
-    return f'<div class="fsub-markdown">{_MARKDOWN.render(printable(text))}</div>'
+    shown = _ALIGNED.sub(r'class="fsub-\1"', _MARKDOWN.render(printable(text)))  # the page's own style would win
+    return f'<div class="fsub-markdown">{shown}</div>'
+
+
+def _fence(code: str, language: str, _attributes: str) -> str:
+    """A fence in colours; empty, where it has none."""
+    if language.lower() not in _LEXERS or len(code) > CODE_CHARS:
+        return ""
+    from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  # few need it
+
+    lexer: Any = get_lexer_by_name(language.lower(), stripnl=False)
+    return f'<pre class="fsub-code">{"".join(_coloured(token, text) for token, text in lexer.get_tokens(code))}</pre>'
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "highlight": _fence})
+_MARKDOWN.enable(["table", "strikethrough"]).disable("image")
+add_formulas(_MARKDOWN)
 
 
 def table_html(source: str) -> str:

@@ -160,7 +160,7 @@ class NotebookKernel:
 
     def _question(self, model: str) -> "InputRequest":
         html, once, always, _ = self._children(model.removeprefix("IPY_MODEL_"))
-        approve, deny, reason = self._children(once)
+        approve, deny, *_, reason = self._children(once)
         session, project, pattern = self._children(always)
         return InputRequest(self.comms[html]["value"], approve, session, project, pattern, deny, reason)
 

@@ -10,7 +10,9 @@ from support.waiting import eventually
 
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand
 from freeact_sub.events import Decision
-from freeact_sub.notebook.question_forms import ButtonQuestions, QuestionForms, TextQuestions
+from freeact_sub.notebook import buttons as buttons_module
+from freeact_sub.notebook.buttons import ButtonQuestions
+from freeact_sub.notebook.question_forms import QuestionForms, TextQuestions
 from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.show.typed_decisions import TypedDecision
 
@@ -105,6 +107,74 @@ async def test_buttons_are_answered_in_any_order():
     assert [open_request.request_id for open_request in asking.close()] == ["four"]
     assert screen.panel["text/html"] == ""
     assert widgets_by_id == {}
+
+
+def panel_of(screen):
+    return widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+
+
+async def test_all_that_has_stood_for_a_moment_is_approved_at_once(monkeypatch):
+    screen, answers = FakeScreen(), Answers()
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    asking.ask(answers.ask("one"))
+    assert not any("all" in name for name in buttons_of(panel_of(screen).children[0])[0])
+    asking.ask(answers.ask("two"))
+    (every,) = [button for box in panel_of(screen).children for name, button in buttons_of(box)[0].items() if "all " in name]
+    assert every.description == "Approve all 2"
+    every.click()
+    await asyncio.sleep(0.01)
+    assert answers == {}  # nobody can have read them
+    monkeypatch.setattr(buttons_module, "SETTLE_SECONDS", 0.0)
+    every.click()
+    await eventually(lambda: len(answers) == 2)
+    assert set(answers.values()) == {Decision(allowed=True)}
+    asking.close()
+    await asyncio.sleep(0)
+    assert widgets_by_id == {}
+
+
+async def test_code_is_changed_and_run():
+    screen, answers = FakeScreen(), Answers()
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    asking.ask(answers.ask("one"))
+    (question,) = panel_of(screen).children
+    buttons_of(question)[0]["Edit"].click()
+    buttons_of_edit = question.children[-1].children
+    area, run = buttons_of_edit
+    assert area.value == "cell_one()"
+    area.value = "other()\n"
+    run.click()
+    await eventually(lambda: len(answers) == 1)
+    assert answers["one"] == Decision(allowed=True, code="other()")
+    asking.close()
+    await asyncio.sleep(0)
+    assert widgets_by_id == {}
+
+
+@pytest.mark.parametrize("clicks", [False, True])
+async def test_a_page_that_was_loaded_again_leaves_no_question_open(monkeypatch, clicks):
+    """The new page asks for all widgets; whoever has only lost the connection still sees the buttons, and clicks."""
+    monkeypatch.setattr(buttons_module, "RELOAD_SECONDS", 0.3)
+    screen, answers, declined = FakeScreen(), Answers(), []
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    for name in ("one", "two"):
+        asking.ask(answers.ask(name))
+    asking.ask(question("three", declined.append))
+    panel = panel_of(screen)
+    await asyncio.sleep(0.4)
+    assert answers == {}
+    panel.get_state(drop_defaults=False)  # as ipywidgets does it for `request_states`
+    if clicks:
+        await asyncio.sleep(0)
+        buttons_of(panel.children[0])[0]["Deny"].click()
+        await asyncio.sleep(0.6)
+        assert (len(answers), declined) == (1, [])
+    else:
+        await eventually(lambda: len(answers) == 2 and len(declined) == 1)
+        assert all("loaded again" in decision.reason and decision.nobody for decision in answers.values())
+        asking.ask(answers.ask("four"))  # nobody sees this one either
+        await eventually(lambda: "four" in answers)
+    asking.close()
 
 
 async def test_a_question_that_has_moved_takes_no_click_for_a_moment():

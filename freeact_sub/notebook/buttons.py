@@ -1,0 +1,300 @@
+"""Approvals and questions in a notebook as buttons, all that are open at once."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from freeact_sub.calls import CodeAction
+from freeact_sub.cells import MimeBundle
+from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
+from freeact_sub.notebook.display_area import DisplayArea
+from freeact_sub.notebook.render import question_html
+from freeact_sub.show.safe_html import escaped
+from freeact_sub.text import visible
+
+_NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
+
+RELOAD_SECONDS = 60.0
+"""Seconds after which a question is closed whose page was loaded again: the new page cannot show the cell's buttons."""
+_RELOADED = "the page was loaded again while this question was open, and the new page does not show its buttons"
+
+SETTLE_SECONDS = 0.5
+"""Seconds in which a question that has moved takes no clicks."""
+
+_SAVED = "Agents had questions here: their buttons are there while the cell runs."
+"""Shown instead of buttons where no kernel runs: in a saved file or an export."""
+
+_PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 10px 0"}
+
+
+class ButtonQuestions:
+    """Asks with buttons, all open questions at once."""
+
+    def __init__(self, screen: DisplayArea, *, on_refused: Callable[[], None]) -> None:
+        """Args: screen: where they are shown. on_refused: called when the front end proves to know no widgets."""
+        import ipywidgets  # noqa: PLC0415  # an extra: whoever has none is asked as text
+
+        self._widgets: Any = ipywidgets
+        self._screen = screen
+        self._loop = asyncio.get_running_loop()
+        self._on_refused = on_refused
+        self._open: dict[str, _ButtonQuestion] = {}
+        self._panel: Any = None
+        self._settled_at = 0.0
+        """On the event loop's clock; a question that appears earlier may appear under a clicking mouse."""
+        self._reloaded_at: float | None = None
+        """When a page asked for what there is. None: never, or somebody has clicked since: it shows the buttons."""
+        self._watching: asyncio.TimerHandle | None = None
+        self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
+        self._screen.publish(self._display_id, _NOTHING, update=False)
+
+    def ask(self, request: ApprovalRequest | QuestionRequest) -> None:
+        """See `QuestionForms.ask`."""
+        if self._panel is None:
+            self._panel = _panel_class(self._widgets, self._page_asks)(layout=_PANEL)
+            self._panel.comm.on_close(lambda _: self._loop.call_soon_threadsafe(self._on_refused))
+        first = not self._open
+        self._open[request.request_id] = question = (
+            self._text_field(request) if isinstance(request, QuestionRequest) else self._question(request)
+        )
+        question.since = self._loop.time()
+        if self._loop.time() < self._settled_at:
+            self._settle(question)
+        self._show(changed=first)
+        self._watch()
+
+    def withdraw(self, request_id: str) -> None:
+        """See `QuestionForms.withdraw`."""
+        question = self._open.get(request_id)
+        if question is None:
+            return
+        self._settled_at = self._loop.time() + SETTLE_SECONDS
+        names = list(self._open)
+        for name in names[names.index(request_id) + 1 :]:
+            self._settle(self._open[name])
+        del self._open[request_id]
+        self._show(changed=not self._open)
+        question.close()
+
+    def close(self) -> list[ApprovalRequest | QuestionRequest]:
+        """Removes all questions and returns those that were open."""
+        still_open = [question.request for question in self._open.values()]
+        for request in still_open:
+            self.withdraw(request.request_id)
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._panel is not None:
+            _close(self._panel)
+        return still_open
+
+    def _page_asks(self) -> None:
+        """Takes in that a page has asked for all widgets: it was loaded again, or its connection was."""
+        self._loop.call_soon_threadsafe(self._reloaded)  # widgets may be served by another thread
+
+    def _reloaded(self) -> None:
+        self._reloaded_at = self._loop.time()
+        self._watch()
+
+    def _clicked(self) -> None:
+        self._reloaded_at = None
+
+    def _watch(self) -> None:
+        if self._reloaded_at is None or not self._open:
+            return
+        if self._watching is not None:
+            self._watching.cancel()
+        left = self._reloaded_at + RELOAD_SECONDS - self._loop.time()
+        self._watching = self._loop.call_later(max(left, 0.0), self._give_up)
+
+    def _give_up(self) -> None:
+        """Closes the questions that nobody can see."""
+        if self._reloaded_at is None:
+            return
+        for question in [*self._open.values()]:
+            if isinstance(question.request, ApprovalRequest):
+                question.request.decide(Decision(allowed=False, reason=_RELOADED, nobody=True))
+            else:
+                question.request.decline(_RELOADED)
+
+    def _approve_all(self) -> None:
+        """Approves what has stood on the page for a moment."""
+        for question in [*self._open.values()]:
+            if question.approve is not None and self._loop.time() - question.since >= SETTLE_SECONDS:
+                question.approve()
+
+    def _settle(self, question: "_ButtonQuestion") -> None:
+        """Disables the buttons for a moment, on the page too, before they appear at their new place."""
+        question.set_disabled(True)
+        if question.timer is not None:
+            question.timer.cancel()
+        question.timer = self._loop.call_later(SETTLE_SECONDS, question.set_disabled, False)
+
+    def _show(self, *, changed: bool) -> None:
+        """Without questions the panel is empty: a saved notebook keeps no dead buttons."""
+        approvals = [question for question in self._open.values() if question.approve is not None]
+        for question in approvals:
+            self._offer_all(question, len(approvals) if question is approvals[0] else 0)
+        self._panel.children = tuple(question.box for question in self._open.values())
+        if changed:
+            # IPython's protocol; its own text is the panel's repr
+            bundle = {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else _NOTHING
+            self._screen.publish(self._display_id, bundle, update=True)
+
+    def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
+        widgets, auto = self._widgets, {"width": "auto"}
+        kind = widgets.Password if request.secret else widgets.Textarea
+        field = kind(layout={"width": "40em"})
+        give = widgets.Button(description="Answer", button_style="success", layout=auto)
+        decline = widgets.Button(description="No answer", layout=auto)
+        question = _ButtonQuestion(request=request, buttons=[give, decline])
+
+        def end(answer: Callable[[], object]) -> None:
+            if not give.disabled:
+                self._clicked()
+                question.set_disabled(True)
+                self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
+
+        def answered(_: object) -> None:
+            text, field.value = field.value, ""
+            end(lambda: request.answer(text))
+
+        give.on_click(answered)
+        decline.on_click(lambda _: end(request.decline))
+        question.box = widgets.VBox([widgets.HTML(question_html(request)), widgets.HBox([field, give, decline])])
+        return question
+
+    def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":
+        widgets, auto = self._widgets, {"width": "auto"}
+        approve = widgets.Button(description="Approve", button_style="success", layout=auto)
+        deny = widgets.Button(description="Deny", button_style="danger", layout=auto)
+        reason = widgets.Text(placeholder="reason for a denial (optional)", layout={"width": "22em"})
+        question = _ButtonQuestion(request=request, buttons=[approve, deny], row=widgets.HBox([approve, deny, reason]))
+        rows = [widgets.HTML(question_html(request)), question.row]
+
+        def settle(decision: Decision) -> None:
+            try:
+                request.decide(decision)
+            except ValueError as error:  # the pattern is invalid: the question stays open
+                rows[-1].value = f"<small>{escaped(visible(str(error)))}</small>"
+                question.set_disabled(False)
+
+        def decide(decision: Decision) -> None:
+            if approve.disabled:
+                return
+            self._clicked()
+            question.set_disabled(True)
+            self._loop.call_soon_threadsafe(settle, decision)  # widgets may be served by another thread
+
+        question.approve = lambda: decide(Decision(allowed=True))
+        approve.on_click(lambda _: decide(Decision(allowed=True)))
+        if isinstance(request.call, CodeAction):
+            question.row.children = (approve, deny, self._edit_button(question, request.call.code, decide), reason)
+        deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
+        if request.suggested:
+            suggested = ", ".join(request.suggested)
+            pattern = widgets.Text(
+                value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout={"width": "28em"}
+            )
+
+            def always(remember: Remember) -> None:
+                own = pattern.value.strip()
+                decide(Decision(allowed=True, remember=remember, pattern=None if own in ("", suggested) else own))
+
+            in_session = widgets.Button(description="Always in this session", layout=auto)
+            in_project = widgets.Button(description="Always in this project", layout=auto)
+            in_session.on_click(lambda _: always("session"))
+            in_project.on_click(lambda _: always("project"))
+            question.buttons += [in_session, in_project]
+            rows += [widgets.HBox([in_session, in_project, pattern]), widgets.HTML("")]
+        question.box, question.rows = widgets.VBox(rows), len(rows)
+        return question
+
+    def _offer_all(self, question: "_ButtonQuestion", number: int) -> None:
+        """Shows the button that approves so many at once in a question's row, or takes it away."""
+        every = question.approve_all
+        if number > 1 and every is None:
+            every = self._widgets.Button(button_style="success", layout={"width": "auto"})
+            every.on_click(lambda _: None if every.disabled else self._loop.call_soon_threadsafe(self._approve_all))
+            question.approve_all = every
+            question.buttons.append(every)
+            question.row.children = (*question.row.children[:-1], every, question.row.children[-1])
+        elif number <= 1 and every is not None:
+            question.approve_all = None
+            question.buttons.remove(every)
+            question.row.children = tuple(part for part in question.row.children if part is not every)
+            _close(every)
+        if question.approve_all is not None:
+            every.description = f"Approve all {number}"
+
+    def _edit_button(self, question: "_ButtonQuestion", code: str, decide: Callable[[Decision], None]) -> Any:
+        """A button that opens the code, to be changed and run; the model reads that it was changed."""
+        widgets, auto = self._widgets, {"width": "auto"}
+        edit = widgets.Button(description="Edit", layout=auto)
+
+        def opened(_: object) -> None:
+            if edit.disabled or len(question.box.children) > question.rows:
+                return
+            rows = min(24, max(3, code.count("\n") + 2))
+            area = widgets.Textarea(value=code, rows=rows, layout={"width": "auto", "flex": "1 1 auto"})
+            run = widgets.Button(description="Run this", button_style="success", layout=auto)
+            run.on_click(
+                lambda _: decide(Decision(allowed=True, code=area.value.strip("\n"))) if area.value.strip() else None
+            )
+            question.buttons.append(run)
+            question.box.children = (*question.box.children, widgets.HBox([area, run]))
+
+        edit.on_click(opened)
+        question.buttons.append(edit)
+        return edit
+
+
+def _panel_class(widgets: Any, asked_for: Callable[[], None]) -> Any:
+    """A panel that hears when a page asks for its state."""
+
+    class Panel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
+        def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
+            if self.comm is not None and key is None:
+                asked_for()
+            return super().get_state(key=key, drop_defaults=drop_defaults)
+
+    return Panel
+
+
+@dataclass(kw_only=True, eq=False)
+class _ButtonQuestion:
+    """An open question and its widgets."""
+
+    request: ApprovalRequest | QuestionRequest
+    buttons: list[Any]
+    box: Any = None
+    timer: asyncio.TimerHandle | None = None
+    """Enables the buttons again."""
+    since: float = 0.0
+    """When it was shown, on the event loop's clock."""
+    approve: Callable[[], None] | None = None
+    approve_all: Any = None
+    row: Any = None
+    """Of an approval: what its button does, the button that approves all if there is one, and the row of both."""
+    rows: int = 0
+    """Of the box, without code that is being changed."""
+
+    def set_disabled(self, disabled: bool) -> None:
+        for button in self.buttons:
+            button.disabled = disabled
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        _close(self.box)
+
+
+def _close(widget: Any) -> None:
+    """Closes a widget with its children, layouts and styles, all of which live until they are closed."""
+    for part in (*getattr(widget, "children", ()), widget.layout, getattr(widget, "style", None)):
+        if hasattr(part, "layout"):
+            _close(part)
+        elif part is not None:
+            part.close()
+    widget.close()
