@@ -68,8 +68,8 @@ class SessionReader(Protocol):
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
         """The calls of an agent, or of all, in order."""
 
-    def events(self, agent_id: str | None = None) -> Iterator[Event]:
-        """The events of an agent, or of all, in order."""
+    def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[Event]:
+        """The events of an agent, or of all, in order. Args: root_run: only those of this run of the root."""
 
     def last_event(self, agent_id: str, kind: str) -> Event | None:
         """The last event of a class. None: there is none."""

@@ -227,6 +227,28 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
     return None
 
 
+def ago(then: float, now: float) -> str:
+    """When something was, in words: `2 h ago`."""
+    minutes = int(max(0.0, now - then) // 60)
+    for unit, length in (("week", 7 * 24 * 60), ("day", 24 * 60)):
+        if minutes >= length:
+            return f"{counted(minutes // length, unit)} ago"
+    return f"{minutes // 60} h ago" if minutes >= 60 else f"{minutes} min ago" if minutes else "just now"
+
+
+def session_title(session: "StoredSession") -> str:
+    """The title of a session: the first line of its first prompt, shortened."""
+    first = next((line for line in clean(session.title).splitlines() if line.strip()), "")
+    return one_line(first, TITLE_CHARS)
+
+
+def session_facts(session: "StoredSession", now: float) -> str:
+    """Its age and size in words: `2 h ago · 4 agents · 80,118 tokens`."""
+    agents = counted(session.agents, "agent") if session.agents > 1 else ""
+    facts = [ago(session.updated, now), agents, f"{session.usage.tokens_text} tokens", session.usage.cost_text]
+    return " · ".join(filter(None, [*facts, "archived" if session.archived else ""]))
+
+
 def session_line(session: "StoredSession", *, folder: bool) -> str:
     """A session as a person reads it. Args: folder: name its folder."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))

@@ -164,9 +164,8 @@ class Pager:
                 self._filter, self._top = self._query.text, 0
             elif counts:
                 self._wanted = self._query.text or self._wanted
-                self._then = self._find_first
             if counts and self._wanted + self._filter:
-                self._unfold(self._foldable, are_open=True)  # what is folded is looked at too
+                self._unfold_to_look()
 
         def on(pressed: str, do: Callable[[], None]) -> None:
             keys.add(pressed, filter=~writes, eager=True)(lambda _: do())
@@ -221,6 +220,12 @@ class Pager:
             at = next((place for place in places if self._wanted.lower() in self._plain[found[place]].lower()), None)
             if at is not None:
                 self._top, self._at_end = at, False  # the line that was searched stands first, also at the end
+
+    def _unfold_to_look(self) -> None:
+        """Unfolds all, for what is folded is searched too, and goes to what was searched."""
+        self._then = self._unfold_to_look if self._drawn_for is None else self._find_first if self._wanted else None
+        if self._drawn_for is not None:
+            self._unfold(self._foldable, are_open=True)
 
     def _find_first(self) -> None:
         self._find(1, self._top)

@@ -153,6 +153,15 @@ class Result(_Written):
     lost: dict[Name, Text]
 
 
+def saved_names(store: Path) -> list[str]:
+    """The names of the variables in a folder of ours. Empty: there are none, or its manifest cannot be read."""
+    try:
+        stored = Stored.model_validate_json((store / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [variable.name for part in stored.parts for variable in part.written.kept]
+
+
 def known_files(store: Path) -> list[str]:
     """The names of the files in a folder of ours."""
     with contextlib.suppress(FileNotFoundError):

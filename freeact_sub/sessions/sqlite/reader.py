@@ -149,15 +149,16 @@ class SqliteReader:
         """The calls of an agent, in order of their start. None: of all agents."""
         return [*self._read("call", self._of_agent("SELECT * FROM calls", agent_id, "call_id"), self._call)]
 
-    def events(self, agent_id: str | None = None) -> Iterator[Event]:
-        """The events of an agent, in order. None: of all agents.
+    def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[Event]:
+        """The events of an agent, in order. None: of all agents. Args: root_run: only those of this run of the root.
 
         The session does not keep `ModelProgress`, nor the chunks of responses and thoughts, which follow whole. Where events
         cannot be read, a `Notice` says so.
         """
         header: dict[str, Any] = {}
         lost = 0
-        for row in self._of_agent("SELECT agent_id, event FROM events", agent_id, "event_id"):
+        of_run = "" if root_run is None else f" AND root_run = {root_run:d}"
+        for row in self._of_agent("SELECT agent_id, event FROM events", agent_id, "event_id", of_run):
             event = next(self._read("event", [row], self._event), None)
             if lost and event is not None:
                 yield Notice(content=LOST.format(counted(lost, "event")), **header)
@@ -249,8 +250,8 @@ class SqliteReader:
             except UNREADABLE:
                 self.lost[kind] += 1
 
-    def _of_agent(self, select: str, agent_id: str | None, order: str) -> list[sqlite3.Row]:
-        where = "WHERE session_id = ?" + ("" if agent_id is None else " AND agent_id = ?")
+    def _of_agent(self, select: str, agent_id: str | None, order: str, more: str = "") -> list[sqlite3.Row]:
+        where = "WHERE session_id = ?" + ("" if agent_id is None else " AND agent_id = ?") + more
         values = (self.session_id,) if agent_id is None else (self.session_id, agent_id)
         return self._rows(f"{select} {where} ORDER BY {order}", *values)
 

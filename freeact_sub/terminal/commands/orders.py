@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Event
+from freeact_sub.terminal.input.mentions import COMMAND_RUN
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import
@@ -135,4 +136,4 @@ class TypedCommand:
         """Return the text about the command for the model, if the event is its output."""
         if not isinstance(event, CodeExecutionOutput):
             return ""
-        return f"[The user has run this command in the workspace:]\n{self.command}\n[Its output:]\n{event.text}"
+        return f"{COMMAND_RUN}\n{self.command}\n[Its output:]\n{event.text}"

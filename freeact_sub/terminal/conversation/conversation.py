@@ -14,6 +14,7 @@ from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
 from freeact_sub.terminal.commands.table import COMMANDS
 from freeact_sub.terminal.conversation.display import Display
+from freeact_sub.terminal.conversation.earlier import how_to_continue, read_earlier
 from freeact_sub.terminal.conversation.person import Person
 from freeact_sub.terminal.conversation.present import Asked, Phase, Present
 from freeact_sub.terminal.drawing.banner import banner
@@ -102,6 +103,9 @@ class Conversation:
                     self._main.uncancel()
         if self.present.once:
             return self._last_exit
+        agent = self.present.agent
+        if agent is not None and agent.session_id is not None and agent.history:
+            self.display.screen.write_raw(f"continue with: {how_to_continue(agent.session_id, agent.config.workspace)}\n")
         return INTERRUPTED if self._was_interrupted else 0
 
     async def _talk(self, open_agent: OpenAgent) -> None:
@@ -117,6 +121,7 @@ class Conversation:
             agent.follow_background(self._observe)
             if not self.present.once:
                 agent.keep_undo()
+                await self._show_earlier(agent)
             while not self._leaving:
                 self.present.waiting.expect()
                 self._set_phase("idle")
@@ -133,6 +138,18 @@ class Conversation:
         except FreeactError:
             self._show_unsent()
             raise
+
+    async def _show_earlier(self, agent: "Agent") -> None:
+        """Shows where one was, if the agent continues a session."""
+        if not agent.history:
+            return
+        try:
+            earlier = await asyncio.to_thread(read_earlier, agent)
+        except FreeactError as error:
+            self.display.note(f"what was said before cannot be shown: {error}")
+            return
+        if earlier is not None:
+            self.display.retell(earlier)
 
     def _show_unsent(self) -> None:
         """Prints the prompts that were typed for an agent that cannot be opened."""
@@ -158,6 +175,7 @@ class Conversation:
                     self.present.agent.follow_background(self._observe)
                     self._goes_along.clear()
                     self.display.forget()
+                    await self._show_earlier(self.present.agent)
                 self.display.note(told)
             case str() | TypedCommand() if self.may_change_settings and self._is_to_be_reopened(agent):
                 if await self._is_reopened(agent) and self.present.agent is not None:

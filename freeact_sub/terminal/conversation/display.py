@@ -1,6 +1,7 @@
 """`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -8,12 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.events import AgentFinished, CodeExecutionOutput, Event, QuestionRequest
+from freeact_sub.events import AgentFinished, AgentStarted, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.terminal.attention import LONG_SECONDS
+from freeact_sub.terminal.conversation.earlier import Earlier
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.conversation.written import WrittenFiles
@@ -97,10 +99,7 @@ class Display:
 
     def show(self, event: Event) -> None:
         """Handles an event, and prints what it adds."""
-        view = self.views.observe(event)
-        found = [*rows(view, event)]
-        self._records.add(event, found)
-        self._draw(event, found)
+        self._draw(event, self._kept(event))
         was_asked = self.questions.current is not None
         self.questions.observe(event)
         self._status.observe(event)
@@ -109,10 +108,26 @@ class Display:
         elif isinstance(event, AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
             self.screen.attention.call(f"{event.status}: {event.output or event.error}")
 
+    def _kept(self, event: Event) -> list[Row]:
+        found = [*rows(self.views.observe(event), event)]
+        self._records.add(event, found)
+        return found
+
     def _draw(self, event: Event, found: list[Row]) -> None:
         drawn = self._story.draw(event, found)
         if drawn is not None:
             self.screen.post(drawn)
+
+    def retell(self, earlier: Earlier) -> None:
+        """Prints where one was in a session, as it was drawn then; nobody is asked anything again."""
+        title = Text.assemble("resumed ", (visible(earlier.title), "bold"), overflow="fold")
+        self.print(Group(Text(), title, *(Text(visible(line), "dim", overflow="fold") for line in earlier.about)))
+        for event in earlier.events:
+            if isinstance(event, AgentStarted) and event.parent_id is None:
+                event = replace(event, prompt=self._present.as_typed(event.prompt))  # noqa: PLW2901  # for people
+            self._draw(event, self._kept(event))
+        if earlier.came_back:
+            self.print(Text(f"\n{visible(earlier.came_back)}", "dim", overflow="fold"))
 
     async def draw_files(self, event: Event) -> None:
         """Draws the pictures of a root's cell, if the terminal can, and names the written files."""

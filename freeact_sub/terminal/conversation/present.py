@@ -10,6 +10,7 @@ from freeact_sub.modes import Mode
 from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.input.mentions import typed_part
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
@@ -97,7 +98,7 @@ class Present:
 
     def as_typed(self, prompt: str) -> str:
         """Return the typed part of a prompt, without attached text."""
-        return self.typed.get(prompt, prompt)
+        return self.typed[prompt] if prompt in self.typed else typed_part(prompt)
 
     @property
     def mode(self) -> Mode:

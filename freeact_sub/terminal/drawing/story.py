@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import (
     AgentFinished,
@@ -40,8 +39,8 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import PLAN_TOOL, shows
-from freeact_sub.show.wording import MESSAGES, ending_notes, is_news, question_and_answer, spent
-from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line
+from freeact_sub.show.wording import ending_notes, is_news, question_and_answer, spent
+from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line, message_text, news_of
 from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
 from freeact_sub.terminal.drawing.parts import (
     INDENT,
@@ -217,7 +216,7 @@ class Story:
             case Notice():
                 yield from self._note(clean(event.content), "yellow")
             case AgentMessage() if is_news(event):
-                yield from self._note(self._message(event), "yellow")
+                yield from self._note(message_text(self._views, event), "yellow")
             case Compacted() | Cancelled() if not self._folds:
                 for row in shown:
                     yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
@@ -295,6 +294,8 @@ class Story:
             yield from self._below(Folded(lines=lines))
 
     def _ended(self, view: AgentStory, event: AgentFinished, shown: list[Row]) -> Drawn:
+        for agent_id, call_id in [*self._outputs]:  # of a cell that was cut off
+            yield from self._output_end(view, call_id) if agent_id == view.agent_id else ()
         for part in [part for row in shown for part in row.parts if part.name == "answer"]:
             yield from self._block(draw_part(part))
         error = f": {clean(event.error)}" if event.error else ""
@@ -324,29 +325,8 @@ class Story:
         """Draw a line about an agent that is not told, or about its end."""
         if isinstance(event, AgentFinished):
             yield from self._child_ended(view, event)
-        elif not self._is_told(view) and (said := self._news(view, event)) is not None:
+        elif not self._is_told(view) and (said := news_of(self._views, view, event)) is not None:
             yield from self._line(view, *said)
-
-    def _news(self, view: AgentStory, event: Event) -> tuple[str, str] | None:
-        """Return a line about a working agent with its style."""
-        match event:
-            case ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
-                reason = f": {one_line(event.reason, 200)}" if event.reason else ""
-                return f"was denied {head_of_call(request.call).text}{reason}", "red"
-            case QuestionAnswered():
-                return question_and_answer(event), "dim" if event.answered else "red"
-            case KernelLost():
-                return f"lost its kernel and all variables: {clean(event.reason)}", "red"
-            case Notice():
-                return clean(event.content), "yellow"
-            case AgentMessage() if is_news(event):
-                return one_line(self._message(event), 300), "yellow"
-        return None
-
-    def _message(self, event: AgentMessage) -> str:
-        other = self._views.by_id.get(event.recipient_id)
-        name = self._views.name(other) if other else short_id(event.recipient_id)
-        return f"{MESSAGES[event.kind]} {name}: {clean(event.content)}"
 
     def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
         name = Text(self._views.name(view), f"bold {colour(view)}")

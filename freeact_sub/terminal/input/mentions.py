@@ -30,6 +30,9 @@ MARKS: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/g
 MAX_ENTRIES: Final = 2_000
 """The number of entries that are read in one folder."""
 SHOWN: Final = 50
+COMMAND_RUN: Final = "[The user has run this command in the workspace:]"
+"""Begins the text about a command that goes along with a prompt."""
+_ALONG: Final = re.compile(rf"\n\n(?:\[The file [^\n]+:\]|{re.escape(COMMAND_RUN)})\n")
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
@@ -43,6 +46,12 @@ def texts_of(prompt: str, folder: Path) -> list[str]:
             parts.append(f"[The file {name}:]\n{text}")
             room -= len(text)
     return parts
+
+
+def typed_part(prompt: str) -> str:
+    """What a person typed of a prompt of an earlier program: without the texts of files and commands that went along."""
+    found = _ALONG.search(prompt)
+    return prompt if found is None else prompt[: found.start()]
 
 
 def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":

@@ -1,0 +1,136 @@
+"""`Earlier`: where one was in a session that is resumed: its last exchanges, and what came back of the rest."""
+
+import shlex
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.agent_names import agent_name
+from freeact_sub.events import AgentFinished, Event
+from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.wording import session_facts, session_title
+from freeact_sub.text import counted, one_line
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent
+    from freeact_sub.sessions import SessionReader, SessionStore, StoredAgent, StoredRun, StoredSession
+
+EXCHANGES: Final = 3
+"""Prompts that are drawn again, with all that followed from them."""
+MAX_EVENTS: Final = 5_000
+"""Events of them, the last ones."""
+NAMED: Final = 8
+CUT_OFF: Final = "the program ended before it did"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What is drawn of a session that is resumed."""
+
+    title: str
+    about: list[str]
+    """Lines about the session."""
+    events: list[Event]
+    """The last exchanges."""
+    came_back: str
+    """What else is there again. Empty: nothing."""
+
+
+def read_earlier(agent: "Agent") -> Earlier | None:
+    """Reads where one was. It reads files. Returns: None if the session has no prompt.
+
+    Raises:
+        SessionError: The session cannot be read.
+    """
+    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
+
+    if agent.session_id is None:
+        return None
+    store = session_store(agent.config.sessions)
+    session = store.find(agent.session_id)
+    with store.reader(session.session_id) as reader:
+        agents = reader.agents()
+        root = next((each for each in agents if each.parent_id is None), None)
+        runs = [run for run in reader.runs(root.agent_id) if not run.undone] if root is not None else []
+        if root is None or not runs:
+            return None
+        events = _events(reader, runs[-EXCHANGES:])
+    more = len(runs) - EXCHANGES
+    all_of_it = f"{counted(more, 'earlier prompt')}: freeact-sub sessions show {session.session_id}"
+    return Earlier(
+        title=session_title(session),
+        about=[
+            f"{counted(len(runs), 'prompt')} · {session_facts(session, time.time())}",
+            *([all_of_it] if more > 0 else []),
+        ],
+        events=events,
+        came_back=_came_back(store, session, root, [each for each in agents if each.parent_id == root.agent_id]),
+    )
+
+
+def _events(reader: "SessionReader", runs: "list[StoredRun]") -> list[Event]:
+    """The last events of some runs of the root, with an end for each agent that has none: the program ended first."""
+    events: deque[Event] = deque(maxlen=MAX_EVENTS)
+    for run in runs:
+        events += reader.events(root_run=run.root_run)
+        events += _ends(events)
+    return [*events]
+
+
+def _ends(events: "deque[Event]") -> Iterator[Event]:
+    views = Stories()
+    last: dict[str, Event] = {}
+    for event in events:
+        views.observe(event)
+        last[event.agent_id] = event
+    for view in reversed(views.by_id.values()):  # children before their parents
+        if view.is_running:
+            event = last[view.agent_id]
+            yield AgentFinished(
+                agent_id=event.agent_id,
+                parent_id=event.parent_id,
+                depth=event.depth,
+                time=event.time,
+                status="cancelled",
+                error=CUT_OFF,
+                usage=view.usage,
+                tree_usage=view.tree_usage,
+                seconds=view.seconds(event.time),
+            )
+
+
+def _came_back(store: "SessionStore", session: "StoredSession", root: "StoredAgent", children: "list[StoredAgent]") -> str:
+    from freeact_sub.kernels.snapshots.files import saved_names  # noqa: PLC0415  # slow to import
+    from freeact_sub.sessions import VARIABLES  # noqa: PLC0415  # slow to import
+
+    names = saved_names(store.folder_of(session.session_id) / VARIABLES / root.agent_id)
+    found = []
+    if names:
+        found.append(f"{counted(len(names), 'variable')}, in the kernel before the next prompt: {_some(names)}")
+    if children:
+        labels = [agent_name(child.agent_id, one_line(child.description, 40)) for child in children]
+        word = "child" if len(labels) == 1 else "children"
+        found.append(f"{len(labels)} {word} that the agent can resume: {_some(labels)}")
+    return "\n".join(f"came back: {line}" for line in found)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def how_to_continue(session_id: str, workspace: Path) -> str:
+    """The command that continues a session, as it is to be typed in the present folder."""
+    found = shutil.which("freeact-sub")
+    started = Path(sys.argv[0])
+    if found is not None or started.name == "__main__.py":
+        program = "freeact-sub" if found is not None else f"{shlex.quote(sys.executable)} -m freeact_sub"
+    else:
+        program = shlex.quote(str(started))
+    elsewhere = "" if workspace.resolve() == Path.cwd() else f" --workspace {shlex.quote(str(workspace))}"
+    return f"{program} --resume {session_id}{elsewhere}"
