@@ -16,6 +16,8 @@ class Ending:
     status: RunStatus
     error: str = ""
     """Why the status is not `completed`, in one sentence."""
+    refused: str = ""
+    """Why a child's model cannot give an answer of the requested type, in its words; the status is `failed` then."""
     usage: Usage = Usage()
     """The agent's own spending in the run."""
     tree_usage: Usage = Usage()

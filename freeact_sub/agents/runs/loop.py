@@ -37,7 +37,7 @@ from freeact_sub.agents.turn.hooks import RunHooks
 from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.agents.types.output_types import by_value
+from freeact_sub.agents.types.output_types import Refusal, by_value, or_refusal
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
@@ -185,6 +185,8 @@ class AgentLoop:
             return self._failure(turns.ended or error)
         if turns.ended is not None:
             return replace(self._failure(turns.ended), output=output)
+        if isinstance(output, Refusal):
+            return replace(self._failure(FreeactError(output.sentence)), refused=output.reason)
         return RunResult(status="completed", output=output)
 
     def _failure(self, cause: Exception) -> RunResult:
@@ -340,9 +342,10 @@ class AgentLoop:
     async def _run_model(self, content: str | list[UserContent], prompt: str, output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
         hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten)
+        output_type = by_value(output_type, self.resources.kernel.take)
         return await hooks.answer(
             content,
-            output_type=by_value(output_type, self.resources.kernel.take),
+            output_type=output_type if self.agent.parent is None else or_refusal(output_type),
             instructions=instructions(self.agent, prompt, self.resources.kernel.description, self.resources.mcp.names),
             before=CompactionHooks(turns=turns, compactor=self.compactor),
         )

@@ -1,6 +1,7 @@
 """Typed answers, as pydantic-ai's `output_type`: the model calls the tool `hand_over`."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
@@ -11,6 +12,12 @@ from freeact_sub.kernels import block_type
 
 NAME: Final = "hand_over"
 DESCRIPTION: Final = "Hand over your answer. This ends your work."
+OF_PYDANTIC_AI: Final = "final_result"
+"""pydantic-ai's."""
+CANNOT: Final = (
+    "Say that you cannot give the answer, and why, when what you need is missing: instead of an answer that you made up. "
+    "This ends your work."
+)
 
 
 def output_tool(
@@ -62,6 +69,32 @@ def schema_output_type(schema: Mapping[str, Any]) -> Any:
         return "; ".join(problems[:5])
 
     return output_tool(structured, check)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The answer of a child that cannot give one of the requested type."""
+
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """Why the run has failed."""
+        return f"it cannot give the answer: {self.reason}"
+
+
+def or_refusal(output_type: Any) -> Any:
+    """Return the output type of a child: a value of this type, or the reason why it cannot give one."""
+    if isinstance(output_type, type) and not issubclass(output_type, str):
+        output_type = ToolOutput(output_type, name=OF_PYDANTIC_AI)
+    if not isinstance(output_type, ToolOutput):
+        return output_type  # a text can say why, and in other forms there is no place for it
+    return [output_type, ToolOutput(cannot_answer, name="cannot_answer", description=CANNOT)]
+
+
+async def cannot_answer(reason: str) -> Refusal:
+    """See `CANNOT`."""
+    return Refusal(reason)
 
 
 def by_value(output_type: Any, take: Callable[[str, Any], Awaitable[Any]]) -> Any:

@@ -27,6 +27,8 @@ class TaskResult:
     """`completed`, `failed`, `timeout`, `limit`, `cancelled`, `rejected` or `kernel_lost`."""
     error: str
     """Why the status is not `completed`."""
+    refused: str
+    """Why the child cannot give an answer of the requested type, in its own words; the status is `failed` then."""
     usage: Any
     """The spending of the child and its descendants: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd,
     cache_read_tokens and cache_write_tokens (parts of the input).
