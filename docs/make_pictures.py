@@ -26,7 +26,7 @@ from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 106, 44
-LIMIT_SECONDS: Final = 60
+LIMIT_SECONDS: Final = 240
 KEY_SECONDS: Final = 0.6
 """A question takes keys once it has stood for a moment."""
 RICH_NAMES: Final = {"brown": "yellow", "bfightmagenta": "bright_magenta", "brightbrown": "bright_yellow"}

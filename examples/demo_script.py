@@ -59,7 +59,7 @@ def respond(messages: list[ModelMessage], info: AgentInfo) -> Turn:
 def root_turn(folder: Path, returns: Sequence[ToolReturnPart]) -> Turn:
     """Look at the folder; start the children; draw; write; answer."""
     if not returns:
-        return ["I look at the folder first.", cell(LIST_FILES, folder=folder)]
+        return ["I look at the folder first.", cell(LIST_FILES, "count the rows of each file", folder=folder)]
     children = [part for part in returns if part.tool_name == "task"]
     if not children:
         return start_children(folder, returns[0])
@@ -84,10 +84,13 @@ def make_report(children: Sequence[ToolReturnPart], done: Sequence[ToolReturnPar
     if done and failed(done[-1]):
         return f"The files are clean, but there is no report: {reason(done[-1])}"
     if not done:
-        return [f"{len(reports)} of {len(children)} files are clean. I draw them.", cell(PICTURE, stations=list(reports))]
+        return [
+            f"{len(reports)} of {len(children)} files are clean. I draw them.",
+            cell(PICTURE, "draw temperature and rain by month", stations=list(reports)),
+        ]
     if len(done) == 1:
         faults = {station: text.partition("\n")[2] for station, text in reports.items()}
-        return ["Now the report.", cell(REPORT, faults=faults)]
+        return ["Now the report.", cell(REPORT, "write the report", faults=faults)]
     lost = [f"not cleaned: {reason(part)}" for part in children if not station_and_report(part)]
     figures = [text.partition("\n")[0] for text in reports.values()]
     return f"report.md and weather.png are there.\n\n{bullets([*figures, *lost])}"
@@ -111,7 +114,7 @@ def station_and_report(part: ToolReturnPart) -> tuple[str, str] | None:
 def child_turn(path: Path, returns: Sequence[ToolReturnPart], tools: set[str]) -> Turn:
     """Look at the file; where a logger seems to write other units, convert; clean; answer."""
     if not returns:
-        return [f"I look at {path.name}.", cell(LOOK, path=path)]
+        return [f"I look at {path.name}.", cell(LOOK, "look for faults", path=path)]
     last, look = returns[-1], text_of(returns[0])
     if failed(last):
         return f"I could not clean {path.name}: {reason(last)}"
@@ -121,7 +124,7 @@ def child_turn(path: Path, returns: Sequence[ToolReturnPart], tools: set[str]) -
     if len(returns) == steps:
         return f"{path.stem}: {text_of(last).strip()}\n{bullets(faults_in(look, odd))}"
     if len(returns) == steps - 1:
-        return ["The units are right. I clean the file.", cell(CLEAN, file=path.name)]
+        return ["The units are right. I clean the file.", cell(CLEAN, "write the clean days", file=path.name)]
     return convert(odd, returns[1:], tools)
 
 
@@ -136,7 +139,10 @@ def convert(odd: Mapping[str, float], returns: Sequence[ToolReturnPart], tools: 
     celsius = float(text_of(returns[0]))
     if celsius > HOTTEST_DAY:
         return f"Logger {logger} writes neither °C nor °F: {high} would be {celsius:.1f} °C."
-    return [f"{celsius:.1f} °C is possible: it writes °F, and so inches of rain.", cell(CONVERT, loggers=sorted(odd))]
+    return [
+        f"{celsius:.1f} °C is possible: it writes °F, and so inches of rain.",
+        cell(CONVERT, "convert to °C and mm", loggers=sorted(odd)),
+    ]
 
 
 def faults_in(look: str, odd: Mapping[str, float]) -> list[str]:
@@ -159,7 +165,7 @@ def faults_in(look: str, odd: Mapping[str, float]) -> list[str]:
 # What both use
 
 
-def cell(code: str, **values: Any) -> ToolCallPart:
+def cell(code: str, title: str, **values: Any) -> ToolCallPart:
     """Run a cell; the `<names>` in it are filled in with Python literals."""
     for name, value in values.items():
         if isinstance(value, dict):
@@ -167,7 +173,7 @@ def cell(code: str, **values: Any) -> ToolCallPart:
         else:
             literal = repr(str(value) if isinstance(value, Path) else value)
         code = code.replace(f"<{name}>", literal)
-    return ToolCallPart("execute_ipython_cell", {"code": code.strip()})
+    return ToolCallPart("execute_ipython_cell", {"description": title, "code": code.strip()})
 
 
 def failed(part: ToolReturnPart) -> bool:
