@@ -188,7 +188,7 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
 
     @property
     def allowed(self) -> tuple[Rule, ...]:
-        """What a person has allowed for the session. An agent that goes on with it in the same program may be given it."""
+        """The calls that a person has allowed for the session. A program may pass it to an agent that continues it."""
         return self._shared.gate.session
 
     @allowed.setter
@@ -255,7 +255,7 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
     def run_cell(self, code: str) -> Run[str]:
         """Make a run without a model that runs a cell in the agent's kernel; the code `!command` runs a command.
 
-        It is asked about and denied like a cell of the model's. The model reads nothing of it; what came of it is the
+        It needs approval like a cell of the model's. The model does not read it; its result is the
         `CodeExecutionOutput` among the events.
         """
         return self._root.run_cell(code)
@@ -270,10 +270,10 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         return (agent := self._tree.agents.get(agent_id)) is not None and agent.run.cancel()
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
-        """Hear the events of background children also while no run is live; else they are dropped, and what asks is denied.
+        """Receive events of background children while no run is live; otherwise they are dropped, and approvals denied.
 
-        What such a child asks stays open when a run ends: its event answers it. `hear` is called with each event, after the
-        taps; it must be quick and must not raise.
+        An open question of such a child stays open when a run ends; its event can still answer it. `hear` is called with
+        each event, after the taps; it must be quick and must not raise.
         """
         self._root.follow_background(hear)
 
@@ -337,7 +337,7 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         return await self._programs.task(prompt, {"output": output, **options})
 
     async def progress(self, **step: Any) -> None:
-        """Report a step of a strategy, by the fields of a `StrategyStep`; where no run is live, nobody reads it."""
+        """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""
         await self._programs.progress(step)
 
     async def compact(self, keep: str = "") -> Compacted | None:

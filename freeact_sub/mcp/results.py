@@ -1,4 +1,4 @@
-"""`McpTool` and `McpResult`: what a server offers and returns, free of the MCP library's types.
+"""`McpTool` and `McpResult`: a server's tools and results, free of the MCP library's types.
 
 A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
 text, else, where pictures or other binary data came, the content blocks as the protocol writes them. A model gets `text` and

@@ -1,12 +1,11 @@
-"""Models from settings, and what stands between a model and an agent's loop so that weak models and servers serve it too.
+"""Builds models from settings, and wraps them so that an agent's loop works with weak models and unreliable servers.
 
 - `names`: providers, and what a person may have meant; `found`: keys and local servers that can be used at once.
 - `build`: the model that the settings name. `odd_chunks` and `odd_streams` read servers that keep to
   OpenAI's protocol loosely.
-- `steady`: what every model needs: requests that outlive a busy provider (`traffic`), a broken connection and a stall
-  (`silence`); `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` words errors
-  for people.
-- `small`: what weak models need besides. Each model acts by tool calls or by blocks of Python, which become tool calls.
+- `steady`: for every model: requests that outlive a busy provider (`traffic`), a broken connection and a stall;
+  `observers` reports a request's progress and its cost if it is cut off; `failures` describes errors to people.
+- `small`: further help for weak models. Each model acts by tool calls or by blocks of Python, which become tool calls.
 
 Importing this package is cheap: pydantic-ai is imported when a model is built or wrapped.
 """

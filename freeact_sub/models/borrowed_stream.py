@@ -1,4 +1,4 @@
-"""The bases of our models and streamed responses that wrap another one, on private names of pydantic-ai and openai.
+"""Base classes of models and streamed responses that wrap another one. They use private names of pydantic-ai and openai.
 
 pydantic-ai has no public name for who limits the silence before an answer, nor for the record in which it looks for the ends
 of parts; openai has none for the HTTP client that its client uses. If the first had another name, pydantic-ai's own limit
@@ -59,7 +59,7 @@ class WrappedStream(StreamedResponse):
     inner: StreamedResponse
 
     def copy_end(self) -> None:
-        """Takes over what is known of a response once its stream has ended, in whatever way."""
+        """Copies the facts of a response after its stream has ended."""
         for name in _COPIED:
             setattr(self, name, getattr(self.inner, name))
 
@@ -112,7 +112,7 @@ class WrappedStream(StreamedResponse):
 
 @asynccontextmanager
 async def closed_after(items: AsyncIterable[_Item]) -> AsyncIterator[AsyncIterator[_Item]]:
-    """Close a generator at the end of the block. One that is left early would keep its timer until it is collected."""
+    """Close a generator at the end of the block. One that is left early would keep its timer until garbage collection."""
     iterator = aiter(items)
     try:
         yield iterator

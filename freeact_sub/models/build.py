@@ -1,4 +1,4 @@
-"""Builds the model that the settings name, and its settings; what is wrong with them becomes one clear `ConfigError`.
+"""Builds the model that the settings name, and its settings; errors in them become one clear `ConfigError`.
 
 Importing this module is cheap. pydantic-ai (0.6 s, and up to 2 s more for a provider) is imported when a model is built.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from freeact_sub.models.traffic import Traffic
 
 CLIENT_TIMEOUT_SECONDS: Final = 600
-"""Timeout of the providers' own clients."""
+"""The timeouts of the providers' own clients."""
 
 
 def build_model(config: Config) -> "Model":
@@ -67,7 +67,7 @@ def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None
 
     Args:
         config: All settings.
-        traffic: What all requests of a root share.
+        traffic: The state that all requests of a root share.
         wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. None: the model that the settings name.
 
     Raises:
@@ -98,7 +98,7 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
     Args:
         wanted: A full name, or a model. An address that is set for the root's model counts for others of its provider too.
         config: All settings.
-        traffic: What all requests of a root share.
+        traffic: The state that all requests of a root share.
         stands_in: The model is a fallback.
         is_last: The model has no fallback.
     """
@@ -122,7 +122,7 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
 
 
 def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
-    """A model from `usable_model` with another way to act."""
+    """Return a model from `usable_model` with another way to act."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
     from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415
@@ -147,7 +147,7 @@ def acts_by_blocks(model: "Model") -> bool:
 
 
 def _acting(model: "Model") -> "CodeActionsModel | None":
-    """The layer of a model, or of the first of a fallback chain, that says how it acts."""
+    """Return the layer that decides how a model, or the first of a fallback chain, acts."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
     from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415
@@ -195,7 +195,7 @@ def _setting(name: str, value: Any, hints: dict[str, Any]) -> Any:
 
 
 def _is_setting_of_a_provider(name: str) -> bool:
-    """Settings that one provider alone knows begin with its name: `openai_reasoning_effort`."""
+    """Whether a setting belongs to one provider; its name begins with the provider's: `openai_reasoning_effort`."""
     provider = name.partition("_")[0]
     return provider.isidentifier() and importlib.util.find_spec(f"pydantic_ai.models.{provider}") is not None
 
@@ -231,14 +231,14 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
 
 
 def _what_is_meant(config: Config, error: Exception) -> str:
-    """The proposal of `check_name`, or else pydantic-ai's own words: it knows names of models too."""
+    """Return the proposal of `check_name`, or else pydantic-ai's message, which may name models."""
     check_name(config)
     words = str(error)
     return words if words.endswith("?") else f"{words}; {NAME_HINT}"
 
 
 def _what_to_set(name: str, error: Exception) -> str:
-    """The provider's own words; where a variable is missing, without what they say to programmers."""
+    """Return the provider's message; for a missing variable without its advice to programmers."""
     missing = re.match(r"Set the `(\w+)` environment variable", str(error))
     if missing is None:
         return f"the model {name!r} cannot be used: {error}"

@@ -24,7 +24,7 @@ from freeact_sub.models.traffic import busy, passes
 from freeact_sub.text import one_line
 
 WORDS_CHARS: Final = 300
-"""Of what a server says."""
+"""The characters of a server's message that are shown."""
 KEYS: Final = {
     "azure": "AZURE_OPENAI_API_KEY",
     "bedrock": "AWS_BEARER_TOKEN_BEDROCK",

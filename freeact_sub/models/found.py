@@ -1,7 +1,6 @@
-"""Models that can be used here at once: those of keys in the environment, and of servers on this machine.
+"""Finds models that are ready to use: by keys in the environment, and on servers of this machine.
 
-Servers are asked on loopback only, side by side, and for a bounded time. Nothing is sent to them but the question which
-models they have.
+Servers are asked for their models on loopback only, side by side, and for a bounded time.
 """
 
 import http.client
@@ -15,11 +14,11 @@ from typing import Any, Final
 from freeact_sub.models.names import EXAMPLES
 
 SERVERS: Final[Mapping[str, int]] = {"Ollama": 11434, "LM Studio": 1234, "llama-server": 8080, "vLLM": 8000}
-"""Programs that serve models, each with the port that it takes by default."""
+"""Programs that serve models, with their default ports."""
 PATHS: Final = ("/v1/models", "/api/tags")
 """Where a server lists its models: by OpenAI's protocol, and by that of old versions of Ollama."""
 SECONDS: Final = 1.0
-"""How long all servers together may take to answer."""
+"""The seconds that all servers together may take to respond."""
 MAX_BYTES: Final = 1_000_000
 MAX_MODELS: Final = 6
 """Of one server."""
@@ -39,12 +38,12 @@ class FoundModel:
 
 
 def find_models(environment: Mapping[str, str]) -> list[FoundModel]:
-    """All models that are found, those of keys first."""
+    """Return all found models, those of keys first."""
     return [*models_of_keys(environment), *models_of_servers(SERVERS)]
 
 
 def models_of_keys(environment: Mapping[str, str]) -> list[FoundModel]:
-    """A model of each provider whose key is set."""
+    """Return a model of each provider whose key is set."""
     found: dict[str, FoundModel] = {}
     for key, name in EXAMPLES.items():
         if environment.get(key, "").strip():
@@ -53,7 +52,7 @@ def models_of_keys(environment: Mapping[str, str]) -> list[FoundModel]:
 
 
 def models_of_servers(servers: Mapping[str, int]) -> list[FoundModel]:
-    """The models of the servers that answer in time, in the order of the servers. Args: servers: ports by name."""
+    """Return the models of the servers that respond in time, in the order of the servers. Args: servers: ports by name."""
     answers: dict[str, list[str]] = {}
 
     def ask(name: str, port: int) -> None:
@@ -78,7 +77,7 @@ def models_of_servers(servers: Mapping[str, int]) -> list[FoundModel]:
 
 
 def _models_at(port: int) -> Iterator[str]:
-    """The names of the models of one server; none if it is no such server."""
+    """Return the names of one server's models; empty if it serves no models."""
     for path in PATHS:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         try:
@@ -98,7 +97,7 @@ def _models_at(port: int) -> Iterator[str]:
 
 
 def _names_in(content: Any) -> Iterable[str]:
-    """The names in a list of models that can answer a prompt; a name with a line break or the like is none."""
+    """Return the names in a list of models that can answer a prompt; names with line breaks are left out."""
     models = (content.get("data") or content.get("models")) if isinstance(content, dict) else None
     for model in models if isinstance(models, list) else ():
         name = (model.get("id") or model.get("name")) if isinstance(model, dict) else None

@@ -1,4 +1,4 @@
-"""Names of models: the one that a person may have meant by a wrong one, and the way out without one. Quick to import."""
+"""Names of models: suggestions for wrong names, and the message if none is set. It is quick to import."""
 
 import difflib
 import re
@@ -64,7 +64,7 @@ def require_model(config: Config) -> None:
     """Check that the settings name a model.
 
     Raises:
-        ConfigError: They do not. The sentence says the ways to one.
+        ConfigError: They do not; the message names the ways to set one.
     """
     if not config.model:
         raise ConfigError(
@@ -77,7 +77,7 @@ def check_name(config: Config) -> None:
     """Check that the model's name has a known provider, without the slow import of pydantic-ai.
 
     Raises:
-        ConfigError: It has none. The sentence proposes the name that may be meant.
+        ConfigError: It has none; the message suggests a name.
     """
     name = str(config.model)
     provider, found, model = name.partition(":")
@@ -101,7 +101,7 @@ def missing_extra(model: str) -> str | None:
 
 
 def name_meant(name: str) -> str | None:
-    """The full name that a person may have meant by a wrong one. None: there is no near one."""
+    """Return the full name that a wrong one may mean. None: no name is similar."""
     for mark in (":", "/"):
         provider, found, model = name.partition(mark)
         if found and model:

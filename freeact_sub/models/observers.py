@@ -1,4 +1,4 @@
-"""What stands around a model request, found by context: the bill that it is put on, and who watches its progress.
+"""Finds the observers of a model request by context: the bill that pays for it, and the watcher of its progress.
 
 A request is made deep below the agent that it is made for, and one model object serves all agents of a tree. It may be made
 more than once, be refused, or wait for its turn and never be sent. Only where it is sent is that known. So the agent's
@@ -29,13 +29,13 @@ class Attempt:
     messages: list[ModelMessage]
     parameters: ModelRequestParameters
     stream: StreamedResponse | None = None
-    """None: it has not begun to answer, or does not stream."""
+    """None: the response has not begun, or is not streamed."""
     response: ModelResponse | None = None
-    """The whole answer. None: it has not come."""
+    """The whole response. None: it has not arrived."""
 
     @property
     def received(self) -> ModelResponse | None:
-        """The answer as far as it has arrived."""
+        """The response as far as it has arrived."""
         return self.response if self.stream is None else self.stream.get()
 
     def is_billed(self, error: BaseException) -> bool:
@@ -60,7 +60,7 @@ class Bill:
     book: Callable[[Attempt], None]
     """Called with an attempt that was cut off."""
     check_again: Callable[[], None] = field(default=lambda: None)
-    """Raises if a request that was cut off must not be made again."""
+    """Raises if a cut-off request must not be repeated."""
     attempt: Attempt | None = None
     """The latest attempt. None: it was refused, or is booked."""
 
@@ -98,7 +98,7 @@ def charge_to(bill: Bill) -> Iterator[None]:
 
 
 def current_bill() -> Bill:
-    """The bill of the agent that makes the request; outside an agent, a bill that nobody reads."""
+    """Return the bill of the agent that makes the request; outside an agent, an unused bill."""
     return _bill.get() or Bill(book=lambda _: None)
 
 
@@ -177,7 +177,7 @@ class Meter:
         self._report()
 
     def paused(self, seconds: float | None) -> None:
-        """Notes how long the request waits for a busy provider. None: it waits no more."""
+        """Notes how long the request waits for a busy provider. None: the wait is over."""
         if seconds is not None or self._paused is not None:
             self._paused = seconds
             self._report()

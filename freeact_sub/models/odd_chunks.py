@@ -1,4 +1,4 @@
-"""Answers of servers that keep to OpenAI's chat protocol loosely, mended before openai's client reads them.
+"""Repairs responses of servers that follow OpenAI's chat protocol loosely, before openai's client reads them.
 
 - A chunk, a choice, a delta or a call that is not an object carries nothing.
 - Arguments of a call that come as texts and as objects become one of both, and empty ones are left out.
@@ -6,7 +6,7 @@
 - A completion in one body, from a server that does not stream, is read as one chunk; so is a line of JSON without `data:`.
 - Any other body, such as a page for browsers, becomes an error that names the address and quotes the body.
 
-`odd_streams` mends what needs the whole answer.
+`odd_streams` makes the repairs that need the whole response.
 """
 
 import codecs
@@ -23,7 +23,7 @@ from freeact_sub.models.observers import models_in
 from freeact_sub.text import one_line
 
 QUOTED_CHARS: Final = 150
-"""Of a body that is no answer."""
+"""The characters of an invalid body that an error quotes."""
 _PATH: Final = "/chat/completions"
 _NOTHING: Final[dict[str, Any]] = {"choices": []}
 _FIELD: Final = re.compile(rb"(?:data|event|id|retry)?[:\r\n]")
@@ -33,7 +33,7 @@ _DATA: Final = re.compile(rb"^data:", re.MULTILINE)
 
 
 def mend_chunks(model: Model) -> None:
-    """Makes the HTTP client of a model mend streamed answers, if openai's client uses it."""
+    """Makes the HTTP client of a model repair streamed responses, if openai's client uses it."""
     for inner in models_in(model):
         client = http_client_of(inner)
         if client is not None and _mend not in client.event_hooks["response"]:
@@ -53,7 +53,7 @@ async def _mend(response: httpx2.Response) -> None:
 
 
 class _Mended(httpx2.AsyncByteStream):
-    """The body of a response, decoded and mended."""
+    """The body of a response, decoded and repaired."""
 
     def __init__(self, response: httpx2.Response, address: str) -> None:
         self._rest = response.stream
@@ -76,21 +76,21 @@ class _Mended(httpx2.AsyncByteStream):
 
 
 class _Chunks:
-    """Mends the chunks of one answer."""
+    """Repairs the chunks of one response."""
 
     def __init__(self, address: str, kind: str) -> None:
         self._address, self._kind = address, kind
         self._held: list[bytes] = []
-        """What is not read yet: a line that has begun, or a body that is no event stream."""
+        """The unread data: an unfinished line, or a body that is not an event stream."""
         self._is_stream: bool | None = None
-        """None: too little has come to tell."""
+        """None: not known yet."""
         self._has_begun = False
-        """A delta has come."""
+        """Whether a delta has arrived."""
         self._kinds: dict[str, type] = {}
         """Whether the arguments at an index are texts or objects; pydantic-ai does not join one to the other."""
 
     def read(self, piece: bytes) -> bytes:
-        """The mended lines that are whole with this piece."""
+        """Return the repaired lines that this piece completes."""
         self._held.append(piece)
         if self._is_stream is None:
             start = b"".join(self._held).removeprefix(codecs.BOM_UTF8).lstrip()
@@ -106,7 +106,7 @@ class _Chunks:
         return b"".join(map(self._line, lines))
 
     def end(self) -> bytes:
-        """What is left at the end of the body."""
+        """Return the rest at the end of the body."""
         body, self._held = b"".join(self._held), []
         if self._is_stream or _DATA.search(body):
             return b"".join(map(self._line, body.splitlines(keepends=True)))

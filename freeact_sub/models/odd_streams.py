@@ -1,4 +1,4 @@
-"""Streams of servers that keep to their protocol loosely, mended in the events that pydantic-ai makes of every provider's.
+"""Repairs streams of servers that follow their protocol loosely, in the events that pydantic-ai makes of them.
 
 - Some send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and another
   id, or with a name after whole arguments.

@@ -70,7 +70,7 @@ class Silence:
 
     @contextmanager
     def before_answer(self) -> Iterator[None]:
-        """Limits what is awaited inside to the time left for the first piece.
+        """Limits the awaited call to the time left for the first piece.
 
         Raises:
             ModelRequestTimeout: The time is up.
@@ -108,7 +108,7 @@ class _Stall:
         self._model_name, self._seconds = model_name, seconds
         self._loop = asyncio.get_running_loop()
         self._since: float | None = None
-        """When somebody began to wait for the next piece. None: nobody does."""
+        """The time at which the wait for the next piece began. None: no wait."""
         self._task: asyncio.Task[Any] | None = None
         """It waits."""
         self._cancelled_before = 0
@@ -137,7 +137,7 @@ class _Stall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raises: ModelConnectionError: It was too silent."""
+        """Raises ModelConnectionError if the stream was silent for too long."""
         self._timer.cancel()
         if self._task is None or not self._is_stalled:
             return
@@ -263,7 +263,7 @@ class SteadyModel(UnhurriedModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Answering:
-    """A request whose answer has begun."""
+    """A request whose response has begun."""
 
     attempt: Attempt
     stream: StreamedResponse
@@ -283,7 +283,7 @@ class SteadyStream(WrappedStream):
     first_index: int = field(default=0, init=False)
     """Index of the first part that counts: those before it are of a reply that broke off."""
     _broke: bool = field(default=False, init=False)
-    """An answer broke off in its middle, which is forgiven once."""
+    """A response broke off in its middle, which is repeated once."""
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         following = 0

@@ -1,4 +1,4 @@
-"""`Traffic`: what the requests of one root, its children and their asks share: how many are in flight, and who must pause.
+"""`Traffic`: bounds the requests in flight of one root, its children and their asks, and pauses them for busy providers.
 
 A provider that is asked too often refuses everybody, so one refusal pauses all requests to that provider and address, as
 long as `Retry-After` says, else longer each time. A request that waits holds no place. Each is made again until its own

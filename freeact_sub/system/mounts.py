@@ -1,4 +1,4 @@
-"""What is mounted in a folder, and which of it does not answer: who looks into that waits as long as nobody answers."""
+"""Finds mounts in a folder, and those that do not respond: a program that reads one of these would hang."""
 
 import contextlib
 import os

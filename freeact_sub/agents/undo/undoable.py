@@ -64,8 +64,8 @@ class UndoMethods:
     def keep_undo(self) -> None:
         """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
 
-        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. What is
-        not kept cannot be undone, redone or compared: such a call raises FreeactError.
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. A
+        state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
         """
         self._undo.keep()
 
@@ -99,10 +99,10 @@ class UndoMethods:
     async def diff(self, prompts: int = 1) -> str:
         """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
 
-        It does not matter who has changed them, and a run may be live. Files that `.gitignore` names are left out.
+        It includes changes by any program, and a run may be live. Files that `.gitignore` names are left out.
         """
         return await self._undo.kept.diff(prompts)
 
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
-        """Return the files that `diff` shows, each with the numbers of lines that came and went. None: it is no text."""
+        """Return the files that `diff` shows, each with its numbers of added and removed lines. None: it is not text."""
         return await self._undo.kept.line_changes()

@@ -51,7 +51,7 @@ BOMB: Final = "it starts itself again and again without an end"
 
 
 def danger_of(command: SimpleCommand, workspace: Path) -> Danger | None:
-    """Whether a command destroys what nobody wants destroyed. `possible`: its targets are known only when it runs."""
+    """Whether a command destroys a whole machine, home folder or disk. `possible`: its targets are not known."""
     name = command.words[0].rpartition("/")[2].lower()
     targets = tuple(_targets(name, command.words[1:]))
     found: Danger | None = None

@@ -122,7 +122,7 @@ class _Walk(WordReader):
         self.bomb = False
         self._folders = [""]
         self._repeats = 0
-        """Loops and functions around: what stands there may run more than once, or later."""
+        """The enclosing loops and functions, whose content may run more than once, or later."""
 
     def script(self, text: str) -> None:
         if len(text) > MAX_CHARS:

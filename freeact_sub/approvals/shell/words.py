@@ -30,7 +30,7 @@ INLINE: Final = names("command file_redirect redirected_statement variable_assig
 
 
 class OpaqueError(Exception):
-    """A script cannot be parsed; the message says why."""
+    """A script cannot be parsed; the message names the reason."""
 
 
 class WordReader(ABC):
@@ -78,7 +78,7 @@ class WordReader(ABC):
                     return self.misread(node)
 
     def misread(self, node: Node) -> NoReturn:
-        """Refuse a word."""
+        """Raise OpaqueError for a word that is not understood."""
         raise OpaqueError(f"a word is not understood: {shown_part(node)}")
 
     def _string(self, node: Node) -> str:

@@ -18,7 +18,7 @@ OTHER_SHELLS: Final = SHELLS - {"sh", "bash", "dash", "ash", "rbash"}
 
 @dataclass(frozen=True, kw_only=True)
 class Inside:
-    """What a command runs beside itself."""
+    """The commands that a wrapper runs."""
 
     commands: tuple[tuple[str, ...], ...] = ()
     scripts: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ WRAPPERS: Final = {
 MAX_OPTIONS: Final = 40
 """Words to try as options before a subcommand; with more, it may be any subcommand."""
 STREAM: Final = re.compile(r"/dev/(?:stdin|fd/.*|tty)|/proc/[^/]+(?:/task/[^/]+)?/fd/.*|-")
-"""Scripts whose content nobody has seen."""
+"""Scripts with unknown content."""
 CLEARING: Final = {"env": ("i", "u", "ignore-environment", "unset"), "exec": ("c",)}
 """Options that unset variables for the started program."""
 

@@ -1,4 +1,4 @@
-"""A process that a cell forks ends where the cell ends: it must not answer for its kernel.
+"""Ends a process that a cell forks where the cell ends, so that it cannot reply for its kernel.
 
 Runs in kernels: standard library and IPython only. Without this the child goes on into ipykernel's loop when it leaves the
 cell: with the sockets of its kernel it sends a second reply, and takes the next cells. Its text and displays belong to the

@@ -1,4 +1,4 @@
-"""Converts types to JSON schemas, and answers of children back to values. Sent into every kernel as source.
+"""Converts types to JSON schemas, and children's answers to values. Sent into every kernel as source.
 
 pydantic does it if the kernel's Python has it. Otherwise the converter below knows the builtin types, their
 generic forms, `Literal`, unions, enums, dataclasses and typed dicts. jsonschema holds values against a JSON schema.
@@ -43,7 +43,7 @@ def schema_of(output: Any) -> tuple[dict[str, Any], Decode]:
 
 
 def of_json_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], Decode]:
-    """A JSON schema is what it is; jsonschema holds values against it."""
+    """Return a JSON schema unchanged, with a decoder that validates by jsonschema."""
     try:
         jsonschema: Any = importlib.import_module("jsonschema")
         registry = importlib.import_module("referencing").Registry()  # knows nothing: no schema is fetched from anywhere

@@ -1,1 +1,1 @@
-"""What weak models need (`code_actions`): blocks of Python in place of tool calls, repaired arguments, shorter tools."""
+"""Help for weak models (`code_actions`): blocks of Python instead of tool calls, repaired arguments, shorter tools."""

@@ -1,4 +1,4 @@
-"""`code_actions = "block"`: for models that know no tool calls. A step is a fenced Python block, an answer has none.
+"""`code_actions = "block"`: for models without tool calls. A step is a fenced Python block; an answer has none.
 
 No tool is offered as a tool. What the system prompt says instead stands here, and so does the history as such a model reads
 it: its own calls as the blocks that it wrote, their results as text from the user. Tools other than the cell are called like
