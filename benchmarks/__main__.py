@@ -28,6 +28,7 @@ NAMES = (
     "soak",
     "kills",
     "rlm",
+    "recursion",
     "house",
 )
 

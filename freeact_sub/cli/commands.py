@@ -29,6 +29,7 @@ from freeact_sub.system.standard_output import PIPE_CLOSED, is_left
 
 if TYPE_CHECKING:
     from freeact_sub.config.schema import Config
+    from freeact_sub.terminal.input.piped import Piped
     from freeact_sub.terminal.run_once import Output
 
 FAILED: Final = 1
@@ -134,25 +135,32 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
     prompt, piped = read_prompt(options.prompt, path)
     output = getattr(options, "output", "auto")
-    terminal = asking_terminal()
-    config = _with_model(options, settings(headless=None if terminal is not None else "auto"))
+    config = _with_model(options, settings(headless=None if asking_terminal() is not None else "auto"))
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415
 
-    verbose = hasattr(options, "verbose")
     open_agent = functools.partial(_agent, config, session, replay=replay)
     if output == "auto" and is_interactive():
         from freeact_sub.terminal import conversation  # noqa: PLC0415
 
-        plain = _is_plain(config)
+        verbose, plain = hasattr(options, "verbose"), _is_plain(config)
         return asyncio.run(conversation.converse(open_agent, config=config, prompt=prompt, verbose=verbose, plain=plain))
+    return run_prompt(options, config, open_agent, prompt, piped)
+
+
+def run_prompt(options: argparse.Namespace, config: "Config", open_agent: Any, prompt: str, piped: "Piped") -> int:
+    """Run one prompt without an input line, and write what `--output` asks for."""
+    import asyncio  # noqa: PLC0415
+
     from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
+    terminal = asking_terminal()
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
-    out, log = _outputs(output)
+    out, log = _outputs(getattr(options, "output", "auto"))
+    verbose = hasattr(options, "verbose")
     return asyncio.run(run_once(open_agent, prompt, piped, output=out, log=log, approver=approver, verbose=verbose))
 
 

@@ -136,13 +136,15 @@ def _parser() -> _Parser:
     _add_session_options(parser, chooses=True)
     _add_session_options(run, chooses=False)
     _add_sessions(commands, common)
+    _add_rlm(commands, common)
     return parser
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--file", metavar="PATH", type=Path, default=argparse.SUPPRESS, help="run one prompt, read from a file"
-    )
+def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
+    if file:
+        parser.add_argument(
+            "--file", metavar="PATH", type=Path, default=argparse.SUPPRESS, help="run one prompt, read from a file"
+        )
     parser.add_argument(
         "--output",
         choices=("auto", "plain", "json", "text"),
@@ -200,6 +202,33 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
         "--wall", choices=("none", *MODES), default="auto", help="the mode that has this wall (default: auto)"
     )
     install.add_argument("--network", action="store_true", help="allow kernels network access behind the wall of mode auto")
+
+
+def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
+    rlm = commands.add_parser(
+        "rlm",
+        help="ask about files of any length, which no prompt holds",
+        description="Answer a question about files, or about standard input, by a recursive language model: a model reads "
+        "the text by code, in a kernel without network, and asks models about parts of it.",
+        epilog="Exit status: 0 completed, 1 failed or a limit reached, 2 wrong usage or settings, 130 interrupted.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    rlm.set_defaults(main="freeact_sub.cli.rlm:answer")
+    rlm.add_argument(
+        "words", nargs="+", metavar="FILE ... QUESTION", help="text files (- or none: standard input), then a question"
+    )
+    rlm.add_argument(
+        "--sub-model", metavar="NAME", default=argparse.SUPPRESS, help="the model that reads parts (default: MODEL)"
+    )
+    rlm.add_argument(
+        "--depth",
+        type=int,
+        choices=(1, 2, 3),
+        default=argparse.SUPPRESS,
+        help="levels of models that act by code; at the last one sub-calls are plain requests (default: 1)",
+    )
+    _add_run_options(rlm, file=False)
 
 
 def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 OpenAgent: TypeAlias = "Callable[[], Agent]"
 """Makes the agent. Called in a thread, because its imports take a second or two."""
 
+PrepareAgent: TypeAlias = "Callable[[], AbstractAsyncContextManager[Agent]]"
+"""Makes the agent, or a context manager that opens one and prepares its kernel. Called in a thread, as `OpenAgent` is."""
+
 OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
 """Makes the agent of a session: `new`, or the id of a session to continue. The given settings replace the program's.
 Called in a thread."""
@@ -47,7 +50,7 @@ Log: TypeAlias = Literal["rich", "plain"]
 
 
 async def run_once(
-    open_agent: OpenAgent,
+    open_agent: PrepareAgent,
     prompt: str,
     piped: Piped = NOTHING,
     *,
@@ -89,16 +92,16 @@ class _OneRun:
         self._interrupted = False
         self._main = asyncio.current_task()
 
-    async def follow(self, open_agent: OpenAgent, prompt: str, piped: Piped) -> int:
+    async def follow(self, open_agent: PrepareAgent, prompt: str, piped: Piped) -> int:
         try:
             with Interrupts(self._interrupt), self._approver:
-                agent = await asyncio.to_thread(open_agent)
-                text, pictures = await asyncio.to_thread(_with_data, agent, prompt, piped)
-                async with agent, agent.run(text, pictures=pictures) as self._run:
-                    self._run.pictures = "unseen" if self._answers_alone else "saved"
-                    async for event in self._run:
-                        await self._show(event)
-                    result = await self._run.result()
+                async with await asyncio.to_thread(open_agent) as agent:
+                    text, pictures = await asyncio.to_thread(_with_data, agent, prompt, piped)
+                    async with agent.run(text, pictures=pictures) as self._run:
+                        self._run.pictures = "unseen" if self._answers_alone else "saved"
+                        async for event in self._run:
+                            await self._show(event)
+                        result = await self._run.result()
         except asyncio.CancelledError:
             if not self._interrupted or self._main is None:
                 raise

@@ -21,6 +21,7 @@ PROGRAMS = (
     "typed_output",
     "own_tool",
     "own_tools_in_cells",
+    "rlm",
     "values",
     "pipeline",
     "named_agents/run",
@@ -157,6 +158,13 @@ def test_own_tools_in_cells(examples: Path) -> None:
     ]
 
 
+def test_rlm(examples: Path) -> None:
+    first, second = output_of(examples / "rlm.py").splitlines()
+    answer, known = re.findall(r"^(\d+) of 2,000 records ask for a place; (\d+) do\.$", first)[0]
+    assert answer == known
+    assert re.fullmatch(r"41 requests, [\d,]+ tokens for [\d,]+ characters", second)
+
+
 def test_values(examples: Path) -> None:
     lines = output_of(examples / "values.py").splitlines()
     assert [line.split() for line in lines[:2]] == [["station", "temp"], ["b", "55.0"]]
@@ -235,7 +243,7 @@ def test_named_agents(examples: Path) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_another_model(examples: Path, name: str) -> None:
     def script(request: dict[str, Any]) -> ChatReply:
-        offered = [tool["function"]["name"] for tool in request["tools"]]
+        offered = [tool["function"]["name"] for tool in request.get("tools", ())]
         answers = {"final_result": {"rows": 1, "columns": ["a"]}, "hand_over": {"variable": "readings"}}
         calls: list[Any] = [ChatCall(name, arguments) for name, arguments in answers.items() if name in offered]
         return calls or ["Said by the server."]

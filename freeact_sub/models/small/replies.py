@@ -27,7 +27,7 @@ from freeact_sub.models.small.arguments import Schemas, parse_python, repaired, 
 from freeact_sub.models.small.block_mode import CELL_TOOL
 from freeact_sub.models.small.written_calls import WrittenCall, python_calls
 
-PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3"})
+PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "repl"})
 """Language names of Python blocks, in any case of letters."""
 
 OPENING_CHARS: Final = 160

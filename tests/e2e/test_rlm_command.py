@@ -1,0 +1,46 @@
+"""`freeact-sub rlm` answers questions about files and about standard input."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.chat_server import by_turn
+from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+
+
+@pytest.fixture
+def server() -> Iterator[Chat]:
+    with chat(by_turn(["I look.\n```repl\nFINAL(f'{type(context).__name__} {len(context)}')\n```"])) as server:
+        yield server
+
+
+def asked(server: Chat, cwd: Path, *words: str, data: str = "") -> "subprocess.CompletedProcess[str]":
+    command = [PROGRAM, "rlm", *words, *server.options]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(), input=data, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "data", "answer"),
+    [(["a.txt"], "", "str 40000"), (["a.txt", "b.txt"], "", "dict 2"), ([], "12345", "str 5"), (["-"], "123", "str 3")],
+    ids=["a file", "files", "standard input", "its name"],
+)
+def test_the_answer_is_on_standard_output(server: Chat, tmp_path: Path, files: list[str], data: str, answer: str) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("SECRET " * 5714 + "it")
+    done = asked(server, tmp_path, *files, "How long is it?", data=data)
+    assert (done.returncode, done.stdout) == (0, f"{answer}\n"), done.stderr
+    sent = str(server.server.requests)
+    assert "How long is it?" in sent
+    assert "SECRET" not in sent
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_a_file_that_is_not_there_is_named(server: Chat, tmp_path: Path) -> None:
+    done = asked(server, tmp_path, "missing.txt", "why?")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "freeact-sub: cannot read missing.txt: No such file or directory\n"
