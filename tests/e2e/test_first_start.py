@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chat_server import ChatCall, ChatReply
+from support.chat_server import ChatCall, ChatReply, HttpError
 from support.cli import Chat, chat, environment, texts_of
 from support.programs import run_python
 from support.terminal import CTRL_C, ENTER, READY, Terminal
+
+from freeact_sub import Config
+from freeact_sub.cli import commands
 
 pytestmark = [pytest.mark.e2e]
 
@@ -239,6 +242,27 @@ def test_an_address_without_a_model_asks_for_its_name(home: Path, folder: Path, 
     done = headless(home, folder, ports(ollama), "-p", "hi", "--base-url", ollama.server.base_url)
     assert done.returncode == 2
     assert "no model is set, but `base_url` is: pass --model openai-chat:NAME" in done.stderr
+
+
+def test_a_wrong_key_is_one_sentence_that_names_its_variable(home: Path, folder: Path) -> None:
+    with chat(lambda _: HttpError(401, "Incorrect API key provided")) as server:
+        done = headless(home, folder, SILENT, "-p", "hi", "--quiet", *server.options, OPENAI_API_KEY="wrong")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "Incorrect API key provided" in line
+    assert "check the environment variable OPENAI_API_KEY" in line
+
+
+@pytest.mark.parametrize(
+    ("chosen", "base_url"),
+    [({"model": "anthropic:x"}, None), ({"model": "openai-chat:y"}, "http://a/v1"), ({}, "http://a/v1")],
+)
+def test_the_next_conversation_keeps_the_address_for_its_provider_alone(
+    chosen: dict[str, str], base_url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_agent", lambda config, session: (config, session))
+    config, session = commands._open_session(Config(model="openai-chat:x", base_url="http://a/v1"), "new", chosen)  # noqa: SLF001
+    assert (config.base_url, session) == (base_url, "new")
 
 
 def test_a_server_that_is_gone_is_one_sentence_with_the_way_out(home: Path, folder: Path, ollama: Chat) -> None:
