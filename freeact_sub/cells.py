@@ -1,7 +1,7 @@
 """The output of cells as values, named after Jupyter's message specification.
 
 A kernel yields these values while a cell runs, and tells by an `ExecuteReply` how it has ended. They are the border between
-the wire (`kernels/client.py`) and everything above it, so nothing above knows Jupyter messages.
+the wire (`kernels/wire/client.py`) and everything above it, so nothing above knows Jupyter messages.
 """
 
 from dataclasses import dataclass, field

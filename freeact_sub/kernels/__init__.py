@@ -14,10 +14,10 @@ from freeact_sub.kernels.kernel import (
     own_files_of,
 )
 from freeact_sub.kernels.local import LocalKernelProvider
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.portable import block_type
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, with_programs
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, recover
 
 __all__ = [

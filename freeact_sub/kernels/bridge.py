@@ -13,7 +13,7 @@ from typing import Any
 
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels.kernel import HostRequestHandler
-from freeact_sub.kernels.output import CellClock
+from freeact_sub.kernels.wire.output import CellClock
 
 logger = logging.getLogger(__name__)
 

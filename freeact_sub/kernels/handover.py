@@ -23,8 +23,8 @@ from freeact_sub.errors import InvalidRequestError, KernelError, KernelLostError
 from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.guest.portable import MAX_BYTES
 from freeact_sub.kernels.kernel import Kernel
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 from freeact_sub.kernels.portable import decoded
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import opened_folder
 
 TAKE_SECONDS: Final = 300.0

@@ -12,17 +12,17 @@ from typing import Any, Final, Self
 
 from freeact_sub.errors import KernelBranchError, KernelSnapshotError, KernelStartError, UnusablePythonError
 from freeact_sub.kernels.bridge import Bridge
-from freeact_sub.kernels.channels import KernelChannels
-from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.forkserver.branches import Branches, check_branch
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.launch import Launcher
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.snapshots.files import Store
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.snapshots.rights import Rights, rights_of
 from freeact_sub.kernels.snapshots.snapshots import MAX_BYTES, Snapshots
+from freeact_sub.kernels.wire.channels import KernelChannels
+from freeact_sub.kernels.wire.client import KernelClient
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
 

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelError
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 

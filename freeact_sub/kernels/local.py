@@ -23,17 +23,16 @@ from zmq.sugar.context import Context
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
-from freeact_sub.kernels.channels import CHANNELS, ChannelName, KernelChannels, ZmqChannels, ZmqContext, ZmqSocket
 from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
-from freeact_sub.kernels.launch import Launcher
-from freeact_sub.kernels.private import home_of, make_private_folders, private_environment
+from freeact_sub.kernels.launch import Launcher, home_of, make_private_folders, private_environment
 from freeact_sub.kernels.provision import GuardedProvisioner
 from freeact_sub.kernels.pythons import START, lent
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
+from freeact_sub.kernels.wire.channels import CHANNELS, ChannelName, KernelChannels, ZmqChannels, ZmqContext, ZmqSocket
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep

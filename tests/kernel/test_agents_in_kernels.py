@@ -23,7 +23,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.kernels import client
+from freeact_sub.kernels.wire import client
 
 pytestmark = pytest.mark.kernel
 

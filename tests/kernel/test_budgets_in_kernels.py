@@ -10,7 +10,7 @@ from support.waiting import eventually
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutputChunk, ToolOutput
-from freeact_sub.kernels import client
+from freeact_sub.kernels.wire import client
 
 pytestmark = pytest.mark.kernel
 

@@ -14,7 +14,8 @@ from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, LocalKernelProvider, client
+from freeact_sub.kernels import CellClock, CellOutputBuffer, LocalKernelProvider
+from freeact_sub.kernels.wire import client
 
 pytestmark = pytest.mark.kernel
 

@@ -11,8 +11,8 @@ from support.waiting import eventually
 from freeact_sub import Agent, Config
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.events import AgentFinished, CodeExecutionOutput
-from freeact_sub.kernels.afterwards import AMONG, BETWEEN, EXITS, HELD_CHARS, NEXT, EarlierOutput
-from freeact_sub.kernels.output import CellOutputBuffer
+from freeact_sub.kernels.wire.afterwards import AMONG, BETWEEN, EXITS, HELD_CHARS, NEXT, EarlierOutput
+from freeact_sub.kernels.wire.output import CellOutputBuffer
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.asyncio(loop_scope="module")]

@@ -14,9 +14,9 @@ from typing import Any, Final
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
 from freeact_sub.errors import KernelBranchError, KernelStartError
-from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.forkserver.process import ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.system.closing import carry_out
 
 PORTS: Final = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")

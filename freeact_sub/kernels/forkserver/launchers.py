@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from freeact_sub.errors import KernelBranchError
-from freeact_sub.kernels.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.forkserver.branches import PORTS, Branches, choose_connection
 from freeact_sub.kernels.forkserver.process import ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
-from freeact_sub.kernels.private import private_environment
 from freeact_sub.kernels.wall import sandbox
+from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.workspaces import OwnFiles, lay_over
 from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
 

@@ -19,7 +19,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.forkserver.branches import connection_of
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
-from freeact_sub.kernels.private import private_environment
+from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep
 

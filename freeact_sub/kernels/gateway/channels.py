@@ -20,7 +20,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from freeact_sub.errors import KernelLostError, KernelStartError
-from freeact_sub.kernels.channels import CHANNELS, MESSAGES_AT_ONCE, ChannelName, Hear
 from freeact_sub.kernels.gateway.frames import (
     V1,
     content_of,
@@ -35,7 +34,7 @@ from freeact_sub.kernels.gateway.frames import (
 from freeact_sub.kernels.gateway.numbered import NumberedOutput
 from freeact_sub.kernels.gateway.server import HANG_SECONDS, HANGS, GatewayServer, refused_connection
 from freeact_sub.kernels.guest import plain
-from freeact_sub.kernels.messages import MessageError
+from freeact_sub.kernels.wire.channels import CHANNELS, MESSAGES_AT_ONCE, ChannelName, Hear, MessageError
 from freeact_sub.system.closing import end_task
 
 MAX_SENT_BYTES: Final = 8 * 2**20

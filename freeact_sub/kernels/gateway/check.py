@@ -21,7 +21,7 @@ from freeact_sub.kernels.gateway.channels import MAX_SENT_BYTES
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.provider import GatewayKernelProvider
 from freeact_sub.kernels.kernel import KernelSpec
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 
 CELL_SECONDS: Final = 60.0
 DEATH_SECONDS: Final = 30.0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from freeact_sub.kernels.messages import MessageError
+from freeact_sub.kernels.wire.channels import MessageError
 
 V1: Final = "v1.kernel.websocket.jupyter.org"
 """The requested subprotocol."""

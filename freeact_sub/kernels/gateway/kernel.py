@@ -19,7 +19,7 @@ from freeact_sub.kernels.gateway.pieces import PIECE_BYTES, in_order
 from freeact_sub.kernels.handover import FarKernel, move_file
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
-from freeact_sub.kernels.output import CellClock
+from freeact_sub.kernels.wire.output import CellClock
 
 KNOWN_REQUESTS: Final = 10_000
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from freeact_sub.errors import KernelBranchError, KernelLostError, KernelStartError
-from freeact_sub.kernels.channels import KernelChannels
 from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.server import GatewayServer, UnreachableError, live
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.launch import Launcher
+from freeact_sub.kernels.wire.channels import KernelChannels
 
 ANSWER_SECONDS: Final = 20.0
 """Seconds that the guest of a new kernel may take to answer."""

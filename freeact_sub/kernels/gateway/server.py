@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.errors import ConfigError, KernelStartError
-from freeact_sub.kernels.messages import MAX_MESSAGE_BYTES
+from freeact_sub.kernels.wire.channels import MAX_MESSAGE_BYTES
 from freeact_sub.system.closing import end_task
 
 REQUEST_SECONDS: Final = 15.0

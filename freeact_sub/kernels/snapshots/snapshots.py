@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
-from freeact_sub.kernels.client import KernelClient
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 from freeact_sub.kernels.snapshots import files
 from freeact_sub.kernels.snapshots.report import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.kernels.snapshots.rights import Rights, more_than
+from freeact_sub.kernels.wire.client import KernelClient
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.removal import remove
 

@@ -10,8 +10,7 @@ from jupyter_client.session import Session
 from support.waiting import eventually
 
 from freeact_sub.errors import KernelLostError
-from freeact_sub.kernels.channels import DELIMITER, MESSAGES_AT_ONCE, ZmqChannels
-from freeact_sub.kernels.messages import MessageError
+from freeact_sub.kernels.wire.channels import DELIMITER, MESSAGES_AT_ONCE, MessageError, ZmqChannels
 
 MESSAGES = 4 * MESSAGES_AT_ONCE
 

@@ -23,7 +23,7 @@ from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
 from freeact_sub.kernels.gateway.numbered import NUMBER, NumberedOutput
-from freeact_sub.kernels.messages import MessageError
+from freeact_sub.kernels.wire.channels import MessageError
 from freeact_sub.testing import ScriptedModel
 
 OBJECTS = [b'{"msg_type": "stream"}', b"{}", b"{}", b'{"text": "x"}']

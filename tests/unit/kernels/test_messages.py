@@ -17,10 +17,18 @@ from support.thorough import examples
 from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels import CellClock, CellOutputBuffer
-from freeact_sub.kernels import client as client_module
-from freeact_sub.kernels.channels import CHANNELS, signed_parts
-from freeact_sub.kernels.client import FLOODED, MAX_REFUSED, KernelClient
-from freeact_sub.kernels.messages import MAX_DEPTH, MessageError, RefusedMessageError, output_of, read_message, reply_of
+from freeact_sub.kernels.wire import client as client_module
+from freeact_sub.kernels.wire.channels import (
+    CHANNELS,
+    MAX_DEPTH,
+    MessageError,
+    RefusedMessageError,
+    output_of,
+    read_message,
+    reply_of,
+    signed_parts,
+)
+from freeact_sub.kernels.wire.client import FLOODED, MAX_REFUSED, KernelClient
 
 SESSION = Session(key=b"key")
 JSON = st.recursive(

@@ -14,7 +14,7 @@ from freeact_sub.channel import EventChannel
 from freeact_sub.config.schema import Config
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import CellClock, CellOutputBuffer
-from freeact_sub.kernels.output import BUFFER_CHARS, DISPLAYS_CHARS, CellRun
+from freeact_sub.kernels.wire.output import BUFFER_CHARS, DISPLAYS_CHARS, CellRun
 from freeact_sub.tools.execute import run_cell
 from freeact_sub.tools.tool import CellContext
 

@@ -18,7 +18,7 @@ from support import odd_values
 from support.thorough import examples
 
 from freeact_sub.kernels.guest.plain import MAX_DEPTH, pack, plain
-from freeact_sub.kernels.messages import MessageError, read_message
+from freeact_sub.kernels.wire.channels import MessageError, read_message
 
 
 class Colour(enum.Enum):

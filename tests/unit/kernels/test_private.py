@@ -4,7 +4,7 @@ from support.kernels import spec
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import AuditSettings
-from freeact_sub.kernels.private import LIBRARY_FOLDERS, make_private_folders, private_environment
+from freeact_sub.kernels.launch import LIBRARY_FOLDERS, make_private_folders, private_environment
 from freeact_sub.kernels.wall.sandbox import policy_for
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from freeact_sub.cells import StreamText
-from freeact_sub.kernels.output import CellOutputBuffer
+from freeact_sub.kernels.wire.output import CellOutputBuffer
 from freeact_sub.system.safe_files import MAX_BYTES, beneath, make_folder, read_file, replace_file
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText, text_of
-from freeact_sub.kernels.output import CellOutputBuffer
+from freeact_sub.kernels.wire.output import CellOutputBuffer
 
 HELD_CHARS: Final = 1_000_000
 """The number of characters of output that wait for the next cell."""

@@ -18,10 +18,18 @@ from typing import Any, Final, Protocol
 
 from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import KernelLostError, KernelStartError
-from freeact_sub.kernels.afterwards import EarlierOutput, ends_kernel, outputs_of
-from freeact_sub.kernels.channels import ChannelName, KernelChannels
-from freeact_sub.kernels.messages import Message, MessageError, RefusedMessageError, output_of, read_message, reply_of
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.wire.afterwards import EarlierOutput, ends_kernel, outputs_of
+from freeact_sub.kernels.wire.channels import (
+    ChannelName,
+    KernelChannels,
+    Message,
+    MessageError,
+    RefusedMessageError,
+    output_of,
+    read_message,
+    reply_of,
+)
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.closing import carry_out, end_task
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
