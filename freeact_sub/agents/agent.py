@@ -322,6 +322,20 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         return await self._programs.ask(prompt, output, model, history, label)
 
     @overload
+    async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
+    @overload
+    async def ask_many(
+        self, prompts: Iterable[str], *, output: type[AnswerT], model: str | None = None
+    ) -> list[AnswerT | Exception]: ...
+    async def ask_many(self, prompts: Iterable[str], *, output: Any = str, model: str | None = None) -> list[Any]:
+        """Ask each prompt as `ask` does, side by side, and return the answers in order; for one that fails, its exception.
+
+        At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
+        one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
+        """
+        return await self._programs.ask_many(prompts, output, model)
+
+    @overload
     async def task(self, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
     @overload
     async def task(self, prompt: Prompt, *, output: None = None, **options: Any) -> RunResult[str]: ...

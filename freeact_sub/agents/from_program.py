@@ -81,6 +81,25 @@ class FromProgram:
         adapter, typed = _typed(output)
         return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
 
+    async def ask_many(self, prompts: Iterable[str], output: Any, model: str | None) -> list[Any]:
+        """See `Agent.ask_many`."""
+        loop = self._root.callers_loop
+        if output is not None and output is not str:
+            _typed(output)  # a wrong type is said once
+        left, answers = enumerate(prompts), dict[int, Any]()
+
+        async def work() -> None:
+            for place, prompt in left:
+                try:
+                    answers[place] = await self.ask(prompt, output, model, (), "")
+                except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
+                    answers[place] = error
+
+        async with loop.children.busy(), asyncio.TaskGroup() as group:
+            for _ in range(loop.agent.shared.config.models.max_concurrent):
+                group.create_task(work())
+        return [answers[place] for place in range(len(answers))]
+
     async def progress(self, step: Mapping[str, Any]) -> None:
         """See `Agent.progress`."""
         loop = self._root.callers_loop

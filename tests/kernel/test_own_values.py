@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind
 
-from freeact_sub import Budget, InvalidRequestError, KernelError, KernelLostError, KernelValueError
+from freeact_sub import Agent, Budget, Config, InvalidRequestError, KernelError, KernelLostError, KernelValueError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
-from freeact_sub.testing import first_prompt
+from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = pytest.mark.kernel
 
@@ -229,3 +229,58 @@ async def test_the_budget_counts_own_code_and_a_lost_kernel_is_said(make):
             await agent.execute("import os; os._exit(3)")
         with pytest.raises(KernelError):
             await agent.get("x")
+
+
+async def test_a_kernel_that_writes_something_else_is_one_error_and_the_next_value_comes(make, tmp_path):
+    """Code in the kernel has replaced what writes values; nothing that it writes runs here."""
+    mark = tmp_path / "ran-in-the-program"
+    replace = """
+import os, pickle, sys, time
+portable = sys.modules["freeact_guest.portable"]
+scratch = sys.modules["freeact_guest.values"].scratch()
+kept = kept if "kept" in globals() else portable.write_variable
+class Bad:
+    def __reduce__(self):
+        return os.mkdir, (MARK,)
+def write(name, variable, namespace):
+    path = os.path.join(scratch, name)
+    {how}
+portable.write_variable = write
+"""
+    ways = {
+        "a pickle": "open(path, 'wb').write(pickle.dumps(Bad()))",
+        "nothing": "pass",
+        "a link": "os.symlink('/etc/passwd', path)",
+        "a pipe": "os.mkfifo(path)",
+        "a folder": "os.mkdir(path)",
+        "too much": "os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 2 ** 31)",
+        "an endless value": "\n    while True: time.sleep(0.01)",
+        "much text": "raise ValueError('x' * 10 ** 6)",
+    }
+    async with make([], mode="full", kernel={"cell_timeout_seconds": 3}) as agent:
+        await agent.put(x=1, MARK=str(mark))
+        for way, how in ways.items():
+            done = await agent.execute(replace.replace("{how}", how))
+            assert done.status == "ok", done.text
+            with pytest.raises(KernelValueError) as caught:
+                await agent.get("x")
+            assert len(str(caught.value)) < 1500, way
+            assert "root:" not in str(caught.value)
+        await agent.execute("portable.write_variable = kept")
+        assert await agent.get("x") == 1
+        assert not mark.exists()
+        await agent.execute("bad = Bad()")
+        await agent.get("bad", trust=True)  # and this is what trust means
+        assert mark.is_dir()
+
+
+async def test_values_of_a_program_are_there_when_the_session_goes_on(make, tmp_path, monkeypatch, frame):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    config = Config(workspace=tmp_path, mode="full")
+    async with Agent(config, model=ScriptedModel(["first"]), session="new") as agent:
+        await agent.run("go", inputs={"df": frame}).result()
+        await agent.put(later=[1, 2])
+        session = agent.session_id
+    async with Agent.resume(session, config, model=ScriptedModel(["second"])) as agent:
+        pd.testing.assert_frame_equal(await agent.get("df"), frame)
+        assert await agent.get("later") == [1, 2]
