@@ -1,4 +1,4 @@
-"""Sessions on disk: what all agents of a root have done, so that nothing is lost with the process.
+"""Sessions: the record on disk of all agents of a root, which survives the process.
 
 How to read a session::
 
@@ -16,10 +16,10 @@ How to read a session::
         for event in reader.events():                   # `freeact_sub.events`, of all agents, in their order
             ...
 
-A reader needs no lock and may be used while the session goes on: it sees what is committed. Reading never writes.
+A reader needs no lock and works while the session continues: it sees committed data. Reading never writes.
 
-A store knows no agents: it gets plain values (`SessionWriter`), and `agents/sessions/` knows what they mean. Where sessions
-are kept is a setting (`store.py`); ours is a database of SQLite (`sqlite/`).
+A store receives plain values (`SessionWriter`); `agents/sessions/` gives them their meaning. A setting selects the store
+(`store.py`); the default is a SQLite database (`sqlite/`).
 """
 
 from freeact_sub.config.own_folders import state_folder

@@ -18,11 +18,11 @@ from freeact_sub.events import (
 from freeact_sub.modes import Mode
 
 CallState: TypeAlias = Literal["begun", "done"]
-"""`begun`: the call is running, or the program ended while it ran; nobody knows whether it had an effect."""
+"""`begun`: the call is running, or the program ended while it ran, so that its effect is unknown."""
 
 CELL_TOOL: Final = "execute_ipython_cell"
 INTERRUPTED = "interrupted"
-"""The status of a run that the end of the program cut off."""
+"""The status of a run that was interrupted by the end of the program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class StoredRun:
     """Its bounds, by name."""
     began: float
     ended: float | None
-    """None: it is live, or the program ended first."""
+    """None: the run is live, or the program ended first."""
     status: str
     """A `RunStatus`, or `interrupted`. Empty: it is live."""
     error: str
@@ -110,7 +110,7 @@ class StoredRun:
     files: str | None
     """The state of the workspace's files before it; empty: it is not kept. None: it cannot be undone."""
     unwritten: bool
-    """The program ended, or the run is about to begin, before any of it was in the conversation."""
+    """None of the run is in the conversation, because the program ended or the run is about to begin."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`SessionStore`: where sessions are kept. A store is found by its name, as kernel providers are.
+"""`SessionStore`: the protocol of stores for sessions. A store is found by its name, like kernel providers.
 
 An entry point of the group `freeact_sub.session_stores` names a function of the settings (`SessionsConfig`) that makes a
 `SessionStore`. `sessions.store` is its name. Ours is `sqlite` (`sessions/sqlite/`). Every agent and every command makes its
@@ -35,122 +35,122 @@ if TYPE_CHECKING:
 
 VARIABLES: Final = "variables"
 FILES: Final = "files"
-"""Names in a session's folder: the variables of its kernels, and the states of its files."""
+"""The names in a session's folder for the variables of its kernels and the states of its files."""
 
 
 class SessionReader(Protocol):
     """Reads one session, open or not; a context manager. Each method sees what is on disk at its call.
 
-    A record that cannot be read is left out, and counted in `lost`.
+    An unreadable record is left out and counted in `lost`.
     """
 
     lost: Counter[str]
-    """What could not be read so far, by a word for its kind."""
+    """The numbers of unreadable records so far, by kind."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
     def agents(self) -> list[StoredAgent]:
-        """All agents, the root first, in order of their start."""
+        """Return all agents, root first, in the order of their start."""
 
     def agent(self, agent_id: str) -> StoredAgent:
-        """One agent, by its id, its key or a beginning of them. Raises: SessionError: There is none, or more than one."""
+        """Return an agent by its id, its key or a beginning of them. Raises: SessionError: None fits, or several do."""
 
     def runs(self, agent_id: str | None = None) -> list[StoredRun]:
-        """The runs of an agent, or of all, in order."""
+        """Return the runs of an agent, or of all agents, in order."""
 
     def messages(self, agent_id: str) -> "list[ModelMessage]":
-        """The conversation of an agent as it is now."""
+        """Return an agent's present conversation."""
 
     def chain(self, agent_id: str) -> list[int]:
-        """The number of each message of the conversation; a message keeps its number."""
+        """Return the number of each message of the conversation; a message keeps its number."""
 
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
-        """The calls of an agent, or of all, in order."""
+        """Return the calls of an agent, or of all agents, in order."""
 
     def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[Event]:
-        """The events of an agent, or of all, in order. Args: root_run: only those of this run of the root."""
+        """Return the events of an agent, or of all, in order. Args: root_run: only those of this run of the root."""
 
     def last_event(self, agent_id: str, kind: str) -> Event | None:
-        """The last event of a class. None: there is none."""
+        """Return the last event of a class. None: no such event."""
 
     def cells(self, agent_id: str) -> list[StoredCell]:
-        """The cells of an agent, in order."""
+        """Return the cells of an agent, in order."""
 
     def questions(self, agent_id: str | None = None) -> list[StoredQuestion]:
-        """What was asked of people, and their answers."""
+        """Return the approval requests with their decisions."""
 
     def known_answers(self, *, since: int = 0) -> list[KnownAnswer]:
-        """Answers by content that nobody has used. Args: since: only those of later runs of the root."""
+        """Return the unused stored answers. Args: since: only those of later runs of the root."""
 
 
 class SessionWriter(Protocol):
-    """Writes one session, and holds it until it is closed. Methods that write return at once and never raise."""
+    """Writes one session, and holds it until closed. Writing methods return at once and never raise."""
 
     session_id: str
 
     @property
     def keeps(self) -> bool:
-        """Whether what is handed over will be kept."""
+        """Whether further writes will be stored."""
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
 
     async def commit(self) -> bool:
-        """Wait until all that was handed over is on disk. Returns: False if it is not kept."""
+        """Wait until all writes are on disk. Returns: False if they could not be stored."""
 
     async def aclose(self) -> None:
-        """Write what is left, and let others have the session. Can be called again."""
+        """Finish writing, and release the session. Can be called again."""
 
     def session(self, *, workspace: Path, model: str, model_facts: str = "{}") -> None:
-        """There is this session; one that is there already goes on, and its runs that never ended are cut off."""
+        """Record the session. An existing one continues, and its unfinished runs are marked as interrupted."""
 
     def agent(self, **columns: Any) -> None:
-        """An agent has started. Args: columns: as `StoredAgent` has them."""
+        """Record an agent. Args: columns: the fields of `StoredAgent`."""
 
     def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
-        """A run begins. Args: root_run: the run of the root that it belongs to."""
+        """Record the start of a run. Args: root_run: the root's run that contains it."""
 
     def run_ends(self, agent_id: str, number: int, *, status: str, ending: Any, output: Any) -> None:
-        """A run has ended."""
+        """Record the end of a run."""
 
     def files(self, agent_id: str, number: int, tree: str) -> None:
-        """The state of the workspace's files before a run. Args: tree: its name in the session's folder."""
+        """Record the state of the workspace's files before a run. Args: tree: its name in the session's folder."""
 
     def undone(self, agent_id: str, numbers: Sequence[int], *, undone: bool) -> None:
-        """Runs were taken back, or are there again."""
+        """Record that runs were undone or redone."""
 
     def messages(self, agent_id: str, keep: int, new: Sequence[Any]) -> None:
-        """A conversation goes on. Args: keep: so many messages of it stay, and the new ones follow."""
+        """Record a conversation. Args: keep: the number of earlier messages that stay before the new ones."""
 
     def call_begins(self, agent_id: str, run: int, number: int, **columns: Any) -> None:
-        """A call begins. Args: columns: as `StoredCall` has them."""
+        """Record the start of a call. Args: columns: the fields of `StoredCall`."""
 
     def call_ends(self, agent_id: str, run: int, number: int, *, outcome: str, result: str) -> None:
-        """A call has ended."""
+        """Record the end of a call."""
 
     def answer(self, agent_id: str, root_run: int, digest: str, value: Any) -> None:
-        """An answer that is given again to the same question."""
+        """Record an answer for reuse by the same request."""
 
     def answer_used(self, answer_id: int, root_run: int) -> None:
-        """An answer was given again."""
+        """Record the reuse of an answer."""
 
     def event(self, agent_id: str, root_run: int, kind: str, to_json: Callable[[], str]) -> None:
-        """Something has happened. Args: kind: the event's class. to_json: makes its line."""
+        """Record an event. Args: kind: its class. to_json: makes its line."""
 
 
 class SessionStore(Protocol):
-    """All sessions of a user. Its methods block: an event loop calls them in a thread, except `open`."""
+    """The sessions of a user. The methods block, so an event loop calls them in a thread, except `open`."""
 
     def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
-        """All sessions, latest use first. Args: workspace: only those of this folder.
+        """Return all sessions, latest use first. Args: workspace: only those of this folder.
 
         Raises:
             SessionError: They cannot be read.
         """
 
     def find(self, session_id: str) -> StoredSession:
-        """One session, by its id or a beginning that only its id has.
+        """Return a session by its id or an unambiguous beginning of it.
 
         Raises:
             SessionError: There is none, or more than one; or it cannot be read.
@@ -160,12 +160,12 @@ class SessionStore(Protocol):
         """A reader of a session. Raises: SessionError: There is none, or it cannot be read."""
 
     def open(self, session_id: str, *, secrets: Sequence[str], on_failure: Callable[[str], None]) -> SessionWriter:
-        """Open a session for writing; nobody else can until the writer is closed.
+        """Open a session for writing; no other program can until the writer is closed.
 
         Args:
             session_id: The session; it need not exist.
             secrets: Values that are never written.
-            on_failure: Called once, in any thread, with the reason why nothing more is kept.
+            on_failure: Called once, in any thread, with the reason if writing has failed for good.
 
         Raises:
             SessionBusyError: It is open elsewhere.
@@ -173,17 +173,17 @@ class SessionStore(Protocol):
         """
 
     def is_open(self, session_id: str) -> bool:
-        """Whether somebody has it open for writing at this moment."""
+        """Whether a program has it open for writing now."""
 
     def folder_of(self, session_id: str) -> Path:
-        """A private folder for files of the session. It need not exist, and is removed with the session.
+        """Return the private folder for files of the session. It need not exist, and is removed with the session.
 
         Raises:
-            SessionError: That is no session's id.
+            SessionError: It is not a session's id.
         """
 
     def fork(self, session_id: str, *, is_mine: bool = False) -> str:
-        """Copy a session as a new one. Args: is_mine: this program has it open, and nothing runs in it. Returns: the new id.
+        """Copy a session as a new one. Args: is_mine: this program has it open, without a live run. Returns: the new id.
 
         Raises:
             SessionBusyError: It is open.
@@ -207,10 +207,10 @@ class SessionStore(Protocol):
         """Archive old sessions, and remove the oldest above the limit.
 
         Args:
-            workspace: A folder whose outputs are swept as those in the workspaces of sessions are.
+            workspace: A further folder whose outputs are swept, besides the workspaces of sessions.
             archive_after_days: Days without use after which a session is archived. None: never.
             max_bytes: Bytes that all sessions may take on disk. None: no limit.
-            stop: Ends the sweep soon once it is set.
+            stop: Ends the sweep soon after it is set.
 
         Raises:
             SessionError: They cannot be read.
@@ -229,7 +229,7 @@ def session_store(settings: SessionsConfig | None = None) -> SessionStore:
 
 
 def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
-    """The sessions of this user, latest use first. Args: workspace: only those of this folder.
+    """Return the sessions of this user, latest use first. Args: workspace: only those of this folder.
 
     Raises:
         SessionError: They cannot be read.
@@ -238,7 +238,7 @@ def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
 
 
 def newest(store: SessionStore, workspace: Path) -> StoredSession:
-    """The latest session of a folder that has a prompt.
+    """Return the latest session of a folder that has a prompt.
 
     Raises:
         SessionError: There is none, or they cannot be read.

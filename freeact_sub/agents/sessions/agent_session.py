@@ -254,7 +254,7 @@ class AgentSession:
         return await asyncio.to_thread(self.store.fork, self.session_id, is_mine=True)
 
     async def aclose(self) -> None:
-        """Write what is left, and let others have the session. Can be called again."""
+        """Finish writing, and release the session. Can be called again."""
         writer, self.journal.writer = self.journal.writer, None
         self.journal.variables = self.journal.files = None
         self._stop.set()

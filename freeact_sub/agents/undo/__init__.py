@@ -1,1 +1,1 @@
-"""Undo and redo of prompts: the conversation, the variables and the files of the workspace go back together."""
+"""Undo and redo of prompts, which restore conversation, variables and files of the workspace together."""

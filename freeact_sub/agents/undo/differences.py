@@ -38,7 +38,7 @@ def unified(file: ChangedFile) -> str:
 
 
 def line_counts(file: ChangedFile) -> tuple[int, int] | None:
-    """Return how many lines have come and gone. None: it is not text, or too large."""
+    """Return the numbers of added and removed lines. None: the file is not text, or is too large."""
     before, after = file.before or b"", file.after or b""
     old_lines, new_lines = _lines(before), _lines(after)
     if file.is_large or b"\0" in before + after or max(len(old_lines), len(new_lines)) > MAX_FILE_LINES:

@@ -1,4 +1,4 @@
-"""The entries of a workspace with their modes. Git stores only files, links, and whether a file is executable.
+"""The entries of a workspace with their modes. Git itself stores only files, links and the executable bit.
 
 A table maps each path to the mode that the system gives it, kind and permission bits in one number.
 """
@@ -108,7 +108,7 @@ def differences_of_entries(
 
 
 def _agreed(mode: int, of_git: str) -> int:
-    """Return the mode of an entry. Of a file that went before it was looked at, only its owner gets it back."""
+    """Return the mode of an entry. A file that disappeared before its mode was known is restored for its owner only."""
     stored = int(of_git, 8)
     if not stored or stat.S_IFMT(stored) == stat.S_IFMT(mode):
         return 0 if not stored and is_content(mode) else mode

@@ -55,7 +55,7 @@ READ_BYTES: Final = 2**16
 
 
 class ShadowError(FreeactError):
-    """The files of the workspace cannot be stored or restored; the message says why."""
+    """The files of the workspace cannot be stored or restored; the message names the reason."""
 
 
 class TooLargeError(ShadowError):

@@ -1,4 +1,4 @@
-"""Branches: a running kernel is forked, variables and all, and the fork becomes its own kernel. Linux only.
+"""Branches: forks a running kernel with all its variables; the fork becomes a kernel of its own. Linux only.
 
 The host asks on the control channel (`freeact_branch`: `fork`, then `seat`, or `abandon`) and is answered on iopub. The
 fork is made in the main thread, in which cells run, at the next moment at which that waits: in its loop (idle, or a cell
@@ -71,7 +71,7 @@ class Brancher:
             self.say(branch_id, state="refused", reason=why(error))
 
     def say(self, branch_id: str, **content: Any) -> None:
-        """Tells the host."""
+        """Reports to the host."""
         kernel = self.kernel
         kernel.session.send(kernel.iopub_socket, "freeact_branch", {"id": branch_id, **content})
 
@@ -91,7 +91,7 @@ class Brancher:
                 signal.raise_signal(signal.SIGINT)
 
     def reply(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Forks, if that can be done, and returns the reply for the host."""
+        """Forks if possible, and returns the reply for the host."""
         try:
             reason = self.unsafe()
             if not reason:
@@ -155,7 +155,7 @@ class Brancher:
         self.say(branch_id, state="seated")
 
     def abandon(self, branch_id: str) -> None:
-        """Nobody wants the branch any more."""
+        """Drops a branch that is no longer wanted."""
         with self.lock:
             self.wanted.pop(branch_id, None)
             self.end(branch_id)
@@ -173,7 +173,7 @@ class Brancher:
                 reap(pid)
 
     def unsafe(self) -> str:
-        """Why this kernel must not be forked now; empty: it can be."""
+        """Return why this kernel must not be forked now; empty: it can be."""
         own = {threading.main_thread(), *own_threads(self.app)}
         of_line = sys.modules["freeact_guest.line"].LineThread
         others = sorted(
@@ -197,7 +197,7 @@ class Brancher:
 def be_between(
     brancher: Brancher, request: dict[str, Any], origin: int, server: int, result_writer: int, waits: int
 ) -> None:
-    """The life of the process between: it forks the branch, tells of it, and waits to be killed. Does not return."""
+    """Runs the intermediate process: it forks the branch, reports it, and waits to be killed. Does not return."""
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == origin:
@@ -217,7 +217,7 @@ def be_between(
 
 
 def be_branch(brancher: Brancher, request: dict[str, Any], server: int, waits: int) -> None:
-    """The life of a branch. Does not return."""
+    """Runs a branch. Does not return."""
 
     def life() -> None:
         os.setsid()
@@ -302,7 +302,7 @@ def is_mapped(library: str) -> bool:
 
 
 def fork_quietly() -> int:
-    """No cell forks here, and which threads there are was looked at."""
+    """Suppresses warnings about threads, which were checked before."""
     with sys.modules["freeact_guest.halves"].HALVES.forking_for_kernel():
         return os.fork()
 

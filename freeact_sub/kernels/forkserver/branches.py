@@ -1,8 +1,8 @@
-"""`Branches`: how the host has a live kernel forked, and how the fork comes to belong to the fork server.
+"""`Branches`: makes a live kernel fork itself, and the fork server adopt the fork.
 
 The kernel forks itself (`brancher.py` says how); the host only tells it when, and tells the server whom to expect.
-What a kernel says is not trusted: the server looks whether the process is two generations below that kernel before it
-takes it in, and a lie costs the liar one of its own processes at most.
+A kernel's messages are not trusted: the server adopts a process only if it is two generations below that kernel, so
+that a lie costs the kernel at most one of its own processes.
 """
 
 import asyncio
@@ -39,19 +39,19 @@ class Branches:
         self._client.send_control("freeact_branch", content)
 
     def receive(self, content: dict[str, Any]) -> None:
-        """A reply of the kernel; one that nobody waits for is dropped."""
+        """Receives a reply of the kernel; one without a waiting caller is dropped."""
         replies = self._replies.get(str(content.get("id")))
         if replies is not None:
             replies.put_nowait(content)
 
     def lose(self, reason: str) -> None:
-        """The kernel has ended, or is being closed."""
+        """Notes that the kernel has ended, or is being closed."""
         self._lost = True
         for replies in self._replies.values():
             replies.put_nowait({"state": "lost", "reason": f"it ended: {reason}"})
 
     async def make(self, server: ForkServer, origin: int, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
-        """Has the kernel fork itself; cancelling leaves nothing behind.
+        """Makes the kernel fork itself; cancelling leaves nothing behind.
 
         Args:
             server: The fork server that the kernel came from.

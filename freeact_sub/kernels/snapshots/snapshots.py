@@ -51,13 +51,13 @@ class Snapshots:
         self._one_at_a_time = asyncio.Lock()
 
     def receive(self, content: dict[str, Any]) -> None:
-        """A reply of the kernel; one that nobody waits for is dropped."""
+        """Receives a reply of the kernel; one without a waiting caller is dropped."""
         replies = self._replies.get(str(content.get("id")))
         if replies is not None:
             replies.put_nowait(content)
 
     def lose(self, reason: str) -> None:
-        """The kernel has ended, or is being closed."""
+        """Notes that the kernel has ended, or is being closed."""
         for replies in self._replies.values():
             replies.put_nowait({"state": "lost", "reason": reason})
 

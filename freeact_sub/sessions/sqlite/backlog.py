@@ -13,7 +13,7 @@ GATHER_SECONDS: Final = 0.1
 
 
 class Backlog:
-    """Any thread puts, one takes.
+    """A queue that any thread puts into and one thread takes from.
 
     Waking the thread costs more than most writes. So an item that nobody waits for wakes it only if it sleeps without a
     time limit; after it has taken items, it looks once more by itself.
@@ -28,7 +28,7 @@ class Backlog:
         """True: take at once."""
 
     def put(self, item: Any, *, now: bool = False) -> None:
-        """Adds an item. Args: now: it does not wait for others."""
+        """Adds an item. Args: now: write it without waiting for others."""
         with self._lock:
             self._items.append(item)
             if now or self._asleep:

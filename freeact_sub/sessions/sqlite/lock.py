@@ -47,7 +47,7 @@ class SessionLock:
             self._descriptor = None
 
     def is_free(self) -> bool:
-        """Whether nobody has it at this moment; True also if there is no such session."""
+        """Whether the session is free now; True also if it does not exist."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

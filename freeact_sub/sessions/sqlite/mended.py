@@ -1,4 +1,4 @@
-"""A conversation of which some messages cannot be read, made into one that a model accepts."""
+"""Repairs a conversation with unreadable messages, so that a model accepts it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ LOST_RESULT: Final = "[The result of this call cannot be read any more.]"
 
 
 def mended(messages: Sequence[ModelMessage | None]) -> list[ModelMessage]:
-    """As many messages as before, with a note for each None. Each call has a result, and each result a call."""
+    """Return the same number of messages, with a note for each None. Each call has a result, and each result a call."""
     found: list[ModelMessage] = []
     calls: dict[str, str] = {}
     for message in messages:
@@ -38,7 +38,7 @@ def mended(messages: Sequence[ModelMessage | None]) -> list[ModelMessage]:
 
 
 def _call_of(part: object) -> str | None:
-    """The call that a part answers. None: it answers none."""
+    """Return the call to which a part belongs as a result. None: it is not a result."""
     if isinstance(part, ToolReturnPart) or (isinstance(part, RetryPromptPart) and part.tool_name is not None):
         return part.tool_call_id
     return None

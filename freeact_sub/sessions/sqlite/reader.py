@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LOST: Final = "{} of the session cannot be read"
 UNREADABLE: Final = (SessionError, ValueError, TypeError, LookupError, RecursionError)
-"""What reading a record that is damaged raises."""
+"""The exceptions of reading a damaged record."""
 T = TypeVar("T")
 R = TypeVar("R")
 _USAGE: Final = TypeAdapter(Usage)
@@ -48,7 +48,7 @@ _USAGE: Final = TypeAdapter(Usage)
 class SqliteReader:
     """Reads one session; a context manager. Each method sees the commits up to its call.
 
-    A record that cannot be read, for example because its file is gone, is left out, and counted in `lost`.
+    An unreadable record, for example one whose file is gone, is left out and counted in `lost`.
     """
 
     def __init__(self, folder: Path, session_id: str, session_folder: Path) -> None:
@@ -69,7 +69,7 @@ class SqliteReader:
         self._connection = connection
         self._bodies = Bodies(session_folder)
         self.lost: Counter[str] = Counter()
-        """What could not be read so far, by a word for its kind."""
+        """The numbers of unreadable records so far, by kind."""
 
     def close(self) -> None:
         """Close it."""
@@ -82,7 +82,7 @@ class SqliteReader:
         self.close()
 
     def agents(self) -> list[StoredAgent]:
-        """All agents, the root first, in order of their start."""
+        """Return all agents, root first, in the order of their start."""
         rows = self._rows("SELECT * FROM agents WHERE session_id = ? ORDER BY rowid", self.session_id)
         return [
             *self._read("agent", rows, lambda row: record_of(StoredAgent, row, in_background=bool(row["in_background"])))
@@ -235,7 +235,7 @@ class SqliteReader:
         return AgentEvent.from_json(self._bodies.text(row["event"]))
 
     def _json(self, stored: str | None, kind: type[T]) -> T:
-        """A value of a record; the emptiest of its kind where it cannot be read: the rest of the record can."""
+        """Return a value of a record, or an empty one of its type if it is unreadable."""
         if stored is None:
             return kind()
         read = self._read("value", [stored], lambda stored: json.loads(self._bodies.text(stored)))
@@ -243,7 +243,7 @@ class SqliteReader:
         return value if isinstance(value, kind) else kind()
 
     def _read(self, kind: str, rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
-        """What the rows say. Args: kind: a word for what is lost with one."""
+        """Return the records of rows. Args: kind: the word for an unreadable one."""
         for row in rows:
             try:
                 yield read(row)
@@ -275,7 +275,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def usage_of(value: Any) -> Usage:
-    """A usage that was stored; zero if it cannot be read."""
+    """Return a stored usage; zero if it is unreadable."""
     try:
         return Usage() if value is None else _USAGE.validate_python(value)
     except ValueError:
@@ -283,5 +283,5 @@ def usage_of(value: Any) -> Usage:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The texts of a list that was stored."""
+    """Return the texts of a stored list."""
     return tuple(filter(lambda each: isinstance(each, str), value)) if isinstance(value, list) else ()

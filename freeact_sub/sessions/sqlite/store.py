@@ -40,7 +40,7 @@ class SqliteStore:
         self.folder = folder
 
     def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
-        """All sessions, latest use first. Args: workspace: only those of this folder.
+        """Return all sessions, latest use first. Args: workspace: only those of this folder.
 
         Raises:
             SessionError: They cannot be read.
@@ -61,7 +61,7 @@ class SqliteStore:
             return found
 
     def find(self, session_id: str) -> StoredSession:
-        """One session, by its id or a beginning that only its id has.
+        """Return a session by its id or an unambiguous beginning of it.
 
         Raises:
             SessionError: There is none, or more than one; or it cannot be read.
@@ -84,7 +84,7 @@ class SqliteStore:
         """The session's own folder, for files; it is removed with the session. It need not exist.
 
         Raises:
-            SessionError: That is no session's id.
+            SessionError: It is not a session's id.
         """
         if not _ID.fullmatch(session_id):
             raise SessionError(f"{session_id!r} is not a session id")
@@ -242,7 +242,7 @@ def _usage(ending: str | None, bodies: Bodies) -> Usage:
 
 
 def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
-    """An object as it was stored. Empty: it cannot be read, and the rest of the session can."""
+    """Return a stored object; empty if it is unreadable."""
     try:
         value = json.loads(bodies.text(stored))
     except UNREADABLE as error:

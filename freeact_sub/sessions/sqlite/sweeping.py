@@ -27,7 +27,7 @@ DAY_SECONDS: Final = 86_400
 LARGE: Final = (VARIABLES, FILES)
 """Folders that an archived session does not keep."""
 STRAY_SECONDS: Final = DAY_SECONDS
-"""How long outputs of agents without a session stay at least: nothing tells that such an agent is at work elsewhere."""
+"""The least time that outputs of agents without a session stay, because such an agent may still be working elsewhere."""
 MARK: Final = "swept"
 """A file that was last modified at the last sweep."""
 BLOCK_BYTES: Final = 512

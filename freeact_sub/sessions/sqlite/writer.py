@@ -1,10 +1,10 @@
-"""`SqliteWriter`: the one thread that writes a session; its callers hand over values and go on.
+"""`SqliteWriter`: the one thread that writes a session; callers queue values and continue.
 
 It writes values in order, several in one transaction (`backlog`). `commit` waits until all of them are on disk, while the
 event loop goes on. Values become JSON in the thread, so they must not change after they are handed over.
 
-A full or read-only disk, or a database that stays locked, ends the recording, not the run: from then on the writer drops
-everything, since a record with a gap would be wrong, and calls `on_failure` once.
+A full or read-only disk, or a database that stays locked, ends the recording but not the run: the writer then drops
+all values, because a record with a gap would be wrong, and calls `on_failure` once.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Target:
     chains: dict[str, list[int]] = field(default_factory=dict)
     """The known entries of each agent's conversation."""
     moved: set[str] = field(default_factory=set)
-    """The agents whose conversation is another one than at the last commit."""
+    """The agents whose conversation has changed since the last commit."""
     begun: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The rows of calls that have not ended, by agent, run and number."""
 
@@ -115,7 +115,7 @@ class SqliteWriter:
             session_id: The session; it is made with `session`.
             session_folder: The folder of this session.
             secrets: Values that are never written.
-            on_failure: Called once, in the writer's thread, with the reason why nothing more is kept.
+            on_failure: Called once, in the writer's thread, with the reason if writing has failed for good.
             lock: Given back when the writer is closed.
         """
         self._lock = lock
@@ -129,22 +129,22 @@ class SqliteWriter:
 
     @property
     def keeps(self) -> bool:
-        """Whether what is handed over will be kept."""
+        """Whether further writes will be stored."""
         return self._thread is not None and not self._failed
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"writes session {self.session_id}", daemon=True)
             self._thread.start()
 
     def put(self, write: Write, *, now: bool = False) -> None:
-        """Hand over a write of one's own. Args: now: it does not wait for others, nor anybody for it."""
+        """Queue a custom write. Args: now: write it without waiting for others."""
         if self.keeps:
             self._backlog.put(write, now=now)
 
     async def commit(self) -> bool:
-        """Wait until all that was handed over is on disk. Returns: False if it is not kept."""
+        """Wait until all writes are on disk. Returns: False if they could not be stored."""
         if not self.keeps:
             return False
         loop = asyncio.get_running_loop()
@@ -173,7 +173,7 @@ class SqliteWriter:
                 self._lock.give_back()
 
     def session(self, *, workspace: Path, model: str, model_facts: str = "{}") -> None:
-        """There is this session; one that is there already goes on, and its runs that never ended are cut off.
+        """Record the session. An existing one continues, and its unfinished runs are marked as interrupted.
 
         Args:
             workspace: The folder that it works in.
@@ -197,7 +197,7 @@ class SqliteWriter:
         self.put(write)
 
     def agent(self, **columns: Any) -> None:
-        """There is this agent. Args: columns: by the names of the table `agents`."""
+        """Record an agent. Args: columns: by the names of the table `agents`."""
 
         def write(to: Target) -> None:
             texts = {name: to.bodies.clean(value) for name, value in columns.items() if isinstance(value, str)}
@@ -206,7 +206,7 @@ class SqliteWriter:
         self.put(write)
 
     def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
-        """A run of an agent begins; the first one of the root names the session."""
+        """Record the start of a run; the root's first prompt becomes the session's title."""
         began = time.time()
 
         def write(to: Target) -> None:
@@ -221,7 +221,7 @@ class SqliteWriter:
         self.put(write)
 
     def run_ends(self, agent_id: str, number: int, *, status: str, ending: Any, output: Any) -> None:
-        """A run has ended. Args: ending: the fields of `Ending`. output: the answer."""
+        """Record the end of a run. Args: ending: the fields of `Ending`. output: the answer."""
 
         def write(to: Target) -> None:
             now = time.time()
@@ -235,12 +235,12 @@ class SqliteWriter:
         self.put(write, now=True)
 
     def files(self, agent_id: str, number: int, tree: str) -> None:
-        """The state of the workspace's files before a run. Args: tree: empty: it is not kept."""
+        """Record the state of the workspace's files before a run. Args: tree: empty: not stored."""
         update = "UPDATE runs SET files = ? WHERE session_id = ? AND agent_id = ? AND number = ?"
         self.put(lambda to: to.execute(update, tree, to.session_id, agent_id, number))
 
     def undone(self, agent_id: str, numbers: Sequence[int], *, undone: bool) -> None:
-        """Runs of an agent were undone, or done again."""
+        """Record that runs of an agent were undone or redone."""
 
         def write(to: Target) -> None:
             for number in numbers:
@@ -252,7 +252,7 @@ class SqliteWriter:
         self.put(write)
 
     def messages(self, agent_id: str, keep: int, new: Sequence[Any]) -> None:
-        """An agent's conversation.
+        """Record an agent's conversation.
 
         Args:
             agent_id: The agent.
@@ -272,7 +272,7 @@ class SqliteWriter:
         self.put(write)
 
     def call_begins(self, agent_id: str, run: int, number: int, **columns: Any) -> None:
-        """A call begins. Args: number: of the agent in this run. columns: others of the table `calls`."""
+        """Record the start of a call. Args: number: of the agent in this run. columns: others of the table `calls`."""
         columns |= {"agent_id": agent_id, "run": run, "number": number, "began": time.time()}
 
         def write(to: Target) -> None:
@@ -282,7 +282,7 @@ class SqliteWriter:
         self.put(write)
 
     def call_ends(self, agent_id: str, run: int, number: int, *, outcome: str, result: str) -> None:
-        """A call has ended, with what its model reads."""
+        """Record the end of a call, with the result that the model reads."""
         ended = time.time()
 
         def write(to: Target) -> None:
@@ -294,12 +294,12 @@ class SqliteWriter:
         self.put(write)
 
     def answer(self, agent_id: str, root_run: int, digest: str, value: Any) -> None:
-        """What a child or an ask has answered, should it be asked again after a crash."""
+        """Record the answer of a child or an ask, for reuse after a crash."""
         columns = {"agent_id": agent_id, "root_run": root_run, "digest": digest}
         self.put(lambda to: _insert(to, "answers", {**columns, "value": to.json(value)}))
 
     def answer_used(self, answer_id: int, root_run: int) -> None:
-        """An answer from before a crash is one of this run of the root now."""
+        """Move an answer from before a crash to the present run of the root."""
 
         def write(to: Target) -> None:
             to.execute("UPDATE answers SET root_run = ? WHERE answer_id = ?", root_run, answer_id)
@@ -307,7 +307,7 @@ class SqliteWriter:
         self.put(write)
 
     def event(self, agent_id: str, root_run: int, kind: str, to_json: Callable[[], str]) -> None:
-        """Something has happened. Args: kind: the event's class. to_json: makes its line."""
+        """Record an event. Args: kind: its class. to_json: makes its line."""
         columns = {"agent_id": agent_id, "root_run": root_run, "type": kind}
         self.put(lambda to: _insert(to, "events", {**columns, "event": to.bodies.stored(to_json())}))
 

@@ -72,7 +72,7 @@ class SnapshotRequests:
             self.end(snapshot_id)
 
     def say(self, snapshot_id: str, **content: Any) -> None:
-        """Tells the host."""
+        """Reports to the host."""
         kernel = self.shell.kernel
         kernel.session.send(kernel.iopub_socket, "freeact_snapshot", {"id": snapshot_id, **content})
 
