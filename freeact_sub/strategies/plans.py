@@ -126,7 +126,7 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
     async with Progress(agent, "plan_and_execute") as asking:
         conversation = _Planner(asking, planner)
         steps = await conversation.steps(prompt)
-        work = _PlanSteps(asking, task, executor, divide if levels > 1 else None)
+        work = _PlannedWork(asking, task, executor, divide if levels > 1 else None)
         for plans in range(1, max_replans + 2):
             if len(work.done) + len(steps) > max_steps:
                 raise StrategyError(f"plan {plans} exceeds max_steps ({max_steps}), counting the steps already done")
@@ -193,7 +193,7 @@ def _problem(steps: Sequence[Step]) -> str:
     return ""
 
 
-class _PlanSteps:
+class _PlannedWork:
     """The steps of all plans of one task."""
 
     def __init__(

@@ -62,7 +62,7 @@ class FileStep(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TakeOver:
     """The steps of a take-over."""
 
     workspace: str
@@ -73,7 +73,7 @@ class Plan:
 
 
 @contextlib.contextmanager
-def noted(plan: Plan) -> Iterator[None]:
+def noted(plan: TakeOver) -> Iterator[None]:
     """Keeps a plan on disk while it is carried out, or undone.
 
     Raises:
@@ -144,7 +144,7 @@ def _unsettled() -> set[str]:
     found = set[str]()
     for path in (user_folder() / FOLDER_NAME).glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            found.add(Plan(**json.loads(path.read_bytes())).stage)
+            found.add(TakeOver(**json.loads(path.read_bytes())).stage)
     return found
 
 
@@ -155,7 +155,7 @@ def _recovered(path: Path, workspace: str) -> set[str]:
         with contextlib.suppress(BlockingIOError):  # it is at work
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
-                plan = Plan(**json.loads(path.read_bytes()))
+                plan = TakeOver(**json.loads(path.read_bytes()))
             except (ValueError, TypeError):
                 path.unlink()  # it was not written to its end, and so nothing was done
                 return set()
@@ -168,7 +168,7 @@ def _recovered(path: Path, workspace: str) -> set[str]:
     return set()
 
 
-def _is_into(plan: Plan, workspace: str) -> bool:
+def _is_into(plan: TakeOver, workspace: str) -> bool:
     """Whether a plan is for this workspace, which may have another name than it had then."""
     stage = Path(FREEACT, plan.stage)
     with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ def _is_into(plan: Plan, workspace: str) -> bool:
     return os.path.lexists(Path(workspace, stage)) and not os.path.lexists(Path(plan.workspace, stage))
 
 
-def _undo_at(plan: Plan, workspace: str) -> None:
+def _undo_at(plan: TakeOver, workspace: str) -> None:
     """Does what it can. Raises OSError: something that stood in the workspace could not be put back; the stage has it."""
     with contextlib.ExitStack() as stack:
         root = os.open(workspace, FOLDER & ~os.O_NOFOLLOW)
@@ -197,7 +197,7 @@ def _undo_at(plan: Plan, workspace: str) -> None:
             raise failed[0]
 
 
-def undo(plan: Plan, root: int, stage: int) -> list[OSError]:
+def undo(plan: TakeOver, root: int, stage: int) -> list[OSError]:
     """Undoes the steps of a plan that were done. Returns why what stood in the workspace is still in the stage, if it is."""
     failed = []
     for step in (FileStep(*step) for step in reversed(plan.steps)):

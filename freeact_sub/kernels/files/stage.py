@@ -22,7 +22,7 @@ from freeact_sub.kernels.files.journal import (
     STAGES,
     FileStep,
     NotUndoneError,
-    Plan,
+    TakeOver,
     noted,
     recover,
     remove_in,
@@ -128,7 +128,7 @@ class Stage:
                 raise
 
     def _taken_over(self, steps: Sequence[FileStep], *, whole: bool) -> set[str]:
-        plan = Plan(workspace=str(self._workspace), stage=self._name, steps=[list(step) for step in steps])
+        plan = TakeOver(workspace=str(self._workspace), stage=self._name, steps=[list(step) for step in steps])
         failed = set()
         with noted(plan):
             try:
