@@ -75,6 +75,15 @@ class Keyboard(Protocol):
         """Handles Ctrl-T: shows a child's whole work."""
         ...
 
+    @property
+    def runs_cell(self) -> bool:
+        """Whether a cell of the root runs now."""
+        ...
+
+    def to_background(self) -> None:
+        """Handles Ctrl-B at an empty line while a cell runs."""
+        ...
+
     def interrupt(self) -> None:
         """Handles Ctrl-C."""
         ...

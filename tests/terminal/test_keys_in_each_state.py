@@ -179,3 +179,16 @@ def test_while_it_starts_and_while_it_ends(tmp_path: Path) -> None:
         terminal.press(CTRL_D)
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 0
+
+
+def test_ctrl_b_says_why_a_cell_stays_in_front(tmp_path: Path) -> None:
+    with Terminal([sys.executable, str(CONVERSATION)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1"}) as terminal:
+        terminal.wait_at_bottom(READY)
+        runs(terminal)
+        terminal.press("\x02")
+        terminal.wait_at_bottom("not moved: a cell has its kernel's main thread")
+        terminal.press(CTRL_C)
+        terminal.wait_at_bottom(READY)
+        terminal.press("ab\x02c")
+        terminal.wait_at_bottom("> acb")
+        terminal.press(CTRL_C + CTRL_D)

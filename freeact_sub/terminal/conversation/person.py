@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import agents_meant, candidates
 from freeact_sub.events import QuestionRequest
+from freeact_sub.show.steps import CODE_TOOL
 from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.table import Result, offers, run_command
@@ -24,6 +25,10 @@ if TYPE_CHECKING:  # slow to import, and what belongs to it
 
 NOTE_CHARS: Final = 500
 LOOKING_SECONDS: Final = 2.0
+STAYS: Final = (
+    "not moved: a cell has its kernel's main thread until it ends, and no other cell runs beside it (Esc cancels it; "
+    "a child in the background, or asyncio.create_task in the code, works beside the conversation)"
+)
 WORDS: Final = {"clear": "/clear", "help": "/help", "?": "/help"}
 """Lines that are commands in other programs, besides those that leave."""
 
@@ -104,6 +109,17 @@ class Person:
             self.display.screen.line.offer("/show ")
         else:
             self.display.hint("/show NAME shows a child" if children else "no child has started")
+        self.display.refresh()
+
+    @property
+    def runs_cell(self) -> bool:
+        """See `Keyboard`."""
+        root = self.display.views.root
+        return root is not None and any(call.tool_name == CODE_TOOL for call in root.calls)
+
+    def to_background(self) -> None:
+        """Says why a running cell stays where it is, for Ctrl-B."""
+        self.display.hint(STAYS)
         self.display.refresh()
 
     def interrupt(self) -> None:

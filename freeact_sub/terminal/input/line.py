@@ -124,6 +124,8 @@ class InputLine:
         may_go_back = Condition(lambda: self._keyboard.may_go_back)
         keys.add("escape", "escape", filter=typing & empty & may_go_back)(lambda _: self._keyboard.go_back())
         keys.add("c-o", filter=typing)(lambda _: self._keyboard.show_all())
+        runs_cell = Condition(lambda: self._keyboard.runs_cell)
+        keys.add("c-b", filter=typing & empty & runs_cell)(lambda _: self._keyboard.to_background())
         keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
         keys.add("escape", filter=typing)(self._escape)
         keys.add("c-t", filter=typing)(lambda _: self._keyboard.show_child())
