@@ -2,12 +2,14 @@
 
 import asyncio
 
+import pandas as pd
 import pytest
 from support.gateways import Proxy, behind
 from support.kernels import open_kernel, run_cell
 from support.waiting import eventually
 
-from freeact_sub.kernels import give_values, hand_over
+from freeact_sub.errors import KernelValueError
+from freeact_sub.kernels import give_values, hand_over, put_values, take_value
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -50,3 +52,15 @@ async def test_values_are_moved_where_somebody_sees_both_folders_and_else_sent_i
                 folder = "import os; big = None; print(os.listdir(os.environ['TMPDIR']))"
                 assert (await run_cell(target, folder)).text == "[]\n"
                 assert (await run_cell(source, folder.replace("big = None; ", ""))).text == "[]\n"
+
+
+async def test_a_program_puts_values_in_and_takes_them_out_as_data(gateways, start, tmp_path):
+    frame = pd.DataFrame({"n": range(200_000), "text": ["a", "b"] * 100_000})
+    async with open_kernel(start(behind(gateways[0])), tmp_path) as kernel:
+        assert await put_values({"frame": frame}, kernel) == ["frame: pandas.DataFrame, shape (200000, 2)"]
+        await run_cell(kernel, "half = frame[frame.n % 2 == 0]")
+        back = await take_value("half", kernel, output=pd.DataFrame, trust=False, seconds=60)
+        pd.testing.assert_frame_equal(back, frame[frame.n % 2 == 0])
+        with pytest.raises(KernelValueError, match="not defined"):
+            await take_value("nothing", kernel, output=None, trust=False, seconds=60)
+        assert (await run_cell(kernel, "import os; print(os.listdir(os.environ['TMPDIR']))")).text == "[]\n"
