@@ -39,6 +39,9 @@ PROTECTED = (".freeact", ".agents", "mcp.json", ".git", ".gitmodules")
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """The host's variables that a kernel inherits. Keys, tokens and passwords stay in the host."""
 
+ON_THIS_MACHINE = ("fork", "local")
+"""The kernel providers to which `kernel.python` means something."""
+
 LARGEST = 2**60
 """The largest bound that the system can hold."""
 
@@ -69,8 +72,8 @@ class KernelConfig(Section):
     spares: int = Field(default=1, ge=0, le=20)
     """The least number of spare forked kernels; up to 20 after many were in use at once. `0`: no spares."""
     python: str = sys.executable
-    """The Python that runs kernels, 3.11 or newer; one without `ipykernel` is lent ours if that works; `!pip` and `!python`
-    in a cell are its own."""
+    """The Python that runs kernels, 3.11 or newer. In the terminal, the project's if none is set ([kernels](kernels.md)).
+    One without `ipykernel` is lent ours if that works; `!pip` and `!python` in a cell are its own."""
     start_timeout_seconds: float = Field(default=60, gt=0)
     """The time that a kernel may take to start."""
     cell_timeout_seconds: float | None = Field(default=300, gt=0)
@@ -127,6 +130,8 @@ class KernelConfig(Section):
         variables["PATH"] = os.pathsep.join([str(folder), *(path for path in paths if path != str(folder))])
         if (folder.parent / "pyvenv.cfg").is_file():
             variables.setdefault("VIRTUAL_ENV", str(folder.parent))
+        elif (folder.parent / "conda-meta").is_dir():
+            variables.setdefault("CONDA_PREFIX", str(folder.parent))
         return variables
 
 

@@ -28,13 +28,13 @@ from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
 from freeact_sub.kernels.launch import Launcher, home_of, make_private_folders, private_environment
 from freeact_sub.kernels.provision import GuardedProvisioner
-from freeact_sub.kernels.pythons import START, lent
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
 from freeact_sub.kernels.wire.channels import CHANNELS, ChannelName, KernelChannels, ZmqChannels, ZmqContext, ZmqSocket
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
+from freeact_sub.pythons.about import for_model, lent
 from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep
 
 KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
@@ -194,7 +194,7 @@ class SubprocessLauncher(LocalLauncher):
         kernel_spec = JupyterKernelSpec(
             argv=[
                 self.spec.python,
-                str(START),
+                str(sandbox.START),
                 *([needs.wire()] if needs else ()),
                 *KERNEL_ARGUMENTS,
                 "-f",
@@ -284,7 +284,7 @@ class LocalKernelProvider:
 def local_place(mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
     """See `KernelProvider.place`: on this machine."""
     wall = sandbox.policy_for(mode, settings, workspace)
-    description = f"Its working directory is {workspace}."
+    description = f"Its working directory is {workspace}. {for_model(settings.python)}".strip()
     return KernelPlace(wall=wall, environment=settings.environment(), description=description)
 
 

@@ -10,8 +10,8 @@ from support.sandbox import NEEDS_A_WALL, PROVIDERS, sandboxed
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import UnusablePythonError
-from freeact_sub.kernels import pythons
-from freeact_sub.kernels.pythons import NoIpykernelError, installed_in
+from freeact_sub.pythons import about
+from freeact_sub.pythons.about import NoIpykernelError, installed_in
 
 pytestmark = pytest.mark.kernel
 
@@ -111,7 +111,7 @@ def test_what_is_there_is_not_lent(tmp_path):
     ],
 )
 def test_a_broken_python_is_one_sentence(tmp_path, script, why, monkeypatch):
-    monkeypatch.setattr(pythons, "ASK_SECONDS", 0.5 if "sleep" in script else 60)
+    monkeypatch.setattr(about, "ASK_SECONDS", 0.5 if "sleep" in script else 60)
     python = tmp_path / "python"
     python.write_text(script)
     python.chmod(0o755)

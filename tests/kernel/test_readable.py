@@ -9,8 +9,8 @@ from support.kernels import open_kernel, run_cell
 from support.sandbox import LIMITED, NEEDS_A_WALL, PROVIDERS, replace_config, sandboxed
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels.pythons import installed_in
 from freeact_sub.kernels.wall.sandbox import policy_for
+from freeact_sub.pythons.about import installed_in
 
 pytestmark = pytest.mark.kernel
 

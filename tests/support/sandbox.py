@@ -13,8 +13,8 @@ import pytest
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
-from freeact_sub.kernels.pythons import installed_in
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, support
+from freeact_sub.pythons.about import installed_in
 
 MACHINE = support()
 NEEDS_A_WALL = pytest.mark.skipif(

@@ -11,8 +11,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from freeact_sub.kernels.kernel import KernelSpec
-from freeact_sub.kernels.pythons import installed_in
-from freeact_sub.kernels.wall.sandbox import SYSTEM_FOLDERS, Support, is_below, support
+from freeact_sub.kernels.wall.sandbox import SYSTEM_FOLDERS, Support, is_below, needed_by, support
 from freeact_sub.modes import MODES, Mode
 
 PIECES: Final = {
@@ -58,7 +57,7 @@ def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | N
     if wall is None or not wall.walled:
         return Rights(mode=wall.mode if wall is not None else spec.mode, walled=False)
     found = machine or support()
-    python = tuple(map(Path, installed_in(spec.python).own))
+    python = tuple(map(Path, needed_by(spec.python)))
     workspace = spec.workspace if own_files else None
     return Rights(
         mode=wall.mode,

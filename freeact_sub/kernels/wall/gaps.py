@@ -53,7 +53,8 @@ class Gaps:
         if new := self._new(kept.sources):
             self._on_notice(
                 f"code in mode `{policy.mode}` cannot change {' and '.join(new)}, for this Python, or that of the kernels, "
-                "imports from there: install the program into an environment of its own to let it"
+                "imports from there at its start: install the program into an environment of its own, or set kernel.python "
+                "to a Python that does not import from there, to let it"
             )
         return kept
 

@@ -17,8 +17,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.kernels.wall import environments
-from freeact_sub.kernels.wall.installed import is_in
+from freeact_sub.pythons import environments
+from freeact_sub.pythons.installed import is_in
 
 PYTHON: Final = re.compile(r"(python|pypy)[\d.]*w?")
 OBEY_THEIR_FOLDER: Final = frozenset(
@@ -34,6 +34,8 @@ STARTED: Final = re.compile(
     r"EDITOR|VISUAL|PAGER|SHELL|BROWSER|PYTHONSTARTUP|NODE_OPTIONS|(BASH_)?ENV|LD_PRELOAD|LD_AUDIT|(GIT|SSH)_\w+"
 )
 """Variables that name files whose code is run, among other words."""
+ACTIVE: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
+"""Variables that name the environment that the user has activated."""
 CACHES: Final = ("~/.npm", "~/.bun", "~/.deno", "~/.cache/deno", "~/.local/share/pnpm", "~/.local/share/uv")
 """Folders from which `npx`, `uvx` and the like run what they have installed before."""
 CUSTOM: Final = ("sitecustomize", "usercustomize")
@@ -119,6 +121,9 @@ class _LaterCodeSearch:
         self.keep(str(Path(str(resources.files("freeact_sub")))), whole=True, use=use)
         self.keep(getattr(sys.modules["__main__"], "__file__", None) or "")
         self._variables(dict(os.environ))
+        for name in ACTIVE:
+            if folder := os.environ.get(name):
+                self._file(os.path.join(folder, "bin", "python"), f"the next start runs cells in it: {name} names it")
         startup = os.environ.get("IPYTHONDIR") or os.path.expanduser("~/.ipython")
         self._folder(startup, "a kernel without a wall runs its startup files")
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

@@ -21,11 +21,11 @@ from typing import Any, Final
 from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels.pythons import installed_in
-from freeact_sub.kernels.wall import installed
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
 from freeact_sub.modes import Mode
+from freeact_sub.pythons import installed
+from freeact_sub.pythons.about import installed_in
 
 ABI_TRUNCATE: Final = 3
 ABI_SIGNALS: Final = 6
@@ -39,8 +39,11 @@ NOT_HARDENED: Final = ("/dev", "/proc", "/sys")
 USUAL_PROCESSES: Final = 1024
 """The bound on a kernel's processes where the settings name none."""
 
+START: Final = Path(__file__).parents[1] / "subprocess_start.py"
+"""The program of a kernel that is a subprocess."""
+LENDER: Final = START.with_name("lender.py")
 OWN_SOURCE: Final = Path(str(resources.files("freeact_sub"))).parent
-"""Kernels need nothing of it."""
+"""Kernels need nothing else of it."""
 SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 SYSTEM_SETTINGS: Final = (
     *(
@@ -148,7 +151,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         return SandboxPolicy(mode=mode, walled=False, limits=limits, required=required)
     system = (*map(Path, SYSTEM_FOLDERS), *(Path("/etc") / name for name in SYSTEM_SETTINGS))
     python = installed_in(config.python)
-    readable = (*system, *map(Path, python.own), *config.readable)
+    readable = (*system, *map(Path, needed_by(config.python)), *config.readable)
     writable: tuple[Path, ...] = (workspace, *config.writable)
     elsewhere = _not_below(tuple(python.editable), (*readable, *writable, OWN_SOURCE))
     if mode == "plan":
@@ -168,6 +171,11 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         limits=limits,
         required=required,
     )
+
+
+def needed_by(python: str) -> list[str]:
+    """The files and folders that a kernel of a Python reads. Raises: see `installed_in`."""
+    return [str(START), str(LENDER), *installed_in(python).own]
 
 
 def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig]) -> SandboxPolicy | None:
@@ -258,7 +266,7 @@ def find_kept(policy: SandboxPolicy | None) -> Repositories:
     if policy is None or not policy.writable:
         return NOTHING_KEPT
     workspace = policy.writable[0] if policy.workspace is None else policy.workspace
-    later = find_later_code(workspace, policy.writable, installed_in(policy.python).own, policy.programs)
+    later = find_later_code(workspace, policy.writable, needed_by(policy.python), policy.programs)
     found = find_repositories(policy.writable, (*policy.protected, *map(Path, later.paths)))
     return replace(found, sources=later.sources, open=(*later.open, *_private_folders_in(policy.writable)))
 

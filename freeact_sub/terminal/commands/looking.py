@@ -1,4 +1,4 @@
-"""`/diff`, `/tools`, `/permissions`, `/config`, `/trust`, `/export`: commands that show something and change nothing."""
+"""`/diff`, `/tools`, `/permissions`, `/status`, `/config`, `/trust`, `/export`: commands that show and change nothing."""
 
 import asyncio
 import json
@@ -68,6 +68,16 @@ def permissions(person: "Console", rest: str) -> None:
 
     config = person.present.config.model_copy(update={"mode": person.present.mode})
     _tell(person, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
+
+
+def status(person: "Console", _rest: str) -> None:
+    """`/status`: what the banner said, as it is now."""
+    from freeact_sub.terminal.drawing.banner import facts  # noqa: PLC0415  # slow to import
+
+    present = person.present
+    chosen = present.config.model_copy(update={"mode": present.mode, "model": present.model})
+    session = present.agent.session_id if present.agent is not None else None
+    person.display.print(facts(chosen, session or "not kept"))
 
 
 def config(person: "Console", _rest: str) -> None:

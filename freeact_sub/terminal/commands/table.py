@@ -280,6 +280,9 @@ COMMANDS: Final = (
     Command(
         name="/diff", usage="[N]", words="show how files have changed since the last prompt, or the last N", run=looking.diff
     ),
+    Command(
+        name="/status", words="show the model, the mode, the folder, the Python of cells, the session", run=looking.status
+    ),
     Command(name="/config", words="show the settings that differ from the defaults", run=looking.config),
     Command(name="/trust", words="list the settings of this workspace that you have not seen", run=looking.trust),
     Command(

@@ -1,5 +1,6 @@
 """The banner of a conversation: its model, folder, and mode."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,8 +10,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from freeact_sub import __version__
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import ON_THIS_MACHINE, Config
+from freeact_sub.errors import UnusablePythonError
 from freeact_sub.modes import Mode
+from freeact_sub.pythons.about import packages_text, version_and_packages
 from freeact_sub.text import visible
 
 MODES: dict[Mode, str] = {
@@ -24,22 +27,49 @@ NEW_SESSION: Final = " (--continue resumes the last one)"
 
 
 def banner(config: Config, session: str) -> RenderableType:
-    """Name, version, model, mode, folder, and the continued session. Args: session: its id, or `new`."""
-    folder = Path(config.workspace)
-    home = Path.home()
-    shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
+    """What `facts` shows, and how to get help. Args: session: its id, or `new`."""
+    hint = Text("        /help lists commands and keys · / and @ complete", "dim", overflow="fold")
+    return Group(facts(config, session), hint)
+
+
+def facts(config: Config, session: str) -> RenderableType:
+    """Name, version, model, mode, folder, Python and session. Args: session: its id, or `new`."""
+    shown = _short(config.workspace)
     lines: list[RenderableType] = [
         Text.assemble(("freeact-sub", "bold"), f" {__version__}"),
         Text(f"model   {visible(config.model or 'set by the program')}", "dim"),
         Text(f"mode    {config.mode}: {MODES[config.mode]}", "dim"),
         _FoldedRow(begin="folder  ", text=visible(shown)),
+        Text(f"python  {python_text(config)}", "dim", overflow="fold"),
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),
     ]
     if config.instruction_files:
         lines.append(
             Text(f"reads   {visible(', '.join(path.name for path in config.instruction_files))}", "dim", overflow="fold")
         )
-    return Group(*lines, Text("        /help lists commands and keys · / and @ complete", "dim", overflow="fold"))
+    return Group(*lines)
+
+
+def python_text(config: Config) -> str:
+    """Which Python runs cells, and the notable packages that it has."""
+    if config.kernel.provider not in ON_THIS_MACHINE:
+        return f"where {config.kernel.provider} runs kernels"
+    python = config.kernel.python
+    try:
+        version, packages = version_and_packages(python)
+    except UnusablePythonError as error:
+        return visible(str(error))
+    folder = Path(python).parent.parent
+    whose = _short(folder, config.workspace) if folder != Path(sys.prefix) else "freeact-sub's own"
+    return visible(" · ".join(filter(None, (version, whose, packages_text(packages)))))
+
+
+def _short(folder: Path, workspace: Path | None = None) -> str:
+    """The folder from the workspace or the home directory, if it is in there."""
+    if workspace is not None and folder.is_relative_to(workspace):
+        return str(folder.relative_to(workspace))
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
 
 
 @dataclass(frozen=True, kw_only=True)

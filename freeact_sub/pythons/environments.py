@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.kernels.wall import installed
+from freeact_sub.pythons import installed
 
 MARKS: Final = ("pyvenv.cfg", "conda-meta")
 """A folder that has one of them is an environment."""

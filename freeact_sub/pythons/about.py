@@ -8,8 +8,8 @@ them there by name.
 import asyncio
 import functools
 import importlib.metadata
-import importlib.resources
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,21 +19,21 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import UnusablePythonError
-from freeact_sub.kernels.wall import installed
+from freeact_sub.pythons import installed
 
 OLDEST: Final = (3, 11)
 """The oldest Python that can run kernels: our code in them is written for it."""
 OLDEST_IPYKERNEL: Final = 6
+NOTABLE: Final = ("numpy", "pandas", "polars", "matplotlib", "scikit-learn", "torch")
+"""Packages whose presence decides how code is written."""
 LENT: Final = ("ipykernel", "cloudpickle")
 """What a Python is lent, with all that it depends on."""
-START: Final = Path(__file__).with_name("subprocess_start.py")
-"""The program of a kernel's process."""
 ASK_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """What a Python says of itself (`wall/installed.py`)."""
+    """What a Python says of itself (`installed.py`)."""
 
     own: list[str]
     """Its files and folders, with the packages that are installed in it, and the folders from which it is lent modules."""
@@ -80,11 +80,9 @@ def installed_in(python: str) -> Installed:
     Raises:
         UnusablePythonError: It cannot run kernels; the message says why, and what helps.
     """
-    programs = [str(START), str(START.with_name("lender.py"))]
     if python == sys.executable:
-        ours = Installed(**installed.describe())
-        return replace(ours, own=[*programs, *ours.own])
-    script = importlib.resources.files("freeact_sub.kernels.wall").joinpath("installed.py")
+        return Installed(**installed.describe())
+    script = Path(installed.__file__)
     try:
         # in the root folder: where it starts is on its path
         ran = subprocess.run([python, "-E", str(script)], capture_output=True, timeout=ASK_SECONDS, check=True, cwd="/")
@@ -99,7 +97,34 @@ def installed_in(python: str) -> Installed:
     except (ValueError, TypeError) as error:
         raise _unusable(python, "it is no Python, or an old one") from error
     lent = lent_to(python, found)
-    return replace(found, own=[python, *programs, *found.own, *(lent.folders if lent else ())], lent=lent)
+    return replace(found, own=[python, *found.own, *(lent.folders if lent else ())], lent=lent)
+
+
+def packages_text(packages: Mapping[str, str], *, missing: bool = False) -> str:
+    """The notable ones of these packages, with their versions. Args: missing: those that are not there, without."""
+    if missing:
+        return ", ".join(name for name in NOTABLE if name not in packages)
+    return ", ".join(f"{name} {packages[name]}" for name in NOTABLE if name in packages)
+
+
+@functools.cache
+def version_and_packages(python: str) -> tuple[str, Mapping[str, str]]:
+    """The version of a Python and those of its packages. Raises: see `installed_in`."""
+    if python == sys.executable:  # a tenth of the time
+        return platform.python_version(), installed.packages_in(sys.path)
+    found = installed_in(python)
+    return found.version, found.packages
+
+
+def for_model(python: str) -> str:
+    """A sentence for a model on the Python that runs its code. Empty: it cannot be asked, and its kernel will say why."""
+    try:
+        version, packages = version_and_packages(python)
+    except UnusablePythonError:
+        return ""
+    has, lacks = packages_text(packages), packages_text(packages, missing=True)
+    parts = [f"with {has}" if has else "", f"without {lacks}" if lacks else ""]
+    return f"It runs Python {version} ({python}), {' and '.join(filter(None, parts))}."
 
 
 async def lent(python: str) -> Lent | None:

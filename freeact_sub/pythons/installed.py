@@ -44,7 +44,7 @@ def describe() -> dict[str, Any]:
         "editable": sorted(path for path in elsewhere if not is_in(path, found)),
         "version": platform.python_version(),
         "abi": sysconfig.get_config_var("SOABI") or "",
-        "packages": packages_in(path for path in sys.path if os.path.basename(path) != "wall"),
+        "packages": packages_in(path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))),
     }
 
 

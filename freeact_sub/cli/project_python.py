@@ -1,0 +1,172 @@
+"""Which Python runs the cells of a conversation or a run: the project's, if there is one, it works, and a person agrees.
+
+Code of an agent may write the workspace, and a Python is started outside of the wall. So an environment that was found by
+its place is not run, nor asked anything, before a person has agreed to it as it is now; one that the user has activated is
+run by the user's own shell anyway. An answer counts for this environment until it is made anew.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TextIO
+
+from freeact_sub.cli.streams import asking_terminal, tell
+from freeact_sub.config.trust import Trust
+from freeact_sub.errors import ConfigError, UnusablePythonError
+from freeact_sub.pythons.about import NoIpykernelError, installed_in, packages_text
+from freeact_sub.pythons.project import ProjectPython, find_project_python
+from freeact_sub.text import visible
+
+if TYPE_CHECKING:
+    from freeact_sub.config.schema import Config
+
+Answer = Literal["run", "install", "no"]
+OURS: Final = "cells run in freeact-sub's own Python"
+YES_NO: Final = " (y yes · n no) "
+
+
+def with_project_python(config: "Config", options: argparse.Namespace) -> "Config":
+    """The settings, with the project's Python as `kernel.python` unless one is set. May ask, and install ipykernel."""
+    from freeact_sub.config.schema import ON_THIS_MACHINE  # noqa: PLC0415  # slow to import
+
+    if config.kernel.provider not in ON_THIS_MACHINE or "python" in config.kernel.model_fields_set:
+        return config
+    found = find_project_python(config.workspace, os.environ)
+    if found is None:
+        return config
+    terminal = None if config.headless is not None else asking_terminal()
+    choice = _PythonChoice(found, config.workspace, terminal, trusted=hasattr(options, "trust"))
+    if not choice.made():
+        return config
+    kernel = config.kernel.model_copy(update={"python": found.python})
+    return config.model_copy(update={"kernel": kernel})
+
+
+class _PythonChoice:
+    """Whether cells run in an environment."""
+
+    def __init__(self, found: ProjectPython, workspace: Path, terminal: TextIO | None, *, trusted: bool) -> None:
+        from freeact_sub.config.schema import user_folder  # noqa: PLC0415  # slow to import
+
+        self._found, self._terminal, self._trusted = found, terminal, trusted
+        self._trust = Trust(user_folder())
+        folder = found.folder
+        self._name = visible(str(folder.relative_to(workspace) if folder.is_relative_to(workspace) else folder))
+
+    def made(self) -> bool:
+        """Whether they do, now that everybody has been asked."""
+        kept = self._kept()
+        if self._trusted and kept in (None, "no"):
+            kept = "run"
+            self._keep(kept)
+        if kept is None and not self._found.variable:
+            if self._terminal is None:
+                tell(
+                    f"note: {OURS}, not in {self._name}: nobody has agreed to run that one. Start freeact-sub in a "
+                    "terminal, add --trust, or set kernel.python"
+                )
+                return False
+            kept = self._ask()
+        return kept != "no" and self._works(may_install=kept == "install")
+
+    def _works(self, *, may_install: bool) -> bool:
+        try:
+            installed_in(self._found.python)
+        except NoIpykernelError as error:
+            return self._gets_ipykernel(str(error), may_install=may_install)
+        except UnusablePythonError:
+            return self._is_usable()
+        return True
+
+    def _is_usable(self) -> bool:
+        try:
+            installed_in(self._found.python)
+        except UnusablePythonError as error:
+            tell(f"note: {OURS}: {error}")
+            return False
+        return True
+
+    def _gets_ipykernel(self, why: str, *, may_install: bool) -> bool:
+        command = self._install_command()
+        if command is None:
+            tell(f"note: {OURS}: {why}")
+            return False
+        shown = self._shown(command)
+        if not may_install:
+            if self._terminal is None:
+                tell(f"note: {OURS}: {why} ({shown})")
+                return False
+            head = f"{self._title()} has no ipykernel, which cells need, and that of freeact-sub does not fit."
+            if not self._says_yes(f"{head}\nInstall it there ({shown})? n: {OURS}."):
+                self._keep("no")
+                return False
+            self._keep("install")
+        tell(f"installing ipykernel in {self._name}: {shown}")
+        try:
+            # in the root folder: uv obeys files of the folder in which it starts
+            ran = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+            failed = f"`{shown}` ended with exit code {ran.returncode}" if ran.returncode else ""
+        except OSError as error:
+            failed = f"`{shown}` cannot be started: {error.strerror}"
+        if failed:
+            tell(f"note: {OURS}: {failed}")
+            return False
+        return self._is_usable()
+
+    def _ask(self) -> Answer:
+        """Asks whether cells may run in it. Nothing of it has been run: what is said of it stands in its files."""
+        packages = self._found.packages
+        has = packages_text(packages)
+        lines = [f"This project has a Python of its own: {self._title()}{f', with {has}' if has else ''}."]
+        ours = ".".join(map(str, sys.version_info[:2]))
+        needs_install = "ipykernel" not in packages and not self._found.version.startswith(f"{ours}.")
+        command = self._install_command() if needs_install else None
+        if command is not None:
+            lines.append(f"It has no ipykernel, which cells need: y installs it there ({self._shown(command)}).")
+        answer: Answer = "no"
+        if self._says_yes("\n".join([*lines, f"Run cells in it? n: {OURS}."])):
+            answer = "run" if command is None else "install"
+        self._keep(answer)
+        return answer
+
+    def _shown(self, command: list[str]) -> str:
+        python = self._found.python
+        return " ".join(f"{self._name}/bin/python" if word == python else Path(word).name for word in command)
+
+    def _title(self) -> str:
+        version = self._found.version
+        return f"{self._name}{f' (Python {visible(version)})' if version else ''}"
+
+    def _says_yes(self, question: str) -> bool:
+        from freeact_sub.show.typed_decisions import says_yes  # noqa: PLC0415  # slow to import
+
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
+        print(f"{question}{YES_NO}", end="", file=self._terminal, flush=True)
+        return says_yes(sys.stdin.readline())
+
+    def _install_command(self) -> list[str] | None:
+        """By the pip that is there, else by uv; it is not known whether either reaches a registry."""
+        if "pip" in self._found.packages:
+            return [self._found.python, "-I", "-m", "pip", "install", "--quiet", "ipykernel"]
+        uv = shutil.which("uv")
+        return None if uv is None else [uv, "pip", "install", "--python", self._found.python, "ipykernel"]
+
+    def _kept(self) -> Answer | None:
+        """The answer that counts for the environment as it is now."""
+        answers: tuple[Answer, ...] = ("run", "install", "no")
+        return next((answer for answer in answers if self._trust.knows(self._found.folder, self._content(answer))), None)
+
+    def _keep(self, answer: Answer) -> None:
+        try:
+            self._trust.add({self._found.folder: self._content(answer)})
+        except ConfigError as problem:
+            tell(f"note: {problem}")
+
+    def _content(self, answer: Answer) -> bytes:
+        return f"{answer}\n".encode() + self._found.identity()

@@ -1,0 +1,163 @@
+"""Finds the Python environment of the project that a workspace belongs to, by its files only: nothing of it is run.
+
+First comes an environment that the user has activated. Then the nearest one from the workspace upwards, to the top of the
+repository: `.venv`, `venv` and the like, the one that uv or poetry keeps for the project. Last comes Conda's `base`, which
+is active in many shells that mean no particular one.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.pythons import environments
+from freeact_sub.pythons.installed import packages_in
+
+PLACES: Final = (".venv", "venv", ".conda", ".pixi/envs/default")
+"""In the folder of a project."""
+CONFIGURATION: Final = "pyproject.toml"
+UV: Final = "UV_PROJECT_ENVIRONMENT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectPython:
+    """A Python environment, as its files show it."""
+
+    folder: Path
+    variable: str = ""
+    """The environment variable that names it: the user has activated it. Empty: it was found by its place."""
+
+    @property
+    def python(self) -> str:
+        """Its program."""
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def version(self) -> str:
+        """The version of Python in it. Empty: its files do not say."""
+        text = _read(self.folder / "pyvenv.cfg")
+        found = re.search(r"^(?:version|version_info)\s*=\s*(\d+\.\d+(?:\.\d+)?)", text, re.MULTILINE)
+        names = (path.name for path in (self.folder / "conda-meta").glob("python-3*.json"))
+        known = found or next(filter(None, (re.match(r"python-(\d+\.\d+(?:\.\d+)?)-", name) for name in names)), None)
+        return known[1] if known else ""
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The versions of the packages that are installed in its own folder."""
+        return packages_in(environments.package_folders(str(self.folder)))
+
+    def identity(self) -> bytes:
+        """What tells it from another one at the same place, also from one with the same files: when its files were made.
+
+        Code can give a file any content, and any time of change but that of its inode.
+        """
+        config, program = self.folder / "pyvenv.cfg", self.python
+        steps = list(environments.links_from(program))
+        own = [path for path in (str(config), steps[-1]) if Path(path).is_relative_to(self.folder)]
+        facts = [(path, status.st_ino, status.st_ctime_ns) for path in own if (status := _status(path)) is not None]
+        return json.dumps([_read(config), steps, facts]).encode()
+
+
+def find_project_python(workspace: Path, variables: Mapping[str, str]) -> ProjectPython | None:
+    """The environment of the project. None: there is none, or it is the one that runs this program.
+
+    Args:
+        workspace: The workspace.
+        variables: The environment variables of the user.
+    """
+    ours = os.path.realpath(sys.prefix)
+    base = variables.get("CONDA_DEFAULT_ENV") in ("base", "root")
+    active = {name: variables.get(name) for name in ("VIRTUAL_ENV", *(() if base else ("CONDA_PREFIX",)))}
+    for variable, value in active.items():
+        if value and _is_environment(Path(value)) and os.path.realpath(value) != ours:
+            return ProjectPython(folder=Path(value), variable=variable)
+    for folder in _project_folders(workspace):
+        for place in _places(folder, variables):
+            if _is_environment(place):
+                return None if os.path.realpath(place) == ours else ProjectPython(folder=place)
+    prefix = variables.get("CONDA_PREFIX", "")
+    if base and prefix and _is_environment(Path(prefix)) and os.path.realpath(prefix) != ours:
+        return ProjectPython(folder=Path(prefix), variable="CONDA_PREFIX")
+    return None
+
+
+def _project_folders(workspace: Path) -> Iterator[Path]:
+    """The workspace and the folders above it, to the top of its repository, and no folder that others can write."""
+    home = Path.home()
+    for folder in (workspace, *workspace.parents):
+        status = _status(str(folder))
+        if folder != workspace:
+            if folder in (home, Path(folder.anchor)) or status is None:
+                return
+            if status.st_uid != os.getuid() or status.st_mode & stat.S_IWOTH:
+                return
+        yield folder
+        if (folder / ".git").exists():
+            return
+
+
+def _places(project: Path, variables: Mapping[str, str]) -> Iterator[Path]:
+    """Where the environment of a project may be."""
+    has_configuration = (project / CONFIGURATION).is_file()
+    if has_configuration and variables.get(UV):
+        yield project / variables[UV]
+    for name in PLACES:
+        yield project / name
+    if has_configuration:
+        yield from _of_poetry(project, variables)
+
+
+def _of_poetry(project: Path, variables: Mapping[str, str]) -> list[Path]:
+    """The environments that poetry keeps for a project, the newest first.
+
+    Poetry is not asked: it would run plugins that the project names.
+    """
+    digest = hashlib.sha256(os.path.realpath(project).encode()).digest()
+    name = base64.urlsafe_b64encode(digest).decode()[:8]
+    ends = re.compile(f".*-{re.escape(name)}-py3[.0-9]*")
+    found = [path for path in _poetry_folder(variables).glob("*-py3*") if ends.fullmatch(path.name)]
+    return sorted(found, key=lambda path: getattr(_status(str(path)), "st_mtime", 0), reverse=True)
+
+
+def _poetry_folder(variables: Mapping[str, str]) -> Path:
+    """Where poetry keeps environments: by its variables, the user's settings of it, or by default."""
+    mac = sys.platform == "darwin"
+    own = Path("~/Library/Application Support" if mac else variables.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    settings_file = Path(variables.get("POETRY_CONFIG_DIR") or own / "pypoetry") / "config.toml"
+    try:
+        settings = tomllib.loads(_read(settings_file))
+    except tomllib.TOMLDecodeError:
+        settings = {}
+    caches = Path("~/Library/Caches" if mac else variables.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    cache = variables.get("POETRY_CACHE_DIR") or settings.get("cache-dir") or str(caches / "pypoetry")
+    environments_of = settings.get("virtualenvs")
+    chosen = environments_of.get("path") if isinstance(environments_of, dict) else None
+    path = variables.get("POETRY_VIRTUALENVS_PATH") or chosen or "{cache-dir}/virtualenvs"
+    return Path(str(path).replace("{cache-dir}", str(cache))).expanduser()
+
+
+def _is_environment(folder: Path) -> bool:
+    marked = any((folder / mark).exists() for mark in environments.MARKS)
+    return marked and os.path.lexists(folder / "bin" / "python")
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return ""
