@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.cli.streams import print_line, write_out
+from freeact_sub.cli.streams import can_draw, is_terminal, print_line, write_out
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.sessions import SessionStore, StoredSession, newest, session_store
@@ -47,7 +47,15 @@ def chosen(choice: str, config: Config) -> str:
     store = session_store(config.sessions)
     if choice == ".":
         return newest(store, config.workspace).session_id
-    return store.find(choice).session_id if choice else _ask(store.sessions())
+    if choice:
+        return store.find(choice).session_id
+    if not (is_terminal(sys.stdin) and can_draw(sys.stdout)):
+        return _ask(store.sessions())
+    from freeact_sub.terminal.picker import choices_of, pick  # noqa: PLC0415  # slow to import
+
+    if (picked := pick(lambda: choices_of(store, config.workspace))) is None:
+        raise ConfigError("no session was chosen")
+    return picked
 
 
 def _ask(sessions: list[StoredSession]) -> str:

@@ -48,6 +48,8 @@ class StoredSession:
     """The number of agents, the root included."""
     usage: Usage
     """The spending of all its agents."""
+    once: bool = False
+    """It is one prompt alone, which cannot be undone: of `freeact-sub run`, and of no conversation."""
     status: str
     """The status of the root's last run; `interrupted`: the program ended first. Empty: none has ended."""
 

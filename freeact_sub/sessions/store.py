@@ -156,6 +156,13 @@ class SessionStore(Protocol):
             SessionError: There is none, or more than one; or it cannot be read.
         """
 
+    def prompts(self) -> Iterator[tuple[str, str]]:
+        """The beginnings of all prompts of the roots, each with the id of its session, to search in.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+
     def reader(self, session_id: str) -> SessionReader:
         """A reader of a session. Raises: SessionError: There is none, or it cannot be read."""
 

@@ -47,6 +47,7 @@ from freeact_sub.terminal.drawing.reflow import WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.pager import Pager
+from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
@@ -220,7 +221,7 @@ class Screen:
                 return False
         return True
 
-    async def show_pages(self, pager: Pager) -> None:
+    async def show_pages(self, pager: Pager | Picker) -> None:
         """Shows something long in the alternate screen until the person leaves it."""
         async with self._given_away():
             if self._closing:  # it has waited for another one

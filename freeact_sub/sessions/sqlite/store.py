@@ -27,6 +27,8 @@ from freeact_sub.sessions.store import new_session_id, stats_below
 from freeact_sub.system.removal import remove
 
 FOLDERS: Final = "sessions"
+PROMPT_CHARS: Final = 4_000
+"""Characters of a prompt that are searched."""
 logger = logging.getLogger(__name__)
 
 _ID: Final = re.compile(r"[0-9a-z-]{1,40}")
@@ -74,6 +76,17 @@ class SqliteStore:
             names = ", ".join(session.session_id for session in found[:5])
             raise SessionError(f"several sessions begin with {session_id!r}: give more of the id ({names})")
         raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` lists the sessions")
+
+    def prompts(self) -> Iterator[tuple[str, str]]:
+        """See `SessionStore`."""
+        select = (
+            "SELECT session_id, substr(prompt, 1, :chars) FROM runs JOIN agents USING(session_id, agent_id) "
+            "WHERE parent_id IS NULL"
+        )
+        with self._reading() as connection:
+            rows = [] if connection is None else connection.execute(select, {"chars": PROMPT_CHARS}).fetchall()
+        for session_id, prompt in rows:
+            yield session_id, beginning_of(prompt)
 
     def reader(self, session_id: str) -> SqliteReader:
         """Returns a reader of a session; see `SqliteReader`. Raises: SessionError: There is none, or it cannot be read."""
@@ -220,13 +233,16 @@ class SqliteStore:
         session_id, bodies = row["session_id"], Bodies(self.folder_of(row["session_id"]))
         agents = connection.execute("SELECT COUNT(*) FROM agents WHERE session_id = ?", (session_id,)).fetchone()[0]
         usages, status = Usage(), ""
+        kept: list[bool] = []
         for run in connection.execute(
-            "SELECT ending, status, parent_id FROM runs JOIN agents USING(session_id, agent_id) "
+            "SELECT ending, status, parent_id, files FROM runs JOIN agents USING(session_id, agent_id) "
             "WHERE session_id = ? ORDER BY began",
             (session_id,),
         ):
             usages += _usage(run["ending"], bodies)
-            status = run["status"] if run["parent_id"] is None else status
+            if run["parent_id"] is None:
+                status = run["status"]
+                kept.append(run["files"] is not None)
         facts = _json_object(row["model_facts"], bodies)
         converted = {
             "workspace": Path(row["workspace"]),
@@ -234,7 +250,18 @@ class SqliteStore:
             "model_settings": settings if isinstance(settings := facts.get("settings"), dict) else {},
             "addresses": texts(facts.get("addresses")),
         }
-        return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status)
+        return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status, once=kept == [False])
+
+
+def beginning_of(stored: str) -> str:
+    """The text of a JSON string that may be cut anywhere. Empty: it is in a file."""
+    for end in ("", '"'):
+        try:
+            value = json.loads(stored + end)
+        except ValueError:
+            continue
+        return value if isinstance(value, str) else ""
+    return stored.removeprefix('"')
 
 
 def _usage(ending: str | None, bodies: Bodies) -> Usage:

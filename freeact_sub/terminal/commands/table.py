@@ -16,6 +16,7 @@ from freeact_sub.show.heads import doing
 from freeact_sub.terminal.commands import looking
 from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, cost_text, goes_along
 from freeact_sub.terminal.commands.own import OwnCommand
+from freeact_sub.terminal.commands.picking import resume, session_choices
 from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
@@ -222,8 +223,9 @@ COMMANDS: Final = (
     Command(
         name="/resume",
         usage="[ID]",
-        words="resume an earlier conversation; without ID list them",
-        run=lambda person, rest: person.present.waiting.put(Opening(session=rest)),
+        words="resume an earlier conversation; without ID choose one",
+        run=resume,
+        choices=session_choices,
     ),
     Command(
         name="/fork",

@@ -56,6 +56,9 @@ class Display:
     keys: Sequence[tuple[str, str]] = KEYS
     """The keys that `/help` lists, each with its meaning."""
 
+    has_pages = True
+    """Whether something long has a screen of its own."""
+
     def __init__(
         self,
         present: Present,

@@ -37,6 +37,8 @@ KEYS: Final = (
 class PlainDisplay(Display):
     """Prints what happens, and nothing twice."""
 
+    has_pages = False
+
     keys = KEYS
     screen: PlainScreen
 

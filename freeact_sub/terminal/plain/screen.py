@@ -16,6 +16,7 @@ from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
 from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.input.typed_lines import TypedLines
 from freeact_sub.terminal.pager import Pager
+from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.screen import OtherProgram
 
 PROMPT: Final = "> "
@@ -229,7 +230,7 @@ class PlainScreen:
                 self._typed.listen(self._read)
         return True
 
-    async def show_pages(self, pager: Pager) -> None:
+    async def show_pages(self, pager: Pager | Picker) -> None:
         """Nothing is paged here."""
         del pager
 

@@ -1,0 +1,96 @@
+"""A person chooses a session among a thousand."""
+
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from support.cli import PROGRAM
+from support.many_sessions import add_sessions
+from support.terminal import CTRL_D, ENTER, ESCAPE, READY, Terminal
+
+from freeact_sub.terminal.picker import GROUPS, choice_line, choices_of, matching
+
+DOWN, PAGE_DOWN = "\x1b[B", "\x1b[6~"
+
+
+def test_a_thousand_sessions_are_grouped_and_searched(tmp_path: Path) -> None:
+    store = add_sessions(tmp_path / "state", tmp_path)
+    with closing(sqlite3.connect(tmp_path / "state/sessions.db")) as connection:
+        connection.execute("UPDATE runs SET prompt = '@sha256:gone', ending = '{' WHERE session_id = 's-0003'")
+        connection.commit()
+    lock = store.lock("s-0006")
+    lock.take()  # as another program that has it open
+    choices = choices_of(store, tmp_path, "s-0000")
+    lock.give_back()
+    assert len(choices) == 999
+    assert [choice.session.session_id for choice in choices[:2]] == ["s-0003", "s-0006"]  # a damaged one stays
+    assert [choice.is_open for choice in choices[:3]] == [False, True, False]
+    groups = [choice.group for choice in choices]
+    assert groups == sorted(groups)
+    assert {group: groups.count(group) for group in set(groups)} == {0: 333, 1: 333, 2: 333}
+    began = time.process_time()
+    assert [choice.session.session_id for choice in matching(choices, "PROMPT 3 0421")] == ["s-0421"]
+    assert [choice.session.session_id for choice in matching(choices, "s-0422")] == ["s-0422"]
+    assert matching(choices, "no such words") == []
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("columns", [20, 38, 78, 118])
+def test_a_session_is_one_row_of_any_width(tmp_path: Path, columns: int) -> None:
+    store = add_sessions(tmp_path / "state", tmp_path, 6)
+    now = time.time()
+    lines = [choice_line(choice, columns, now) for choice in choices_of(store, tmp_path)]
+    assert {cell_len(line) for line in lines} == {columns}
+    assert lines[0].startswith("clean station")
+    if columns >= 38:
+        assert [line.split("  ")[-1].split(" · ")[0] for line in lines][:2] == ["just now", "3 h ago"]
+    if columns >= 78:
+        assert "3,102 tokens" in lines[0]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("rows", "columns", "no_colour"), [(24, 80, ""), (40, 120, "1"), (12, 40, "1")])
+def test_arrow_keys_a_search_and_leaving(tmp_path: Path, rows: int, columns: int, no_colour: str) -> None:
+    add_sessions(tmp_path / "state/freeact", tmp_path)
+    env = {"XDG_STATE_HOME": str(tmp_path / "state"), "NO_COLOR": no_colour, "FREEACT_MODEL": "test"}
+    with Terminal([PROGRAM, "--resume"], cwd=tmp_path, env=env, rows=rows, columns=columns) as terminal:
+        terminal.wait_at_bottom("1,000 of 1,000", GROUPS[0], "> clean station 0")
+        terminal.press(DOWN)
+        terminal.wait_at_bottom("> clean station 3")
+        terminal.press(PAGE_DOWN * 100)
+        terminal.wait_at_bottom("> clean station 998")
+        terminal.press("number 0421")
+        terminal.wait_at_bottom("1 of 1,000", "clean station 421", "resume: number 0421")
+        terminal.press("x")
+        terminal.wait_at_bottom("no match")
+        terminal.press(ENTER)  # nothing is chosen
+        terminal.press(ESCAPE)
+        assert terminal.wait_end() == 2
+    assert "no session was chosen" in terminal.shown
+
+
+@pytest.mark.e2e
+def test_a_conversation_is_picked_in_another_one_and_ids_are_completed_with_titles(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "support" / "scripted_screens.py"
+    env = {"PYDANTIC_AI_NO_BANNER": "1", "CLOCK_RUNS": "1", "SESSION": "new", "XDG_STATE_HOME": str(tmp_path / "state")}
+    for prompt in ("say one", "say two"):
+        with Terminal([sys.executable, str(program)], cwd=tmp_path, env=env) as terminal:
+            terminal.wait_at_bottom(READY)
+            terminal.enter(prompt)
+            terminal.wait_for(f"echo: {prompt}")
+            terminal.wait_at_bottom(READY)
+            if prompt == "say two":
+                terminal.press("/resume ")
+                terminal.wait_at_bottom("say one · just now")
+                terminal.press("\x03")
+                terminal.enter("/resume")
+                terminal.wait_at_bottom("1 of 1", "> say one")
+                terminal.press(ENTER)
+                terminal.wait_for("resumed say one", "> say one", "goes back")
+                terminal.wait_at_bottom(READY)
+            terminal.press(CTRL_D)
+            assert terminal.wait_end() == 0
