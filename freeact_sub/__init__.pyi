@@ -98,6 +98,9 @@ from freeact_sub.events import *
 from freeact_sub.events.ending import (
     RunStatus as RunStatus,
 )
+from freeact_sub.events.plan import (
+    PlanStep as PlanStep,
+)
 from freeact_sub.events.strategy_step import (
     SearchedState as SearchedState,
 )

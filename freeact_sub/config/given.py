@@ -60,7 +60,6 @@ class SubagentsValues(TypedDict, total=False):
     allow_agents: Sequence[str] | None
     detach: bool
     question_seconds: float
-    cache: bool
 
 
 class McpServerValues(TypedDict, total=False):

@@ -23,7 +23,7 @@ from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content, json_line
-from freeact_sub.events.plan import Plan
+from freeact_sub.events.plan import PlanState
 from freeact_sub.events.strategy_step import StrategyStep
 from freeact_sub.modes import Mode
 
@@ -327,7 +327,7 @@ class AgentMessage(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanUpdated(Plan, AgentEvent):
+class PlanUpdated(PlanState, AgentEvent):
     """An agent's plan as it is now: it replaces the one before with the same `plan_id`."""
 
     type: Literal["PlanUpdated"] = "PlanUpdated"

@@ -1,4 +1,4 @@
-"""`Plan`: the steps of a plan, and how far each is."""
+"""`PlanState`: the steps of a plan, and how far each is."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ class PlanStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PlanState:
     """All steps of a plan, in order."""
 
     steps: tuple[PlanStep, ...]

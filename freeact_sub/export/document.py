@@ -19,7 +19,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanSteps, Shown, StoryItem, StrategySteps
+from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer
 from freeact_sub.text import clean, counted, one_line, visible
 
@@ -77,7 +77,7 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
             yield below(item.content, level)
         case CallStep():
             yield from _call(item)
-        case PlanSteps():
+        case PlanItem():
             yield plan_list(item)
         case AgentFinished():
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]
@@ -88,7 +88,7 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
             yield from filter(None, [note(item)])
 
 
-def plan_list(item: PlanSteps) -> str:
+def plan_list(item: PlanItem) -> str:
     """A plan as a list of Markdown; `[x]` marks what is done."""
     steps = item.plan.steps
     boxes = [f"- [{'x' if step.status == 'completed' else ' '}] {in_markdown(step.step)}" for step in steps]

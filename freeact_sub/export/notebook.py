@@ -15,7 +15,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, Qu
 from freeact_sub.export.document import below, fenced, in_markdown, note, plan_list
 from freeact_sub.export.report import Report, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanSteps, StoryItem
+from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, StoryItem
 from freeact_sub.text import clean, visible
 
 FAILS: Final = {"tags": ["raises-exception"]}
@@ -116,7 +116,7 @@ def _said(item: StoryItem, level: int) -> str:
             return below(item.content, level)
         case CallStep():
             return f"Call of {in_markdown(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
-        case PlanSteps():
+        case PlanItem():
             return plan_list(item)
         case AgentFinished():
             return f"*Ended ({item.status}): {in_markdown(item.error)}*" if item.error else ""

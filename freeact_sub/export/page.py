@@ -27,7 +27,7 @@ from freeact_sub.export.document import note
 from freeact_sub.export.report import Report, Span, Timeline, seconds_of, status_of, timeline_of, told_of, usage_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
-from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanSteps, Shown, StoryItem, StrategySteps
+from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
 from freeact_sub.show.wording import error_text, plan_lines, plan_title
 from freeact_sub.text import counted, one_line, visible
@@ -216,7 +216,7 @@ def _approval(item: Approval) -> str:
     return f'<div class="question">The agent {escaped(visible(call.question))}{what}<div>Answer: {answer}</div></div>'
 
 
-def _plan(item: PlanSteps) -> str:
+def _plan(item: PlanItem) -> str:
     steps = "".join(f"<li>{escaped(line)}</li>" for line in plan_lines(item.plan))
     return f'<h3>Plan <span class=quiet>{escaped(plan_title(item.plan))}</span></h3><ul class="plan">{steps}</ul>'
 
@@ -261,7 +261,7 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     Approval: _approval,
     QuestionRequest: lambda _: "",  # its answer follows
     StrategySteps: _strategy,
-    PlanSteps: _plan,
+    PlanItem: _plan,
     Compacted: _compacted,
     KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
     **dict.fromkeys(

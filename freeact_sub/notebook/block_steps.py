@@ -8,7 +8,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, Response, Thoughts
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import TEXT_CHARS, bounded
-from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, PlanSteps, StoryItem, StoryLimits, StrategySteps
+from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, PlanItem, StoryItem, StoryLimits, StrategySteps
 from freeact_sub.show.wording import ending_notes, plan_lines, plan_title, strategy_text
 from freeact_sub.text import busy, counted
 
@@ -56,7 +56,7 @@ def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
             yield from map(Said, item.warnings)
             is_said = any(isinstance(other, Response) and other.content == item.output for other in story.items)
             yield from [Said(bounded(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
-        case PlanSteps():
+        case PlanItem():
             yield Said("\n".join([f"Plan: {plan_title(item.plan)}", *plan_lines(item.plan)]), "plan")
         case StrategySteps():
             pass  # the foot shows it

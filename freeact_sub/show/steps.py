@@ -24,7 +24,7 @@ from freeact_sub.events import (
     Thoughts,
     ToolCallStarted,
 )
-from freeact_sub.events.plan import Plan
+from freeact_sub.events.plan import PlanState
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.show.wording import tool_words
 from freeact_sub.text import one_line
@@ -111,10 +111,10 @@ class StrategySteps:
 
 
 @dataclass(kw_only=True)
-class PlanSteps:
+class PlanItem:
     """A plan, in its place among the other steps."""
 
-    plan: Plan
+    plan: PlanState
     """As it is now."""
 
 
@@ -232,7 +232,7 @@ StoryItem: TypeAlias = (
     | CallStep
     | Approval
     | StrategySteps
-    | PlanSteps
+    | PlanItem
     | Notice
     | QuestionRequest
     | QuestionAnswered

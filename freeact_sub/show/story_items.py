@@ -31,7 +31,7 @@ from freeact_sub.show.steps import (
     Approval,
     CallStep,
     GrowingText,
-    PlanSteps,
+    PlanItem,
     StoryItem,
     StoryLimits,
     StrategySteps,
@@ -56,7 +56,7 @@ class StoryItems:
         self._calls: dict[str | None, list[CallStep]] = defaultdict(list)
         """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
         self._strategies: dict[str, StrategySteps] = {}
-        self._plans: dict[str, PlanSteps] = {}
+        self._plans: dict[str, PlanItem] = {}
         """The plans of the present run, by `plan_id`."""
 
     @property
@@ -223,7 +223,7 @@ class StoryItems:
             self._calls[event.tool_call_id].remove(call)
             self.items.remove(call)
         if event.plan_id not in self._plans:
-            found = self._plans[event.plan_id] = PlanSteps(plan=event)
+            found = self._plans[event.plan_id] = PlanItem(plan=event)
             self.items.append(found)
         self._plans[event.plan_id].plan = event
 
@@ -234,7 +234,7 @@ class StoryItems:
         for item in self.items[self.limits.first : self.limits.first + surplus]:
             if isinstance(item, CallStep):
                 self._calls[item.tool_call_id].remove(item)
-            elif isinstance(item, PlanSteps):
+            elif isinstance(item, PlanItem):
                 self._plans = {name: known for name, known in self._plans.items() if known is not item}
             elif isinstance(item, StrategySteps):
                 self._strategies = {name: known for name, known in self._strategies.items() if known is not item}

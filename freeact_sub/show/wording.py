@@ -18,7 +18,7 @@ from freeact_sub.events import (
     QuestionRequest,
     StrategyProgress,
 )
-from freeact_sub.events.plan import Plan, PlanStatus
+from freeact_sub.events.plan import PlanState, PlanStatus
 from freeact_sub.text import clean, counted, files_text, one_line, whole_line
 
 if TYPE_CHECKING:  # slow to import
@@ -159,12 +159,12 @@ def strategy_text(step: StrategyProgress) -> str:
     return " · ".join(parts)
 
 
-def plan_title(plan: Plan) -> str:
+def plan_title(plan: PlanState) -> str:
     """How far a plan is, and why it is as it is, in one line."""
     return "  ".join(filter(None, [f"{plan.done} of {len(plan.steps)} done", one_line(plan.explanation)]))
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def plan_lines(plan: PlanState) -> list[str]:
     """A line for each step of a plan, with the mark of its state."""
     return [f"{PLAN_MARKS[step.status]} {one_line(step.step)}" for step in plan.steps]
 

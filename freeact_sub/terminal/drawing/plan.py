@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from freeact_sub.events.plan import Plan, PlanStatus
+from freeact_sub.events.plan import PlanState, PlanStatus
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import plan_lines, plan_title
 from freeact_sub.terminal.drawing.parts import INDENT
@@ -19,13 +19,13 @@ FEW_ROWS: Final = 4
 STYLES: Final[dict[PlanStatus, str]] = {"pending": "dim", "in_progress": "bold", "completed": "green", "failed": "red"}
 
 
-def plan_text(plan: Plan) -> Iterator[Text]:
+def plan_text(plan: PlanState) -> Iterator[Text]:
     """The whole plan."""
     yield Text.assemble(("● ", "cyan"), ("Plan", "bold"), f"  {plan_title(plan)}", overflow="fold")
     yield from _steps(plan)
 
 
-def open_plans(view: AgentStory) -> list[Plan]:
+def open_plans(view: AgentStory) -> list[PlanState]:
     """The plans that an agent works on."""
     return [plan for plan in view.plans.values() if view.is_running and not plan.is_over]
 
@@ -40,7 +40,7 @@ def plan_count(view: AgentStory) -> str:
 class PlanInPlace:
     """A plan in at most so many rows, each a line of the window."""
 
-    plan: Plan
+    plan: PlanState
     rows: int
 
     @property
@@ -76,6 +76,6 @@ class PlanInPlace:
         return next((states.index(state) for state in ("in_progress", "pending") if state in states), len(states) - 1)
 
 
-def _steps(plan: Plan) -> Iterator[Text]:
+def _steps(plan: PlanState) -> Iterator[Text]:
     for step, line in zip(plan.steps, plan_lines(plan), strict=True):
         yield Text(f"{' ' * INDENT}{line}", STYLES[step.status], overflow="fold")

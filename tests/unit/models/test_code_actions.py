@@ -105,7 +105,8 @@ async def test_wrong_arguments_are_told_of_in_a_sentence(make):
     [output] = of_kind(events, ToolOutput)
     assert output.content == (
         "execute_ipython_cell was not called; its arguments are wrong: code: Field required; "
-        "type: Extra inputs are not permitted; required: Extra inputs are not permitted. It takes: code."
+        "type: Extra inputs are not permitted; required: Extra inputs are not permitted. It takes: description "
+        "(may be left out), code."
     )
 
 
