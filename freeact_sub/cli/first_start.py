@@ -99,12 +99,12 @@ def _option(model: "FoundModel") -> str:
 def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
     """The model that a person chooses."""
     from freeact_sub.config.own_settings import save_own  # noqa: PLC0415
-    from freeact_sub.terminal.questions.picker import Choice, pick  # noqa: PLC0415
+    from freeact_sub.terminal.questions.picker import MenuRow, pick  # noqa: PLC0415
 
     terminal = asking_terminal()
     if terminal is None:
         raise ConfigError("nobody is there to choose a model")
-    rows = [Choice(model.model, model.because) for model in found]
+    rows = [MenuRow(model.model, model.because) for model in found]
     index = pick(HEAD, rows, terminal, draws=can_draw(terminal))
     if index is None:
         raise ConfigError("no model was chosen: pass --model PROVIDER:NAME, or start again")

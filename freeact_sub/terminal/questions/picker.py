@@ -30,14 +30,14 @@ MAX_ROWS: Final = 12
 
 
 @dataclass(frozen=True)
-class Choice:
+class MenuRow:
     """One of several things to choose."""
 
     text: str
     note: str = ""
 
 
-def pick(head: str, rows: Sequence[Choice], terminal: TextIO, *, draws: bool) -> int | None:
+def pick(head: str, rows: Sequence[MenuRow], terminal: TextIO, *, draws: bool) -> int | None:
     """The index of the row that a person chooses; None if none is wanted.
 
     Args:
@@ -55,11 +55,11 @@ def pick(head: str, rows: Sequence[Choice], terminal: TextIO, *, draws: bool) ->
     if not draws:
         return _pick_by_line(rows, terminal)
     output = Vt100_Output.from_pty(terminal, term=os.environ.get("TERM"))
-    return _Picker(rows).application(output).run()
+    return _Menu(rows).application(output).run()
 
 
-class _Picker:
-    def __init__(self, rows: Sequence[Choice]) -> None:
+class _Menu:
+    def __init__(self, rows: Sequence[MenuRow]) -> None:
         self._rows = rows
         self._at = 0
         self._width = max(cell_len(visible(row.text)) for row in rows)
@@ -109,7 +109,7 @@ class _Picker:
         return keys
 
 
-def _pick_by_line(rows: Sequence[Choice], terminal: TextIO) -> int | None:
+def _pick_by_line(rows: Sequence[MenuRow], terminal: TextIO) -> int | None:
     for number, row in enumerate(rows, 1):
         note = f"  ({visible(row.note)})" if row.note else ""
         print(f"{number:>3}  {visible(row.text)}{note}", file=terminal)
