@@ -45,9 +45,9 @@ def test_a_session_is_one_row_of_any_width(tmp_path: Path, columns: int) -> None
     now = time.time()
     lines = [choice_line(choice, columns, now) for choice in choices_of(store, tmp_path)]
     assert {cell_len(line) for line in lines} == {columns}
-    assert lines[0].startswith("clean station")
+    assert lines[0].startswith("clean sta")
     if columns >= 38:
-        assert [line.split("  ")[-1].split(" · ")[0] for line in lines][:2] == ["just now", "3 h ago"]
+        assert [line.split("  ")[-1].split(" · ")[0].strip() for line in lines][:2] == ["just now", "3 h ago"]
     if columns >= 78:
         assert "3,102 tokens" in lines[0]
 
