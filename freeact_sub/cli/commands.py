@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from freeact_sub.cli.parser import USAGE, parse
-from freeact_sub.cli.project_python import with_project_python
 from freeact_sub.cli.settings import INTERRUPTED, read_settings
 from freeact_sub.cli.streams import (
     asking_terminal,
@@ -108,7 +107,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
             return run(argparse.Namespace(**vars(options), prompt=prompt), settings)
     if not is_interactive():
         raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
-    config = with_project_python(_with_model(options, settings()), options)
+    config = _with_python(_with_model(options, settings()), options)
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
@@ -137,7 +136,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     prompt, piped = read_prompt(options.prompt, path)
     output = getattr(options, "output", "auto")
     chosen = _with_model(options, settings(headless=None if asking_terminal() is not None else "auto"))
-    config = with_project_python(chosen, options)
+    config = _with_python(chosen, options)
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     session, replay = _session(options, config)
@@ -178,6 +177,13 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
     if is_terminal(sys.stdout):
         return "rich" if can_draw(sys.stdout) else "plain", None
     return "text", None if sys.stderr is None else "rich" if can_draw(sys.stderr) else "plain"
+
+
+def _with_python(config: "Config", options: argparse.Namespace) -> "Config":
+    """The settings, with the Python of the project."""
+    from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415
+
+    return with_project_python(config, options)
 
 
 def _with_model(options: argparse.Namespace, config: "Config") -> "Config":

@@ -11,7 +11,6 @@ import io
 import os
 import sys
 import termios
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, Final, Self, TextIO, TypeAlias
@@ -53,8 +52,6 @@ from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
 WAITING_CHARS: Final = 100_000
 """Characters that may wait to be printed before `drained` waits."""
-SCROLLBACK_CHARS: Final = 1_000_000
-"""Characters of the scrollback that can be printed again."""
 REFRESH_SECONDS: Final = 0.5
 DRAW_SECONDS: Final = 0.05
 """The least number of seconds between two drawings."""
@@ -96,9 +93,6 @@ class Screen:
         self._output.enable_cpr = False
         self._settings: list[Any] | None = None
         self._printed: list[str] = []
-        self._scrollback: deque[str] = deque()
-        """What was printed, the newest of it; a smaller window may spoil the scrollback."""
-        self._scrollback_chars = 0
         self._waiting_chars = 0
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
@@ -110,7 +104,6 @@ class Screen:
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
         self._application = self._make_application()
-        self._output.scrollback = lambda: "".join(self._scrollback).replace("\n", "\r\n")
         self._output.drawn = lambda: self._application.renderer.last_rendered_screen
         self._patch = patch_stdout()  # for what warnings and other libraries print
         self._group = asyncio.TaskGroup()
@@ -275,7 +268,6 @@ class Screen:
             self._printed.clear()
             if text:
                 self._print_above(text)
-                self._keep(text)
             self._waiting_chars -= len(text)
             self._drained.set()
             if not self._closing:
@@ -283,12 +275,6 @@ class Screen:
         self.attention.end()
         if self._application.is_running:
             self._application.exit()
-
-    def _keep(self, text: str) -> None:
-        self._scrollback.append(text)
-        self._scrollback_chars += len(text)
-        while self._scrollback_chars > SCROLLBACK_CHARS and len(self._scrollback) > 1:
-            self._scrollback_chars -= len(self._scrollback.popleft())
 
     def _print_above(self, text: str) -> None:
         # not through `in_terminal`: it leaves raw mode for a moment, and a key pressed in that moment is lost or echoed

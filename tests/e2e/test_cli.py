@@ -107,7 +107,10 @@ assert not heavy, heavy
         (["run", "hi", "--output", "xml"], ["--output", "xml"]),
         (
             ["walk"],
-            ["unknown command 'walk' (run, agents, permissions, gateway, kernelspec, sessions)", "`freeact-sub run walk`"],
+            [
+                "unknown command 'walk' (run, agents, permissions, gateway, kernelspec, sessions, rlm)",
+                "`freeact-sub run walk`",
+            ],
         ),
         (["word" * 30], ["unknown command '...'", "`freeact-sub run PROMPT`"]),
         (["", "--yes"], ["unknown command ''", "freeact-sub run"]),

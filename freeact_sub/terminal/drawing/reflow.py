@@ -2,9 +2,6 @@
 
 Most terminals then fold the rows on the screen, so that the picture takes more rows than prompt_toolkit
 knows, and its upper ones would stay behind, doubled. Terminals that cut rows instead are known by their variables.
-
-In a window that is lower than what is drawn the terminal moves rows into its scrollback, where they cannot be wiped. Then
-the scrollback is cleared, and what was printed into it is printed again, so that every line stands there once.
 """
 
 import os
@@ -19,8 +16,6 @@ class WipingOutput(Vt100_Output):
 
     drawn: Callable[[], Screen | None] = staticmethod(lambda: None)
     """Returns what was drawn last."""
-    scrollback: Callable[[], str] = staticmethod(lambda: "")
-    """Returns what was printed above that."""
     is_away = False
     """Whether another program has the terminal."""
 
@@ -40,13 +35,9 @@ class WipingOutput(Vt100_Output):
         tmux takes an erasure from the top left corner downwards for a cleared screen, and moves the whole screen into its
         history: the input line, or a question, would stand there once more, each time that it is drawn from the first row.
         """
-        drawn, size = self.drawn(), self.get_size()
-        if drawn is not None:
-            folded = folded_above(drawn, size.columns) if folds_rows(os.environ) else 0
-            if rows_above(drawn) + folded >= size.rows and clears_scrollback(os.environ):
-                self.write_raw(f"\x1b[H\x1b[J\x1b[3J{self.scrollback()}")
-                return
-            self.cursor_up(folded)
+        drawn = self.drawn()
+        if drawn is not None and folds_rows(os.environ):
+            self.cursor_up(folded_above(drawn, self.get_size().columns))
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
 
@@ -54,17 +45,6 @@ def folds_rows(environment: Mapping[str, str]) -> bool:
     """Whether the terminal folds rows that no longer fit. xterm, GNU screen and Linux's console cut them."""
     cuts = "XTERM_VERSION" in environment or environment.get("TERM", "").startswith(("linux", "screen", "vt"))
     return "TMUX" in environment or not cuts
-
-
-def clears_scrollback(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal clears its scrollback when it is told so. GNU screen does not."""
-    return "TMUX" in environment or not environment.get("TERM", "").startswith(("screen", "vt"))
-
-
-def rows_above(drawn: Screen) -> int:
-    """The number of rows above the cursor."""
-    cursor = next(iter(drawn.cursor_positions.values()), None)
-    return 0 if cursor is None else cursor.y
 
 
 def folded_above(drawn: Screen, columns: int) -> int:

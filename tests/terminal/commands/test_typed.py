@@ -64,7 +64,7 @@ def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
 def test_every_command_is_in_the_help_once() -> None:
     names = [command.name for command in COMMANDS]
     assert len(names) == len(set(names))
-    listed = [str(cell).partition(" ")[0] for cell in help_table({}).columns[0].cells]
+    listed = [str(cell).partition(" ")[0] for cell in help_table({}, ()).columns[0].cells]
     assert listed[: len(names)] == names
 
 
@@ -98,7 +98,7 @@ def test_a_command_of_ones_own_is_a_prompt_in_a_file(tmp_path: Path) -> None:
     assert commands["/review"].with_arguments("it all") == "Review.\n\nit all"
     assert prompt_of("/review it\nall ", commands) == prompt_of("/review\nit\nall", commands) == "Review.\n\nit\nall"
     assert prompt_of("/other /review", commands) == "/other /review"
-    assert "/review" in help_table(commands).columns[0].cells
+    assert "/review" in help_table(commands, ()).columns[0].cells
 
 
 def test_pictures_that_a_prompt_names_go_along_within_bounds(tmp_path: Path) -> None:
