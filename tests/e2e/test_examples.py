@@ -94,7 +94,7 @@ def test_a_child_that_fails_fails_the_program(examples: Path, tmp_path: Path) ->
 
 def test_sdk(examples: Path) -> None:
     output = output_of(examples / "sdk.py")
-    assert re.search(r"^agent-\w{8} asks to run code: import datetime", output)
+    assert re.search(r"^agent-\w{8} asks to run code: print\(datetime", output)
     assert re.search(r"^agent-\w{8} got: Saturday$", output, re.MULTILINE)
     assert re.search(r"^completed: It was a Saturday\. \(turns 2, tool calls 1, .* s\)$", output, re.MULTILINE)
 

@@ -81,8 +81,8 @@ async def test_what_cannot_be_another_than_the_kernels_own_is_refused_by_name(ke
         "sandbox": policy_for("auto", KernelConfig(), tmp_path),
         "python": "/usr/bin/python3",
     }.items():
-        assert f"another {name} " in await refused(kernel, **{name: value})
-    with pytest.raises(KernelBranchError, match="another workspace"):
+        assert f"the same {name} " in await refused(kernel, **{name: value})
+    with pytest.raises(KernelBranchError, match="the same workspace"):
         await kernel.branch(spec(tmp_path / "other"), no_host)
 
 
