@@ -150,7 +150,7 @@ def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal
     terminal.wait_at_bottom(READY)
     assert terminal.shown.count("● Child") == 2
     terminal.enter("/agents")
-    terminal.wait_for("time  tokens     cost")
+    terminal.wait_for("turns   time  tokens")
     terminal.wait_for_match(r"^[0-9a-f]{4} +completed")
     terminal.wait_for_match(r"^├ [0-9a-f]{4}  north  completed +2 ")
     terminal.wait_for_match(r"^└ [0-9a-f]{4}  south  completed +2 ")
