@@ -256,7 +256,7 @@ def test_settings_in_the_workspace_are_shown_and_asked_about(start: Start, tmp_p
             terminal.wait_for("permissions.toml", 'allow = ["code"]', 'mcpServers.evil.command = "no\\u202ewhere"', "y yes")
             terminal.press(answer if answer == CTRL_D else answer + "\r")
             assert terminal.wait_end() == 2
-            assert "nobody has looked" in " ".join(terminal.shown.split())
+            assert "This workspace has new or changed settings" in " ".join(terminal.shown.split())
         assert not server.server.requests
         terminal = start(server, "run", "how many?")
         terminal.wait_for("y yes")

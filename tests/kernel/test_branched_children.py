@@ -69,7 +69,7 @@ async def test_a_branch_in_another_mode_is_refused_with_the_reason(make):
     code = "try:\n    await agent.task('look', branch=True, mode='plan')\nexcept agent.TaskError as error:\n    print(error)"
     async with make({"root": [[cell(code)], "done"], "look": ["never"]}) as agent:
         events, _ = await read(agent.run("root"))
-    assert "a branch cannot have another mode" in root_text(events)
+    assert "a branch must have the same mode" in root_text(events)
 
 
 async def test_cancelling_the_root_ends_its_branches(make):

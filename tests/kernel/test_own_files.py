@@ -143,7 +143,7 @@ async def test_a_child_works_in_its_copy_and_leaves_it_as_a_node(make, workspace
         assert (result.status, (workspace / "one").read_text()) == ("completed", "original\n")
         assert result.files_written == (), "nobody else has them"
         assert (await result.node.diff()).changed == ("one",)
-        with pytest.raises(Exception, match="own files"):
+        with pytest.raises(Exception, match="own copy of the workspace"):
             await agent.adopt(result.node)
         await agent.adopt(result.node, ["x"])
         await agent.promote(result.node)

@@ -350,7 +350,7 @@ async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
         (tmp_path / ".freeact" / "config.toml").write_text("instructions = 'Be brief.'")
         await notebook.run("%load_ext freeact_sub.notebook")
         untrusted = await notebook.run("%%agent --model openai-chat:local\nHello")
-        assert "nobody has looked" in untrusted.text
+        assert "since a person last reviewed them" in untrusted.text
         assert "--trust" in untrusted.text
         pages = [await notebook.run(source) for source in cells]
         pid = int(re.search(r"PID (\d+)", pages[1].html)[1])

@@ -37,7 +37,17 @@ def normalised(text: str) -> str:
         if re.fullmatch(r" +0\.0 s", same):
             continue  # a slow machine: how long a cell took is told from two seconds on
         lines.append(line.rstrip() if same == line else re.sub(r"(?<=\S) {3,}", "   ", same).rstrip())
-    return "\n".join(lines) + "\n"
+    return "\n".join(without_python(lines)) + "\n"
+
+
+def without_python(lines: list[str]) -> list[str]:
+    """The lines without those of the banner that name the Python of the cells and its packages."""
+    kept, is_python = [], False
+    for line in lines:
+        text = re.sub(r"\[\[[^\]]*\]\]", "", line)
+        is_python = text.startswith("python  ") or (is_python and not text.startswith("session"))
+        kept += [] if is_python else [line]
+    return kept
 
 
 def check_screen(terminal: Terminal, name: str, *, coloured: bool = False) -> None:

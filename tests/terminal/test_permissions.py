@@ -65,7 +65,7 @@ def test_check_tells_the_decision_and_the_rule(permissions, rules, arguments, st
     assert all(word in shown + told for word in words), (shown, told)
     assert len(shown.splitlines()) == (status != 2)
     if status != 2:
-        assert "nobody has looked" in told  # it is only looked at here
+        assert "since a person last reviewed them" in told  # it is only looked at here
 
 
 @pytest.mark.parametrize("mode", ["plan", "ask", "auto", "full"])
