@@ -92,6 +92,7 @@ from freeact_sub.errors import (
     StrategyError as StrategyError,
     TaskError as TaskError,
     UntrustedError as UntrustedError,
+    UnusablePythonError as UnusablePythonError,
     WorkspaceConflictError as WorkspaceConflictError,
 )
 from freeact_sub.events import *

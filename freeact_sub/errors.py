@@ -8,6 +8,7 @@
     ├── AgentBusyError       a second run was started on an agent that still runs
     ├── KernelError
     │   ├── KernelStartError the kernel did not start
+    │   │   ├── UnusablePythonError  a Python cannot run kernels; the message says why
     │   │   └── KernelBranchError  a live kernel cannot be branched; the message says why
     │   ├── KernelSnapshotError  variables of a kernel could not be saved or restored
     │   ├── KernelValueError  a variable cannot be taken out of a kernel, or is not what was asked for

@@ -224,25 +224,25 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         pictures = pictures if self.config.kernel.show_images_to_model else ()
         return self._root.run(prompt, output=output, inputs=inputs or {}, budget=budget, pictures=pictures)
 
-    def stream(self, prompt: Prompt, **options: Any) -> AsyncGenerator[Event, None]:
+    def stream(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> AsyncGenerator[Event, None]:
         """Run a prompt and yield the events; the arguments are those of `run`.
 
         Leaving the loop early cancels the run, and the next run waits for its end. A stream that a variable still holds is
         cancelled by `aclose()`, or by `async with contextlib.aclosing(agent.stream(prompt)) as events`.
         """
-        return EventStream(self.run(prompt, **options))
+        return EventStream(self.run(prompt, output=output, **options))
 
     @overload
-    def run_sync(self, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    def run_sync(self, prompt: Prompt, *, output: type[AnswerT], **options: Unpack[RunOptions]) -> RunResult[AnswerT]: ...
     @overload
-    def run_sync(self, prompt: Prompt, **options: Any) -> RunResult[OutputT]: ...
-    def run_sync(self, prompt: Prompt, **options: Any) -> RunResult[Any]:
+    def run_sync(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> RunResult[OutputT]: ...
+    def run_sync(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Open the agent, run a prompt to its end, and close the agent: for programs without `async`. Arguments: see `run`.
 
         The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see
         `Config.headless`). Raises FreeactError if an event loop is running in this thread, or the agent is open.
         """
-        return self._root.run_sync(lambda: self.run(prompt, **options))
+        return self._root.run_sync(lambda: self.run(prompt, output=output, **options))
 
     def run_program(self, program: Callable[[], Awaitable[AnswerT]], *, budget: Budget = NO_BOUNDS) -> Run[AnswerT]:
         """Make a run that an async function without parameters drives instead of a model, with `spawn` and similar methods.

@@ -115,7 +115,8 @@ async def test_heads_and_rows_show_the_label_first(events):
             titles += [row.title for row in rows(view, event)]
     assert sorted(head.split(":")[0] for head in heads) == sorted(f"Ask  judge {place}" for place in PLACES)
     assert sorted(titles) == sorted(
-        [f"calls ask: judge {place}" for place in PLACES] + [f"gets the result of ask: judge {place}" for place in PLACES]
+        [f"asks a model: judge {place}" for place in PLACES]
+        + [f"gets the result of question to a model: judge {place}" for place in PLACES]
     )
 
 
@@ -140,8 +141,8 @@ async def test_a_notebook_shows_each_answer_in_its_call(events):
         f"judge {place}": f"answer of {place}" for place in PLACES
     }
     for place in PLACES:
-        assert f"judge {place}: ask(" in body_html(block)
-        assert f"judge {place}: ask(" in body_text(block)
+        assert f"judge {place}: question to a model(" in body_html(block)
+        assert f"judge {place}: question to a model(" in body_text(block)
 
 
 @pytest.mark.parametrize("form", ["md", "html", "ipynb"])
@@ -150,7 +151,7 @@ async def test_exports_show_each_answer_with_its_question(events, form):
     if form == "ipynb":
         text = "\n".join("".join(found["source"]) for found in json.loads(text)["cells"])
     for place in PLACES:
-        after = text.split(f"Call of ask: judge {place}")[1]
+        after = text.split(f"Call of question to a model: judge {place}")[1]
         assert re.search(r"answer of (\w+)", after)[1] == place
 
 

@@ -165,5 +165,5 @@ def test_any_record_is_the_same_after_it_was_stored(task, output, status):
     ],
 )
 def test_what_is_no_record_is_said(line):
-    with pytest.raises(ValueError, match="no record of a child"):
+    with pytest.raises(ValueError, match="not a record of a child"):
         ChildRecord.from_json(line)

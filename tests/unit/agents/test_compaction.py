@@ -88,7 +88,7 @@ async def test_old_outputs_go_first_and_the_notes_name_files_that_have_all_of_th
         turns = sum(message.kind == "response" for message in messages)
         return [cell(f"print('output {turns} ' + {WORDS!r} * 550 + 'end {turns}')")] if turns < 20 else "done"
 
-    async with windowed(script, window_tokens=24_000) as agent:
+    async with windowed(script, window_tokens=26_000) as agent:
         events, result = await read(agent.run("go"))
         history = agent.history
         assert agent.scripted.summaries == 0
@@ -235,7 +235,7 @@ async def test_a_child_that_fills_its_window_goes_on_to_its_typed_answer(windowe
     def script(messages, info):
         if is_summary_request(messages):
             return summary_of(messages)
-        tools = {tool.name for tool in info.output_tools}
+        tools = {tool.name for tool in info.output_tools} - {"cannot_answer"}
         assert tools
         seen = max(map(int, re.findall(r"step (\d+)", text_of(messages))), default=0)
         if seen < 30:
@@ -246,7 +246,7 @@ async def test_a_child_that_fills_its_window_goes_on_to_its_typed_answer(windowe
     agent = windowed(script, subagents={"budget": {"turns": 100}})
     async with agent:
         result = await agent.spawn_and_run(SpawnRequest(prompt="find it", output_type=FoundFile))
-    assert (result.status, result.output) == ("completed", FoundFile(fact="fact 0 is blue"))
+    assert (result.status, result.output) == ("completed", FoundFile(fact="fact 0 is blue")), result.error
     assert agent.scripted.summaries > 0
 
 

@@ -63,7 +63,7 @@ def test_what_the_fakes_promise_is_what_is_defined_there():
     assert all(hasattr(testing, name) for name in testing.__all__)
 
 
-@pytest.mark.parametrize("name", ["run", "run_program", "stream"])
+@pytest.mark.parametrize("name", ["run", "run_program"])
 def test_a_signature_can_be_read_in_help(name):
     assert "budget: freeact_sub.config.budget.Budget = Budget()" in str(inspect.signature(getattr(freeact_sub.Agent, name)))
     assert repr(freeact_sub.Budget(turns=3)) == "Budget(turns=3)"
@@ -124,6 +124,6 @@ def test_statuses_are_the_ones_that_the_design_names():
 
 async def test_run_sync_refuses_an_agent_that_is_open(make):
     async with make(["done"]) as agent:
-        with pytest.raises(FreeactError, match="this one is open: use `agent.run`"):
+        with pytest.raises(FreeactError, match="this agent is already open: use `agent.run`"):
             await asyncio.to_thread(agent.run_sync, "go")
         assert (await agent.run("go").result()).output == "done"

@@ -73,7 +73,7 @@ def test_a_whole_file(config):
     ("text", "line", "said"),
     [
         ("description: no fence", 1, "must begin with a line `---`"),
-        ("---\ndescription: x\n", 1, "have no end"),
+        ("---\ndescription: x\n", 1, "are not closed"),
         ("---\n---\n", 1, "`description` is missing"),
         ("---\ndescription: ''\n---\n", 2, "`description`: "),
         ("---\ndescription: x\ntols: {}\n---\n", 3, "no setting 'tols': did you mean 'tools'?"),
@@ -129,7 +129,7 @@ def test_a_wrong_file_is_named_and_the_others_are_read(config, tmp_path):
     problems = "\n".join(found.problems)
     assert f"{tmp_path / 'bad.md'}, line 3: `modle`: there is no setting 'modle': did you mean 'mode'?" in problems
     assert f"{tmp_path / 'bin.md'}: it cannot be read" in problems
-    assert f"{tmp_path / 'my type.md'}: its name may have only" in problems
+    assert f"{tmp_path / 'my type.md'}: the file name may contain only" in problems
     assert f"{tmp_path / 'folder.md'}: it cannot be read: it is not a regular file" in problems
     assert f"{tmp_path / 'huge.md'}: it cannot be read: it is larger than" in problems
     assert "`allow_agents` names there is no agent type 'gone'" in problems

@@ -28,9 +28,11 @@ ONLY_READ = {"asked if read-only, else denied": "ask", "asked, unless read-only"
 
 
 def rows() -> dict[str, dict[str, str]]:
-    table = PAGE.read_text().partition("## Modes")[2].partition("\n## ")[0]
+    table = PAGE.read_text().partition("## Modes")[2].partition("\n| ")[2].partition("\n\n")[0]
     lines = [
-        [cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines() if line.startswith("| ")
+        [cell.strip() for cell in line.strip("|\n ").split("|")]
+        for line in f"| {table}".splitlines()
+        if line.startswith("| ")
     ]
     heads = [head.partition("`")[2].partition("`")[0] for head in lines[0][-4:]]
     return {line[0]: dict(zip(heads, line[1:], strict=True)) for line in lines[1:] if not line[0].startswith("---")}

@@ -148,7 +148,7 @@ async def test_a_cancelled_run_ends_what_a_strategy_has_open(make):
 
 async def test_ask_and_task_say_what_is_wrong(make):
     async with make({"fails": [ValueError("no")], "one": ["fine"]}) as agent:
-        with pytest.raises(FreeactError, match="needs a run that pays for it"):
+        with pytest.raises(FreeactError, match="must be called within a run"):
             await agent.ask("?")
 
         async def program():
@@ -166,7 +166,7 @@ async def test_ask_and_task_say_what_is_wrong(make):
         result = await agent.run_program(program).result()
     history, fails, option, budget, inputs = result.output
     assert isinstance(history, InvalidRequestError)
-    assert "prompts and answers in turn" in str(history)
+    assert "prompts and answers must alternate" in str(history)
     assert isinstance(fails, TaskError)
     assert fails.result.status == "failed"
     assert "no option 'colour'" in str(option)
