@@ -11,6 +11,7 @@ from freeact_sub.agents import (
     ExecutionContext as ExecutionContext,
     KernelNode as KernelNode,
     Run as Run,
+    RunOptions as RunOptions,
     RunResult as RunResult,
     UndoReport as UndoReport,
     depth_of as depth_of,

@@ -5,6 +5,7 @@ from freeact_sub.agents.agent import Agent
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.ports import KernelNode
+from freeact_sub.agents.root import RunOptions
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.shared import AgentFactory, ChildAgent, ExecutionContext
@@ -21,6 +22,7 @@ __all__ = [
     "ExecutionContext",
     "KernelNode",
     "Run",
+    "RunOptions",
     "RunResult",
     "UndoReport",
     "depth_of",

@@ -169,9 +169,9 @@ async def test_ask_and_task_say_what_is_wrong(make):
     assert "prompts and answers must alternate" in str(history)
     assert isinstance(fails, TaskError)
     assert fails.result.status == "failed"
-    assert "no option 'colour'" in str(option)
+    assert "unknown option 'colour'" in str(option)
     assert "budget: turn" in str(budget)
-    assert "this kernel has no way to take values" in str(inputs), "a fake kernel has none"
+    assert "this kernel cannot receive values" in str(inputs), "a fake kernel has none"
 
 
 async def test_an_agent_function_tells_its_child_what_it_is(fake):
