@@ -109,7 +109,7 @@ STATES: dict[str, tuple[Step, Step, Step]] = {
     "a menu is open": (types("/co", "/compact", "/copy"), gone("/compact", "> /co"), gone("/co", READY)),
     "a folded paste": (types(PASTE, "> [20 lines]"), nothing, gone("[20 lines]", READY)),
     "history is searched": (types(CTRL_R, "I-search"), gone("I-search"), gone("I-search")),
-    "the sessions are listed": (enters("/resume", "in this folder", READY), nothing, says_how_to_leave),
+    "a session is picked": (enters("/resume", "Esc leaves"), gone("Esc leaves", READY), gone("Esc leaves", READY)),
     "the model is silent": (enters("silent", "1 agent at work"), cancelled, cancelled),
     "the model writes": (enters("slow never", "the beginning of a text"), cancelled, cancelled),
     "typing beside a run": (writes_beside, cancelled, cancelled),
@@ -144,7 +144,6 @@ def come_to_rest(terminal: Terminal) -> None:
     terminal.wait_gone("list commands and keys")
 
 
-@pytest.mark.skip(reason="the picker of sessions shows other text here than the list did: the test is to be written anew")
 @pytest.mark.parametrize(("key", "column"), [(ESCAPE, 1), (CTRL_C, 2)], ids=["escape", "ctrl-c"])
 def test_each_state(key: str, column: int, tmp_path: Path) -> None:
     env = {"PYDANTIC_AI_NO_BANNER": "1", "SESSION": "new", "EDITOR": "", "VISUAL": ""}
@@ -192,4 +191,7 @@ def test_ctrl_b_says_why_a_cell_stays_in_front(tmp_path: Path) -> None:
         terminal.wait_at_bottom(READY)
         terminal.press("ab\x02c")
         terminal.wait_at_bottom("> acb")
-        terminal.press(CTRL_C + CTRL_D)
+        terminal.press(CTRL_C)
+        terminal.wait_at_bottom(READY)
+        terminal.press(CTRL_D)
+        assert terminal.wait_end() == 0

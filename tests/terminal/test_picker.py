@@ -73,7 +73,6 @@ def test_arrow_keys_a_search_and_leaving(tmp_path: Path, rows: int, columns: int
     assert "no session was chosen" in terminal.shown
 
 
-@pytest.mark.skip(reason="a key is lost between two commands on a busy machine: the cause is not found yet")
 @pytest.mark.e2e
 def test_a_conversation_is_picked_in_another_one_and_ids_are_completed_with_titles(tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "support" / "scripted_screens.py"
