@@ -7,7 +7,6 @@ import importlib
 import os
 import shlex
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import asking_terminal, can_draw, tell
@@ -67,11 +66,10 @@ def with_package(config: "Config") -> "Config":
     terminal = asking_terminal()
     if config.headless is not None or terminal is None:
         raise ConfigError(f"{what}: {shlex.join(command)}")
-    from freeact_sub.show.typed_decisions import says_yes  # noqa: PLC0415
+    from freeact_sub.terminal.questions.yes_no import agrees  # noqa: PLC0415
 
-    print(f"{what[0].upper()}{what[1:]}. This would install it:\n    {shlex.join(command)}", file=terminal)
-    print("Install it now? (y yes · n no) ", end="", file=terminal, flush=True)
-    if not says_yes(sys.stdin.readline()):
+    question = f"{what[0].upper()}{what[1:]}. This would install it:\n    {shlex.join(command)}\nInstall it now?"
+    if not agrees(question, terminal):
         raise ConfigError(f"{what}: {shlex.join(command)}")
     status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=False).returncode
     importlib.invalidate_caches()
@@ -99,7 +97,7 @@ def _option(model: "FoundModel") -> str:
 def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
     """The model that a person chooses."""
     from freeact_sub.config.own_settings import save_own  # noqa: PLC0415
-    from freeact_sub.terminal.questions.picker import MenuRow, pick  # noqa: PLC0415
+    from freeact_sub.terminal.questions.menu import MenuRow, pick  # noqa: PLC0415
 
     terminal = asking_terminal()
     if terminal is None:

@@ -10,8 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import termios
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 Answer = Literal["run", "install", "no"]
 OURS: Final = "cells run in freeact-sub's own Python"
-YES_NO: Final = " (y yes · n no) "
 
 
 def with_project_python(config: "Config", options: argparse.Namespace) -> "Config":
@@ -79,28 +76,29 @@ class _PythonChoice:
             installed_in(self._found.python)
         except NoIpykernelError as error:
             return self._gets_ipykernel(str(error), may_install=may_install)
-        except UnusablePythonError:
-            return self._is_usable()
+        except UnusablePythonError as error:
+            return self._leaves_it(error)
         return True
 
     def _is_usable(self) -> bool:
         try:
             installed_in(self._found.python)
         except UnusablePythonError as error:
-            tell(f"note: {OURS}: {error}")
-            return False
+            return self._leaves_it(error)
         return True
+
+    def _leaves_it(self, why: object) -> bool:
+        tell(f"note: {OURS}: {why}")
+        return False
 
     def _gets_ipykernel(self, why: str, *, may_install: bool) -> bool:
         command = self._install_command()
         if command is None:
-            tell(f"note: {OURS}: {why}")
-            return False
+            return self._leaves_it(why)
         shown = self._shown(command)
         if not may_install:
             if self._terminal is None:
-                tell(f"note: {OURS}: {why} ({shown})")
-                return False
+                return self._leaves_it(f"{why} ({shown})")
             head = f"{self._title()} has no ipykernel, which cells need, and that of freeact-sub does not fit."
             if not self._says_yes(f"{head}\nInstall it there ({shown})? n: {OURS}."):
                 self._keep("no")
@@ -114,8 +112,7 @@ class _PythonChoice:
         except OSError as error:
             failed = f"`{shown}` cannot be started: {error.strerror}"
         if failed:
-            tell(f"note: {OURS}: {failed}")
-            return False
+            return self._leaves_it(failed)
         return self._is_usable()
 
     def _ask(self) -> Answer:
@@ -143,12 +140,9 @@ class _PythonChoice:
         return f"{self._name}{f' (Python {visible(version)})' if version else ''}"
 
     def _says_yes(self, question: str) -> bool:
-        from freeact_sub.show.typed_decisions import says_yes  # noqa: PLC0415  # slow to import
+        from freeact_sub.terminal.questions.yes_no import agrees  # noqa: PLC0415  # slow to import
 
-        with suppress(termios.error):
-            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
-        print(f"{question}{YES_NO}", end="", file=self._terminal, flush=True)
-        return says_yes(sys.stdin.readline())
+        return agrees(question, self._terminal)
 
     def _install_command(self) -> list[str] | None:
         """By the pip that is there, else by uv; it is not known whether either reaches a registry."""

@@ -5,15 +5,12 @@ screen. A file with more settings than it can show is not trusted.
 """
 
 import json
-import sys
-import termios
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from freeact_sub.config.parsing import parse_json, parse_toml
-from freeact_sub.show.typed_decisions import says_yes
+from freeact_sub.terminal.questions.yes_no import agrees
 from freeact_sub.text import counted, visible
 
 MAX_LINES: Final = 600
@@ -33,10 +30,7 @@ def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
     if len(lines) > MAX_LINES:
         print(f"\n{counted(len(lines) - MAX_LINES, 'more line')} not shown, so these settings do not count.", file=terminal)
         return False
-    with suppress(termios.error):
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
-    print("\nTrust these settings? (y yes · n no) ", end="", file=terminal, flush=True)
-    return says_yes(sys.stdin.readline())
+    return agrees("\nTrust these settings?", terminal)
 
 
 def settings_lines(path: Path, content: bytes) -> list[str]:

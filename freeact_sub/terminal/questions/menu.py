@@ -5,9 +5,7 @@ A terminal that cannot move its cursor gets numbered lines and an input line.
 
 import os
 import sys
-import termios
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -20,6 +18,7 @@ from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.cells import cell_len
 
+from freeact_sub.terminal.questions.yes_no import forget_typed
 from freeact_sub.text import visible
 
 KEYS: Final = "↑ ↓ or a number chooses · Enter takes it · Esc: none"
@@ -49,8 +48,7 @@ def pick(head: str, rows: Sequence[MenuRow], terminal: TextIO, *, draws: bool) -
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed.
     """
-    with suppress(termios.error):
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
+    forget_typed()
     print(head, file=terminal, flush=True)
     if not draws:
         return _pick_by_line(rows, terminal)
