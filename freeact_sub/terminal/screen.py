@@ -7,13 +7,12 @@ of events wait while the terminal is behind.
 """
 
 import asyncio
-import io
 import os
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
-from typing import Any, Final, Self, TextIO, TypeAlias
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import Any, Final, Self
 
 from prompt_toolkit import search
 from prompt_toolkit.application import Application, in_terminal
@@ -45,6 +44,7 @@ from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input.line import InputLine
+from freeact_sub.terminal.owned_terminal import OtherProgram, OwnedTerminal
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size
@@ -61,11 +61,10 @@ ESCAPE_SECONDS: Final = 0.1
 """The seconds after which an Escape is a key and not the beginning of a sequence."""
 KEYS_SECONDS: Final = 0.4
 """The seconds within which Escape and another key are one key combination, such as Escape and Enter."""
-OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
-class Screen:
+class Screen(OwnedTerminal):
     """Owns the terminal of an interactive session; an async context manager."""
 
     def __init__(
@@ -79,12 +78,8 @@ class Screen:
             notify: The way to call a person who looks elsewhere.
             other_program: Entered while another program has the terminal.
         """
-        self._other_program = other_program
+        super().__init__(keyboard, other_program)
         self._picture = picture
-        self._keyboard = keyboard
-        self._stdout: TextIO = sys.stdout
-        if isinstance(self._stdout, io.TextIOWrapper):
-            self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
         self.console = make_console(self._stdout)
         output = WipingOutput.from_pty(self._stdout, term=os.environ.get("TERM"))
         assert isinstance(output, WipingOutput)
@@ -97,16 +92,12 @@ class Screen:
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._shown = asyncio.Event()
-        self._closing = False
-        self._end_other: Callable[[], None] | None = None
-        """Ends the program or pager that has the terminal."""
         self._live = ""
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
         self._application = self._make_application()
         self._output.drawn = lambda: self._application.renderer.last_rendered_screen
         self._patch = patch_stdout()  # for what warnings and other libraries print
-        self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
         with suppress(OSError, termios.error):
@@ -120,9 +111,7 @@ class Screen:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._changed.set()
-        if self._end_other is not None:
-            with suppress(ProcessLookupError):
-                self._end_other()
+        self._end_other_program()
         try:
             await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
         finally:
@@ -193,26 +182,10 @@ class Screen:
             asyncio.get_running_loop().call_later(GUARD_SECONDS * 1.1, self._application.invalidate)
         self._application.invalidate()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine, which ends with the screen at the latest."""
-        if self._closing:
-            work.close()
-        else:
-            self._group.create_task(work)
-
     async def run_outside(self, command: Sequence[str]) -> bool:
         """Gives the terminal to another program, such as an editor, until it ends; returns False if it cannot be started."""
         async with self._given_away():
-            if self._closing:
-                return False
-            try:
-                with self._other_program():
-                    process = await asyncio.create_subprocess_exec(*command)
-                    self._end_other = process.terminate
-                    await process.wait()
-            except OSError:
-                return False
-        return True
+            return not self._closing and await self._run_other(command)
 
     async def show_pages(self, pager: Pager | Picker) -> None:
         """Shows something long in the alternate screen until the person leaves it."""
@@ -282,11 +255,6 @@ class Screen:
             self._application.renderer.erase()
         self._write(text)
         self._application.invalidate()
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError):  # the terminal is gone; the run goes on to its end
-            self._stdout.write(text)
-            self._stdout.flush()
 
     def _make_application(self) -> Application[None]:
         live = ConditionalContainer(

@@ -24,10 +24,11 @@ from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.driver import Expected, Keyboard, Surface
+from freeact_sub.terminal.owned_terminal import OtherProgram
 from freeact_sub.terminal.pager import FixedContent, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
-from freeact_sub.terminal.screen import OtherProgram, Screen
+from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import counted, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time

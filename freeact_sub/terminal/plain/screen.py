@@ -1,12 +1,9 @@
 """`PlainScreen`: a terminal that prints, and reads whole lines; nothing on it changes afterwards."""
 
-import asyncio
-import io
 import os
-import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Self, TextIO
+from typing import Final, Self
 
 from rich.console import RenderableType
 
@@ -15,9 +12,9 @@ from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
 from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.input.typed_lines import TypedLines
+from freeact_sub.terminal.owned_terminal import OtherProgram, OwnedTerminal
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
-from freeact_sub.terminal.screen import OtherProgram
 
 PROMPT: Final = "> "
 MARKS: Final = {" · ": ", ", **dict.fromkeys("│├└─", " "), "● ": "", "± ": "changed: ", "\N{MINUS SIGN}": "-", "→": "to"}
@@ -106,7 +103,7 @@ class PlainLine:
             self._keyboard.written(purpose, text)
 
 
-class PlainScreen:
+class PlainScreen(OwnedTerminal):
     """Has the names of `Screen`; an async context manager."""
 
     def __init__(self, keyboard: Keyboard, *, other_program: OtherProgram, is_free: Callable[[], bool]) -> None:
@@ -117,21 +114,14 @@ class PlainScreen:
             other_program: Entered while another program has the terminal.
             is_free: Whether a prompt would begin at once.
         """
-        self._keyboard = keyboard
-        self._other_program = other_program
+        super().__init__(keyboard, other_program)
         self._is_free = is_free
-        self._stdout: TextIO = sys.stdout
-        if isinstance(self._stdout, io.TextIOWrapper):
-            self._stdout.reconfigure(errors="replace")
         self.console = make_console(self._stdout, colours=False)
         self.attention = Attention(lambda _: None, "off")
         self.line = PlainLine(keyboard, lambda text: self.post_raw(f"{text}\n"))
         self._typed = TypedLines()
         self._invites = False
         """The invitation to type stands at the end of what is printed."""
-        self._closing = False
-        self._end_other: Callable[[], None] | None = None
-        self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -141,9 +131,7 @@ class PlainScreen:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._typed.close()
-        if self._end_other is not None:
-            with suppress(ProcessLookupError):
-                self._end_other()
+        self._end_other_program()
         await self._group.__aexit__(None, None, None)
 
     async def shown(self) -> None:
@@ -207,28 +195,14 @@ class PlainScreen:
         self._typed.echo(self.line.expects != "secret")
         self._invite()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine, which ends with the screen at the latest."""
-        if self._closing:
-            work.close()
-        else:
-            self._group.create_task(work)
-
     async def run_outside(self, command: Sequence[str]) -> bool:
         """Gives the terminal to another program until it ends; returns False if it cannot be started."""
         self._typed.stop()
         try:
-            with self._other_program():
-                process = await asyncio.create_subprocess_exec(*command)
-                self._end_other = process.terminate
-                await process.wait()
-        except OSError:
-            return False
+            return await self._run_other(command)
         finally:
-            self._end_other = None
             if not self._closing:
                 self._typed.listen(self._read)
-        return True
 
     async def show_pages(self, pager: Pager | Picker) -> None:
         """Nothing is paged here."""
@@ -256,8 +230,3 @@ class PlainScreen:
         if not self._closing and not self._invites and self._is_free() and not self.line.waits:
             self._write(PROMPT)
             self._invites = True
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError):  # the terminal is gone; the end of its input tells
-            self._stdout.write(text)
-            self._stdout.flush()
