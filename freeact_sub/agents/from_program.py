@@ -4,7 +4,7 @@ A program that an agent runs, such as a tool, acts on that agent's behalf: its c
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from freeact_sub.agents.from_code.ask import AskParams, output_type_of, typed_an
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.root import Root, with_inputs
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.runs.results import AnswerT, RunResult
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
@@ -57,14 +57,7 @@ class FromProgram:
 
     async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
         """See `Agent.run_parallel`."""
-
-        async def one(request: SpawnRequest | str) -> RunResult | Exception:
-            try:
-                return await self.spawn_and_run(request)
-            except Exception as error:  # noqa: BLE001  # border: a child that cannot be started must not affect the others
-                return error
-
-        return await asyncio.gather(*(one(request) for request in requests))
+        return await asyncio.gather(*(_outcome(self.spawn_and_run(request)) for request in requests))
 
     async def ask(self, prompt: str, output: Any, model: str | None, history: Sequence[str], label: str) -> Any:
         """See `Agent.ask`."""
@@ -90,10 +83,7 @@ class FromProgram:
 
         async def work() -> None:
             for place, prompt in left:
-                try:
-                    answers[place] = await self.ask(prompt, output, model, (), "")
-                except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
-                    answers[place] = error
+                answers[place] = await _outcome(self.ask(prompt, output, model, (), ""))
 
         async with loop.children.busy(), asyncio.TaskGroup() as group:
             for _ in range(loop.agent.shared.config.models.max_concurrent):
@@ -112,6 +102,14 @@ class FromProgram:
         if result.status != "completed":
             raise TaskError(result)
         return result
+
+
+async def _outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
+    """Return the result of one of several pieces of work, or its exception."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
+        return error
 
 
 def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:

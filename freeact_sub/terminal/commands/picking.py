@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.wording import ago, session_title
-from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.commands.sessions import Opening, earlier_sessions
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
@@ -35,14 +35,11 @@ async def _pick(person: "Console", agent: "Agent") -> None:
 
 def session_choices(person: "Console") -> Iterable[tuple[str, str]]:
     """The ids of the sessions of this folder, the newest first, each with its title and age."""
-    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
-
     if (agent := person.present.agent) is None:
         return []
     try:
-        sessions = session_store(agent.config.sessions).sessions(agent.config.workspace)
+        found = earlier_sessions(agent)
     except FreeactError:
         return []
     now = time.time()
-    found = [session for session in sessions if session.title and session.session_id != agent.session_id]
     return [(session.session_id, f"{session_title(session)} · {ago(session.updated, now)}") for session in found]

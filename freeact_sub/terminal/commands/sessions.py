@@ -10,6 +10,7 @@ from freeact_sub.show.wording import session_line
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
+    from freeact_sub.sessions import StoredSession
     from freeact_sub.terminal.run_once import OpenSession
 
 SHOWN: Final = 20
@@ -82,8 +83,8 @@ async def opened(open_session: "OpenSession", session: str, settings: Mapping[st
     return agent
 
 
-def sessions_text(agent: "Agent") -> str:
-    """The sessions of this agent's folder to choose from, the newest first. It reads files.
+def earlier_sessions(agent: "Agent") -> "list[StoredSession]":
+    """The sessions of this agent's folder that have a prompt, the newest first, without its own. It reads files.
 
     Raises:
         SessionError: They cannot be read.
@@ -91,7 +92,16 @@ def sessions_text(agent: "Agent") -> str:
     from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
 
     sessions = session_store(agent.config.sessions).sessions(agent.config.workspace)
-    found = [session for session in sessions if session.title and session.session_id != agent.session_id]
+    return [session for session in sessions if session.title and session.session_id != agent.session_id]
+
+
+def sessions_text(agent: "Agent") -> str:
+    """The sessions of this agent's folder to choose from, the newest first. It reads files.
+
+    Raises:
+        SessionError: They cannot be read.
+    """
+    found = earlier_sessions(agent)
     if not found:
         return "no earlier conversation in this folder"
     more = [f"and {len(found) - SHOWN} more: freeact-sub sessions list"] if len(found) > SHOWN else []
