@@ -5,7 +5,10 @@ the wire (`kernels/wire/client.py`) and everything above it, so nothing above kn
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+CELL_TOOL: Final = "execute_ipython_cell"
+"""The name of the tool that runs a cell."""
 
 MimeBundle: TypeAlias = dict[str, Any]
 """MIME type to data: text as `str`, images as base64 `str`, JSON types as plain values."""

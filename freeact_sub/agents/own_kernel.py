@@ -9,6 +9,7 @@ from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, in_cell_of
 from freeact_sub.calls import Call, CodeAction
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import FreeactError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import CellClock, Changes, put_values
@@ -55,9 +56,7 @@ class OwnKernel:
                 raise KernelLostError(f"the kernel is gone: {kernel.lost_reason}")
             return EndedCall(value=output, text=output.text, outcome="success" if output.status == "ok" else "failed")
 
-        requested = RequestedCall(
-            name="execute_ipython_cell", args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
-        )
+        requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
         async with loop.children.busy():
             await loop.resources.kernel.past.bring_back()
             return (await ProgramCalls(loop.agent).make(requested, run)).value

@@ -9,7 +9,8 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.result import FinalResult
 from pydantic_graph import End
 
-CELL_TOOL: Final = "execute_ipython_cell"
+from freeact_sub.cells import CELL_TOOL
+
 _FINAL: Final = re.compile(r"\s*FINAL(?P<var>_VAR)?\((?P<content>.*)\)\s*", re.DOTALL)
 """An answer in the form of the paper, outside of code."""
 _IN_CODE: Final = "Write this call into a block that is marked ```repl: only code is run."

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
+from freeact_sub.cells import CELL_TOOL, CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import (
     ApprovalRequest,
@@ -20,7 +20,6 @@ from freeact_sub.modes import Mode
 CallState: TypeAlias = Literal["begun", "done"]
 """`begun`: the call is running, or the program ended while it ran, so that its effect is unknown."""
 
-CELL_TOOL: Final = "execute_ipython_cell"
 INTERRUPTED = "interrupted"
 """The status of a run that was interrupted by the end of the program."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from freeact_sub import cells
 from freeact_sub.calls import (
     Call,
     CodeAction,
@@ -79,7 +80,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
     """The head of a call of a tool."""
     args = event.args
     match event.tool_name:
-        case "execute_ipython_cell" if isinstance(args.get("code"), str):
+        case cells.CELL_TOOL if isinstance(args.get("code"), str):
             return _python(CodeAction(code=args["code"], description=event.label))
         case "task":
             return _child(event.label or str(args.get("description") or ""), str(args.get("prompt") or ""))

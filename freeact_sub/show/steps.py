@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.cells import CELL_TOOL, CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
@@ -29,7 +29,6 @@ from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.show.wording import tool_words
 from freeact_sub.text import one_line
 
-CODE_TOOL: Final = "execute_ipython_cell"
 PLAN_TOOL: Final = "update_plan"
 ANSWER_CHARS: Final = 60_000
 """A longer text of the model shows its head and its tail while it streams."""
@@ -167,7 +166,7 @@ class CallStep:
     @property
     def code(self) -> str | None:
         """The cell's code; None for other tools."""
-        code = self.args.get("code") if self.name == CODE_TOOL else None
+        code = self.args.get("code") if self.name == CELL_TOOL else None
         return code if isinstance(code, str) else None
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import NAME_CHARS, short_id
-from freeact_sub.cells import CellError, MimeBundle
+from freeact_sub.cells import CELL_TOOL, CellError, MimeBundle
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
@@ -34,7 +34,7 @@ TITLE_CHARS: Final = 60
 MESSAGES: Final = {"request": "asks", "response": "answers", "status": "tells", "cancel": "cancels"}
 """An agent's action on a message, in words between its name and the other's."""
 _TOOLS: Final = {
-    "execute_ipython_cell": ("runs code", "code"),
+    CELL_TOOL: ("runs code", "code"),
     "task": ("starts a child", "child"),
     "delegate": ("hands out subtasks", "subtasks"),
     "subagents": ("looks after its children", "children"),

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic_ai import BinaryContent
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.cells import ClearOutput, ExecuteReply, MimeBundle
+from freeact_sub.cells import CELL_TOOL, ClearOutput, ExecuteReply, MimeBundle
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel
@@ -51,7 +51,7 @@ class ExecuteArguments(BaseModel):
 class ExecuteIPythonCell:
     """Runs a cell. Its output streams as events; the model reads head and tail."""
 
-    name = "execute_ipython_cell"
+    name = CELL_TOOL
     arguments = ExecuteArguments
 
     def call(self, arguments: ExecuteArguments) -> CodeAction:

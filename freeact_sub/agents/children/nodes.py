@@ -22,6 +22,7 @@ from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
@@ -123,9 +124,7 @@ class OwnedNode(KernelNode):
         self.check_open()
         async with self._owner.busy():
             call_id = f"{CALLS}{secrets.token_hex(8)}"
-            requested = RequestedCall(
-                name="execute_ipython_cell", args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
-            )
+            requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
             return (await self.resources.calls.make(requested, partial(self._run, code, call_id))).value
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":

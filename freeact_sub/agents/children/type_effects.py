@@ -15,6 +15,7 @@ from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import (
@@ -159,6 +160,6 @@ def _tool_of(call: Call) -> str | None:
         case ToolCall():
             return call.tool_name
         case CodeAction():
-            return "execute_ipython_cell"
+            return CELL_TOOL
         case _:  # what a running cell does
             return None

@@ -26,8 +26,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 
-CELL_TOOL: Final = "execute_ipython_cell"
-"""The tool that a block of Python calls."""
+from freeact_sub.cells import CELL_TOOL
 
 PROMPT: Final = """\
 You act by writing Python code. To take a step, write one sentence and one fenced block, and nothing behind the block. For \

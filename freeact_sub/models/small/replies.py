@@ -23,8 +23,8 @@ from typing import Any, Final, TypeAlias
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
 
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.models.small.arguments import Schemas, parse_python, repaired, repaired_code
-from freeact_sub.models.small.block_mode import CELL_TOOL
 from freeact_sub.models.small.written_calls import WrittenCall, python_calls
 
 PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "repl"})

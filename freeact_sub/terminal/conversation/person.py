@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import agents_meant, candidates
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.events import QuestionRequest
-from freeact_sub.show.steps import CODE_TOOL
 from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.table import Result, offers, run_command
@@ -115,7 +115,7 @@ class Person:
     def runs_cell(self) -> bool:
         """See `Keyboard`."""
         root = self.display.views.root
-        return root is not None and any(call.tool_name == CODE_TOOL for call in root.calls)
+        return root is not None and any(call.tool_name == CELL_TOOL for call in root.calls)
 
     def to_background(self) -> None:
         """Says why a running cell stays where it is, for Ctrl-B."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
@@ -23,7 +24,6 @@ from freeact_sub.events import (
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.steps import CODE_TOOL
 from freeact_sub.show.wording import MESSAGES, cell_notes, picture_notes, question_and_answer, spent, tool_words
 from freeact_sub.text import clean, counted, one_line, visible
 
@@ -115,7 +115,7 @@ class SpokenStory:
 
     def _call(self, name: str, event: ToolCallStarted) -> Lines:
         head = head_of_tool(event)
-        if event.tool_name == CODE_TOOL:  # it may not run: a person may be asked first
+        if event.tool_name == CELL_TOOL:  # it may not run: a person may be asked first
             words, lines = f"{name} writes code", head.code.split("\n") if head.code else []
             if self._folds(event):
                 yield from self._said(", ".join(filter(None, [words, head.words, counted(len(lines), "line")])), "")
