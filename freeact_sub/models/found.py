@@ -53,10 +53,10 @@ def models_of_keys(environment: Mapping[str, str]) -> list[FoundModel]:
 
 def models_of_servers(servers: Mapping[str, int]) -> list[FoundModel]:
     """Return the models of the servers that respond in time, in the order of the servers. Args: servers: ports by name."""
-    answers: dict[str, list[str]] = {}
+    served: dict[str, list[str]] = {}
 
     def ask(name: str, port: int) -> None:
-        answers[name] = list(_models_at(port))
+        served[name] = list(_models_at(port))
 
     # a daemon: a server that sends a byte now and then keeps nobody waiting
     asking = [threading.Thread(target=ask, args=server, daemon=True) for server in servers.items()]
@@ -72,7 +72,7 @@ def models_of_servers(servers: Mapping[str, int]) -> list[FoundModel]:
             base_url=f"http://127.0.0.1:{port}/v1",
         )
         for name, port in servers.items()
-        for model in answers.get(name, [])[:MAX_MODELS]
+        for model in served.get(name, [])[:MAX_MODELS]
     ]
 
 
@@ -82,8 +82,8 @@ def _models_at(port: int) -> Iterator[str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         try:
             connection.request("GET", path, headers={"Accept": "application/json"})
-            answer = connection.getresponse()
-            content = json.loads(answer.read(MAX_BYTES)) if answer.status == http.client.OK else None
+            response = connection.getresponse()
+            content = json.loads(response.read(MAX_BYTES)) if response.status == http.client.OK else None
         except ConnectionRefusedError:
             return
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
