@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _SubCalls:
-    """Makes sub-calls. An equal question is asked once: its answer is kept, also in copies of the kernel."""
+    """Makes sub-calls. Answers of recursive ones are kept here, and in copies of the kernel; the host keeps the others."""
 
     prompt_chars = 4_000
     """A longer prompt of a recursive sub-call becomes its `context`; its model reads the beginning."""
@@ -37,11 +37,8 @@ class _SubCalls:
         return get_ipython().user_ns
 
     def plain(self, prompt: str, model: str | None) -> str:
-        """Ask a model that reads the prompt alone."""
-        key = (prompt, model)
-        if key not in self.answers:
-            self.answers[key] = agent.ask(prompt, model=model or self.model)
-        return self.answers[key]
+        """Ask a model that reads the prompt alone. The host asks: an equal question of any kernel is asked once."""
+        return agent.tools.rlm_ask(prompt=prompt, model=model or self.model)
 
     def recursive(self, prompt: str, context: Any, **start: Any) -> str:
         """Ask a model that acts by code. Args: start: says of what its kernel is a copy."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import importlib.resources
 import tempfile
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,12 +116,21 @@ class RLM:
     @contextlib.asynccontextmanager
     async def agent(self, context: Any) -> AsyncIterator[Agent]:
         """Open the agent in whose kernel the context and the names are."""
-        ending = AnswersFromCode()
+        ending, answers = AnswersFromCode(), dict[tuple[str | None, str], str]()
+        asking = defaultdict[tuple[str | None, str], asyncio.Lock](asyncio.Lock)
 
         def rlm_final(content: str) -> str:
             """Hand over the answer."""
             ending.answers[agent.execution_context.agent_id] = content
             return ""
+
+        async def rlm_ask(prompt: str, model: str | None = None) -> str:
+            """Ask a model that reads the prompt alone."""
+            question = model, prompt
+            async with asking[question]:  # who asks the same meanwhile waits for the answer
+                if question not in answers:
+                    answers[question] = await agent.ask(prompt, model=model)
+            return answers[question]
 
         def rlm_budget() -> dict[str, Any]:
             """Return what is left of the limits."""
@@ -131,7 +141,7 @@ class RLM:
                 self._settings(Path(folder)),
                 model=self._model,
                 models={} if self._sub_model is None else {SUB_MODEL: self._sub_model},
-                tools=[rlm_final, rlm_budget],
+                tools=[rlm_ask, rlm_final, rlm_budget],
                 capabilities=[ending],
                 taps=self._taps,
             )

@@ -109,6 +109,25 @@ def test_an_equal_question_is_asked_once() -> None:
     assert sorted(asked) == ["a", "b"]
 
 
+def test_an_equal_question_of_siblings_is_asked_once() -> None:
+    asked: list[str] = []
+
+    def script(messages: list[ModelMessage], info: Any) -> str:
+        del info
+        if first_prompt(messages).startswith("inner"):
+            return "```repl\nFINAL(llm_query_batched(['a', 'b']))\n```"
+        return "```repl\nFINAL([*rlm_query_batched(['inner 1', 'inner 2', 'inner 3']), llm_query('a')])\n```"
+
+    def sub(messages: list[ModelMessage], info: Any) -> str:
+        del info
+        asked.append(prompt_of(messages))
+        return asked[-1].upper()
+
+    completion = RLM(model=ScriptedModel(script), sub_model=ScriptedModel(sub), max_depth=2).completion("x", "?")
+    assert completion.response == str([*["['A', 'B']"] * 3, "A"])
+    assert sorted(asked) == ["a", "b"]
+
+
 def test_a_recursive_call_works_in_a_copy_and_changes_nothing_here() -> None:
     def script(messages: list[ModelMessage], info: Any) -> str:
         del info
