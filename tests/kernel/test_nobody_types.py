@@ -41,7 +41,7 @@ READING = {
         "shown\nTrue\n",
     ),
     "a terminal and code that types": (
-        "import pty\ntyped = [b'typed\\n', b'']\npty.spawn(['head', '-n', '1'], stdin_read=lambda fd: typed.pop(0))",
+        "import pty\ntyped = [b'typed\\n', b'']\n_ = pty.spawn(['head', '-n', '1'], stdin_read=lambda fd: typed.pop(0))",
         "typed\ntyped\n",
     ),
     "a shell in a terminal": ("import pty\nprint(pty.spawn('sh') is not None)", "True\n"),

@@ -78,6 +78,7 @@ class PlainDisplay(Display):
         self.screen.line.expects = self._expected()
         if self.questions.current_id != self._asked:
             self._asked = self.questions.current_id
+            self.screen.open_question(self._asked)
             if request is not None:
                 self._ask(request)
         if self.questions.asks_back != self._asked_back:

@@ -185,13 +185,17 @@ class PlainScreen(OwnedTerminal):
     async def drained(self) -> None:
         """Everything is printed at once."""
 
-    def refresh(self, question_id: str | None) -> None:
-        """Notes which question is open, and invites a prompt where one would begin at once."""
+    def open_question(self, question_id: str | None) -> None:
+        """Notes which question is open, before it is printed: from then on what is typed answers it."""
         if question_id != self.line.question_id:
             self.line.clear()
             self.line.question_id = question_id
             if question_id is not None:
                 self._typed.drop_typed()
+
+    def refresh(self, question_id: str | None) -> None:
+        """Invites a prompt where one would begin at once."""
+        self.open_question(question_id)
         self._typed.echo(self.line.expects != "secret")
         self._invite()
 

@@ -1,0 +1,59 @@
+"""What is typed once a question stands on a plain terminal answers it; what was typed before it is dropped."""
+
+import contextlib
+import os
+import pty
+import select
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.sample_events import request
+
+from freeact_sub.calls import CodeAction
+from freeact_sub.config.schema import Config
+from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal.plain.display import PlainDisplay
+
+ENTER = b"\n"
+
+
+class QuickPerson:
+    """Types a line before a question, and an answer as soon as the question is printed."""
+
+    def __init__(self, terminal: int) -> None:
+        self.terminal = terminal
+        self.shown = ""
+
+    def write(self, text: str) -> int:
+        self.shown += text
+        if "type why not" in text:
+            os.write(self.terminal, b"yes" + ENTER)
+        return len(text)
+
+    def flush(self) -> None: ...
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    ends = pty.openpty()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_an_answer_typed_at_once_counts(terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, ours = terminal
+    person = QuickPerson(theirs)
+    with contextlib.ExitStack() as stack:
+        monkeypatch.setattr(sys, "stdin", stack.enter_context(os.fdopen(os.dup(ours))))
+        monkeypatch.setattr(sys, "stdout", person)
+        keyboard: Any = None
+        display = PlainDisplay(Present(config=Config(), once=False), verbose=False, keyboard=keyboard, other_program=None)  # type: ignore[arg-type]
+        os.write(theirs, b"before" + ENTER)
+        assert select.select([ours], [], [], 10)[0]
+        display.show(request("1", CodeAction(code="1 + 1")))
+        display.refresh()
+        assert select.select([ours], [], [], 10)[0], "the answer was dropped"
+        assert os.read(ours, 100) == b"yes" + ENTER
