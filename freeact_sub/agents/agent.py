@@ -5,6 +5,7 @@ Each method forwards to the object that owns its topic: `Root` (open, run, close
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, Self, Unpack, overload
 
 from pydantic_ai import BinaryContent, Tool
@@ -333,7 +334,25 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
         one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
         """
-        return await self._programs.ask_many(prompts, output, model)
+        return await self._programs.many.ask_many(prompts, output, model)
+
+    async def map(
+        self,
+        frame: AnswerT,
+        template: str,
+        *,
+        output: Any = str,
+        model: str | None = None,
+        kept_in: Path | str | None = None,
+    ) -> AnswerT:
+        """Ask the same about each row of a frame, and return the frame with the answers as columns, and a column `error`.
+
+        `frame` is a DataFrame of pandas or a list of dicts; order and index stay. `template` names columns in braces. The
+        fields of `output` become columns; a type without fields gives the column `answer`. Answers are kept in the file
+        `kept_in` (default: in the session's folder), and a second call asks only what it does not hold: see docs/maps.md.
+        Bounds, model and run are as for `ask_many`. Raises InvalidRequestError before anything is asked.
+        """
+        return await self._programs.many.map(frame, template, output, model, kept_in)
 
     @overload
     async def task(self, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...

@@ -39,6 +39,8 @@ class StrategyStep:
     """Requests and children that have ended; in a search, nodes evaluated and simulated."""
     of: int | None = None
     """The number of all steps. None: it is not known."""
+    failed: int = 0
+    """How many of the steps have failed, where that is counted: by `map`."""
     done: bool = False
     """The strategy has ended; no further step follows."""
     node: SearchedState | None = None

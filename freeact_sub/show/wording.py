@@ -150,8 +150,8 @@ def spent(event: AgentFinished) -> str:
 
 def strategy_text(step: StrategyProgress) -> str:
     """The progress of a strategy, in one line."""
-    number = counted(step.step, "step") if step.of is None else f"{step.step} of {step.of}"
-    parts = [f"{one_line(step.strategy, 60)}: {number}"]
+    number = counted(step.step, "step") if step.of is None else f"{step.step:,} of {step.of:,}"
+    parts = [f"{one_line(step.strategy, 60)}: {number}", *([f"{step.failed:,} failed"] if step.failed else ())]
     if step.node is not None:
         parts.append(f"{one_line(step.node.node_id, 60)} {step.node.score:.2f} {one_line(step.node.action, 80)}".strip())
     if step.best:

@@ -165,6 +165,12 @@ def test_rlm(examples: Path) -> None:
     assert re.fullmatch(r"41 requests, [\d,]+ tokens for [\d,]+ characters", second)
 
 
+def test_map_frame(examples: Path) -> None:
+    lines = output_of(examples / "map_frame.py").splitlines()
+    assert [line.split()[-2:] for line in lines[:3]] == [["topic", "angry"], ["delivery", "False"], ["price", "True"]]
+    assert lines[5:] == ["failed: 103", "6 requests, then 3: the second call asked only the row that failed."]
+
+
 def test_values(examples: Path) -> None:
     lines = output_of(examples / "values.py").splitlines()
     assert [line.split() for line in lines[:2]] == [["station", "temp"], ["b", "55.0"]]

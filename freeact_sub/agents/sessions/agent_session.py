@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
@@ -101,6 +102,10 @@ class AgentSession:
             self.journal.answers, self.journal.earlier = self.resumed.answers, self.resumed.earlier
             if self.resumed.root_id is not None:
                 self.journal.goes_on(self.resumed.root_id, self.resumed.written)
+
+    def file(self, name: str) -> Path | None:
+        """Return the path of a file in the session's folder. None: there is no session."""
+        return None if self.session_id is None else self.store.folder_of(self.session_id) / name
 
     def use_model(self, model: Model, *, is_given: bool) -> None:
         """Keep this model of the root. Args: is_given: the program gave it.

@@ -77,7 +77,7 @@ class SingleRequests:
             InvalidRequestError: The model does not exist.
             FreeactError: The request failed, no answer had the right type, or the answer was cut off twice.
         """
-        agent, asked = self._agent, await self._model(model)
+        agent, asked = self._agent, await self.model(model)
         digest = digest_of_ask(prompt, history, asked, None if typed is None else typed.tool.parameters_json_schema)
         known = agent.shared.journal.take_answer(digest)
         if known is not None:
@@ -111,7 +111,8 @@ class SingleRequests:
         """Return the answer as text."""
         return str(await self.ask(prompt, model=model))
 
-    async def _model(self, name: str | None) -> Model:
+    async def model(self, name: str | None) -> Model:
+        """Return the model that is asked. Args: name: see `ask`. Raises: InvalidRequestError: it does not exist."""
         if name is None:
             return self._agent.model
         known = self._agent.shared.config.models.names

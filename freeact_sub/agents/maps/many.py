@@ -1,0 +1,196 @@
+"""`ManyAsks`: `agent.ask_many` and `agent.map` for programs: many questions side by side."""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json, to_jsonable_python
+
+from freeact_sub.agents.from_code.ask import AskParams
+from freeact_sub.agents.from_code.base import validated
+from freeact_sub.agents.maps.answers import NAME, KeptAnswers
+from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
+from freeact_sub.agents.maps.templates import Template
+from freeact_sub.agents.maps.typed import typed_for_program
+from freeact_sub.agents.root import Root
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.results import AnswerT
+from freeact_sub.agents.sessions.answers import digest_of_ask
+from freeact_sub.agents.turn.single_request import TypedAnswer
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.events import Notice
+from freeact_sub.text import one_line
+
+T = TypeVar("T")
+
+PROGRESS_SECONDS: Final = 0.1
+"""Seconds between two events of progress, at least."""
+ERROR_CHARS: Final = 1_000
+
+
+class ManyAsks:
+    """See above."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    async def ask_many(self, prompts: Iterable[str], output: Any, model: str | None) -> list[Any]:
+        """See `Agent.ask_many`."""
+        loop = self._root.callers_loop
+        asker = _Asker(loop, output, model)
+        answers = dict[int, Any]()
+
+        async def ask(item: tuple[int, str]) -> None:
+            place, prompt = item
+            answers[place] = await outcome(asker.ask(prompt, value=True))
+
+        async with loop.children.busy():
+            await _side_by_side(loop, enumerate(prompts), ask)
+        return [answers[place] for place in range(len(answers))]
+
+    async def map(
+        self, frame: AnswerT, template: str, output: Any, model: str | None, kept_in: Path | str | None
+    ) -> AnswerT:
+        """See `Agent.map`."""
+        loop, table = self._root.callers_loop, table_of(frame)
+        read, names = Template(template, table.columns), new_columns(output, table)
+        asker = _Asker(loop, output, model)
+        prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
+        path = self._root.session.file(NAME) if kept_in is None else Path(kept_in)
+        async with loop.children.busy():
+            asked = await loop.single_requests.model(model)
+            schema = None if asker.typed is None else asker.typed.tool.parameters_json_schema
+            keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
+            with KeptAnswers(path) as kept:
+                found = await _Rows(loop, asker, kept, prompts, keys).answered()
+        outcomes = [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
+        return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
+
+
+class _Asker:
+    """Asks one model for answers of one type."""
+
+    def __init__(self, loop: AgentLoop, output: Any, model: str | None) -> None:
+        """Raises InvalidRequestError if the type has no JSON schema."""
+        self._loop, self._model = loop, model
+        self.typed: TypedAnswer | None = None
+        self._adapter: TypeAdapter[Any] = TypeAdapter(str)
+        if output is not None and output is not str:
+            self._adapter, self.typed = typed_for_program(output)
+
+    async def ask(self, prompt: str, *, value: bool) -> Any:
+        """Return the answer. Args: value: of the program's type; else as JSON has it."""
+        params = {"prompt": prompt, "model": self._model}
+        asked = validated(AskParams.model_validate, params, "agent.ask")
+        answer = await self._loop.asks.ask(asked, self.typed)
+        return self.value(answer) if value else to_jsonable_python(answer)
+
+    def value(self, answer: Any) -> Any:
+        """Return an answer as a value of the program's type. Raises ValidationError."""
+        return answer if self.typed is None and isinstance(answer, str) else self._adapter.validate_json(to_json(answer))
+
+    def plain(self, answer: Any) -> Any:
+        """Return an answer as a frame holds it. Raises ValidationError."""
+        return self._adapter.dump_python(self.value(answer), by_alias=False)
+
+
+class _Rows:
+    """The rows of one map: what is known of them is taken, the others are asked."""
+
+    def __init__(self, loop: AgentLoop, asker: _Asker, kept: KeptAnswers, prompts: list[Any], keys: list[str]) -> None:
+        self._loop, self._asker, self._kept = loop, asker, kept
+        self._prompts = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key}
+        self._rows = Counter(keys)
+        self._found: dict[str, Any] = {}
+        self._step = {"strategy": "map", "strategy_id": f"map-{secrets.token_hex(4)}", "of": len(keys)}
+        self._done = self._failed = self._rows[""]
+        self._told = 0.0
+
+    async def answered(self) -> dict[str, Any]:
+        """Return the outcome of each prompt by its key: a value as a frame holds it, or the exception."""
+        for key in self._prompts:
+            known = self._kept.get(key)
+            value = None if known is None else self._plain(known)
+            if value is not None and not isinstance(value, Exception):  # or somebody has changed it
+                self._note(key, value)
+        await self._tell()
+        missing = [key for key in self._prompts if key not in self._found]
+        await _side_by_side(self._loop, missing, self._ask)
+        await self._tell(done=True)
+        return self._found
+
+    async def _ask(self, key: str) -> None:
+        answer = await outcome(self._asker.ask(self._prompts[key], value=False))
+        if not isinstance(answer, Exception):
+            self._keep(key, answer)
+            answer = self._plain(answer)
+        self._note(key, answer)
+        if time.monotonic() - self._told >= PROGRESS_SECONDS:
+            await self._tell()
+
+    def _plain(self, answer: Any) -> Any:
+        try:
+            return self._asker.plain(answer)
+        except Exception as error:  # noqa: BLE001  # border: the validators of the program's type
+            return error
+
+    def _keep(self, key: str, answer: Any) -> None:
+        try:
+            self._kept.keep(key, answer)
+        except OSError as error:
+            self._kept.close()
+            self._loop.agent.emitter.put(Notice(content=f"answers are kept no longer: {error}"))
+
+    def _note(self, key: str, found: Any) -> None:
+        self._found[key] = found
+        self._done += self._rows[key]
+        self._failed += self._rows[key] * isinstance(found, Exception)
+
+    async def _tell(self, *, done: bool = False) -> None:
+        self._told = time.monotonic()
+        if self._loop.agent.run.is_live:
+            await self._loop.progress.report({**self._step, "step": self._done, "failed": self._failed, "done": done})
+
+
+async def _side_by_side(loop: AgentLoop, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+    """Do work that does not raise on each item, on so many at once as models may be asked; each is taken as it is needed."""
+    left = iter(items)
+
+    async def worker() -> None:
+        for item in left:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(loop.agent.shared.config.models.max_concurrent):
+            group.create_task(worker())
+
+
+async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
+    """Return the result of one of several pieces of work, or its exception."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
+        return error
+
+
+def _prompt(template: Template, row: Mapping[Hashable, Any]) -> str | InvalidRequestError:
+    try:
+        return template.prompt(row)
+    except InvalidRequestError as error:
+        return error
+
+
+def _columns(outcomes: Sequence[Any], names: Sequence[str] | None) -> dict[str, list[Any]]:
+    """The new columns of a frame. Args: outcomes: a value or an exception for each row. names: the fields of the values."""
+    failed = [isinstance(found, Exception) for found in outcomes]
+    errors = [one_line(str(found), ERROR_CHARS) if bad else None for found, bad in zip(outcomes, failed, strict=True)]
+    values = [None if bad else found for found, bad in zip(outcomes, failed, strict=True)]
+    if names is None:
+        return {ANSWER: values, ERROR: errors}
+    fields = {name: [None if value is None else value.get(name) for value in values] for name in names}
+    return {**fields, ERROR: errors}
