@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText, size_of, text_of
+from freeact_sub.show.moved_lines import MOVES, MovedLines
 from freeact_sub.text import clean, colours_only
 
 LINE_CHARS: Final = 8192
@@ -18,6 +19,7 @@ TAIL_CHARS: Final = 4000
 MAX_COLOURS: Final = 16
 """Active colour sequences that continue in the next line; newer ones usually replace older ones."""
 
+WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -30,9 +32,19 @@ class LineBuffer:
     def __init__(self) -> None:
         self._rest = ""
         self._colours = ""
+        self._moved: MovedLines | None = None
+        """Lines in which the cell has moved the cursor, such as several progress bars; `_rest` is what follows them."""
 
     def add(self, piece: str) -> Iterator[str]:
         """Accept a piece, and yield the lines that it ends."""
+        if self._moved is None and MOVES.search(self._rest + piece):
+            self._moved = MovedLines(self._colours)
+        if self._moved is not None:
+            text, self._rest = self._rest + piece, ""
+            yield from self._moved.write(text)
+            if not self._moved.is_open:
+                self._colours, self._moved = self._moved.colours, None
+            return
         *lines, self._rest = (self._rest + piece).split("\n")
         if "\r" in self._rest:  # drop what is overwritten; a return at the end may yet become the end of a line
             shown = self._rest.rstrip("\r")
@@ -44,11 +56,14 @@ class LineBuffer:
             yield self._coloured(line)
 
     def rest(self) -> str:
-        """The unfinished line, such as a progress bar that is still moving."""
-        return clean(self._rest)
+        """The lines that may still change, such as a progress bar that is moving."""
+        return clean(self._rest) if self._moved is None else clean("\n".join(self._moved.lines))
 
     def flush(self) -> Iterator[str]:
-        """Yields the unfinished line, if there is one; what comes next starts without colour."""
+        """Yields the unfinished lines, if there are any; what comes next starts without colour."""
+        if self._moved is not None:
+            yield from self._moved.lines
+            self._moved = None
         rest, self._rest = self._rest, ""
         if rest:
             yield self._coloured(rest)
@@ -64,6 +79,11 @@ class LineBuffer:
                 in_force.append(match[0])
         self._colours = "".join(in_force[-MAX_COLOURS:])
         return line
+
+
+def is_empty_widget(output: DisplayData) -> bool:
+    """Whether it is a place for the output of a bar of `rich`: what is shown there comes as outputs of the cell."""
+    return WIDGET in output.data and output.data.get("text/plain") == "Output()"
 
 
 class UndrawnOutput:
@@ -84,6 +104,8 @@ class UndrawnOutput:
         if isinstance(output, ClearOutput):
             self.lines, self._clears = LineBuffer(), True
             self.rest()
+            return []
+        if isinstance(output, DisplayData) and is_empty_widget(output):
             return []
         replaced = output.display_id if isinstance(output, DisplayData) and output.update else None
         if not self._clears and replaced is None:

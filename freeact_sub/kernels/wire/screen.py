@@ -21,7 +21,7 @@ MAX_ESCAPE_CHARS: Final = 64
 _MOVES: Final = re.compile("[\r\b\x1b]")
 _TOKENS: Final = re.compile(r"(\n|\r|\x08|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_=>])")
 _UNFINISHED: Final = re.compile(r"\r\Z|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*)?\Z")
-_CURSOR: Final = re.compile(r"\x1b\[(\d*)([A-DGJK])")
+_CURSOR: Final = re.compile(r"\x1b\[(\d*)([A-GJK])")
 FRAMES: Final = 3
 """Frames that are kept besides the first."""
 MESSAGE_CHARS: Final = 2000
@@ -179,8 +179,9 @@ class ScreenText:
     def _obey(self, command: str, number: str) -> None:
         """Moves the cursor or erases, as terminals do. Progress bars in several lines use these."""
         count = max(1, int(number[:4] or 1))
-        if command in "AB":
-            self._row = max(0, min(len(self._lines) - 1, self._row + (-count if command == "A" else count)))
+        if command in "ABEF":
+            self._row = max(0, min(len(self._lines) - 1, self._row + (-count if command in "AF" else count)))
+            self._column = 0 if command in "EF" else self._column
         elif command in "CDG":
             column = count - 1 if command == "G" else self._column + (count if command == "C" else -count)
             self._column = max(0, min(column, OPEN_CHARS))
