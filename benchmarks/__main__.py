@@ -28,6 +28,7 @@ NAMES = (
     "soak",
     "kills",
     "rlm",
+    "rlm_costs",
     "recursion",
     "house",
 )

@@ -98,18 +98,22 @@ def run(*, small: bool = False) -> dict[str, Any]:
     """All cases; small: of two each, once."""
     load, series, python = OtherLoad(), Series(), os.environ.get("RLMS_PYTHON")
     units: dict[str, str] = {}
-    with _server() as address:
+    with server() as address:
         for _ in range(1 if small else 3):
             for case in _cases(small=small):
-                _post(
-                    f"{address}/program",
-                    f"import time; t = time.perf_counter()\n{case.ours}\nprint(time.perf_counter() - t)",
-                )
-                _look(address)
-                _note("ours", case, asyncio.run(_ours(address, case)), _look(address), series, units)
+                set_program(address, f"import time; t = time.perf_counter()\n{case.ours}\nprint(time.perf_counter() - t)")
+                look(address)
+                _note("ours", case, asyncio.run(_ours(address, case)), look(address)["answered"], series, units)
                 if python:
-                    _post(f"{address}/program", _as_block(case))
-                    _note("rlms", case, _theirs(python, address, case), _look(address), series, units)
+                    set_program(address, _as_block(case))
+                    _note(
+                        "rlms",
+                        case,
+                        theirs(python, f"{address}/d{case.delay_ms}/v1", case.options),
+                        look(address)["answered"],
+                        series,
+                        units,
+                    )
             for who, used in asyncio.run(_pieces(address, 20 if small else 2000)).items():
                 units[PIECE] = "µs"
                 series.add(PIECE, who, used)
@@ -192,9 +196,10 @@ def _as_block(case: _Case) -> str:
     )
 
 
-def _theirs(python: str, address: str, case: _Case) -> dict[str, Any]:
-    command = [python, "-P", str(HERE / "rlm_theirs.py"), f"{address}/d{case.delay_ms}/v1", json.dumps(case.options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+def theirs(python: str, base_url: str, options: dict[str, Any], context: str = "context") -> dict[str, Any]:
+    """Run a case in rlms. Args: python: has rlms."""
+    command = [python, "-P", str(HERE / "rlm_theirs.py"), base_url, json.dumps(options)]
+    done = subprocess.run(command, input=context, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -202,7 +207,8 @@ def _theirs(python: str, address: str, case: _Case) -> dict[str, Any]:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def server() -> Iterator[str]:
+    """The address of the model server."""
     with subprocess.Popen([sys.executable, "-P", str(HERE / "rlm_model.py")], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -211,15 +217,18 @@ def _server() -> Iterator[str]:
             process.terminate()
 
 
-def _post(address: str, program: str) -> None:
+def set_program(address: str, program: str) -> None:
+    """Set what a model that acts by code runs."""
     body = json.dumps({"program": program}).encode()
-    with urllib.request.urlopen(urllib.request.Request(address, data=body), timeout=LIMIT_SECONDS) as response:
+    with urllib.request.urlopen(urllib.request.Request(f"{address}/program", data=body), timeout=LIMIT_SECONDS) as response:
         response.read()
 
 
-def _look(address: str) -> int:
+def look(address: str) -> dict[str, int]:
+    """What the server has answered since the last look: `answered`, `tokens`."""
     with urllib.request.urlopen(f"{address}/stats", timeout=LIMIT_SECONDS) as response:
-        return int(json.load(response)["answered"])
+        found: dict[str, int] = json.load(response)
+        return found
 
 
 if __name__ == "__main__":

@@ -1,20 +1,25 @@
-"""The model of `benchmarks.rlm`: a server of an OpenAI-compatible API on this machine, as a process of its own.
+"""The model of `benchmarks.rlm` and `benchmarks.rlm_costs`: a server of an OpenAI-compatible API, as a process of its own.
 
-`python -P rlm_model.py` prints its port. `/d200/v1` answers after 200 ms. `POST /program` sets what a root runs, and
-`/stats` tells how many requests were answered since the last look. Whoever offers tools (we do) is answered by calls of
-them, whoever does not (rlms) by a fenced block.
+`python -P rlm_model.py` prints its port. `/d200/v1` answers after 200 ms and says that each answer took 1,100 tokens;
+`/c0/v1` counts them, four characters each. `POST /program` sets what a root runs, and `/stats` tells what was answered
+since the last look. Whoever offers tools is answered by calls of them, whoever does not by a fenced block. A prompt of
+records, in which only the number of each name tells its kind, is answered by their kinds.
 """
 
 import asyncio
 import json
+import re
 from typing import Any
 
 INPUT_TOKENS, OUTPUT_TOKENS = 1000, 100
 DOLLARS = 0.0035
 """Of one answer: what gpt-4o costs for so many tokens."""
+CHARS_PER_TOKEN = 4
 LEAF, CHILD, LOOP, WORDS = "@@LEAF", "@@CHILD", "@@LOOP", "@@WORDS"
+KINDS = ("river", "painter", "year")
+"""Of the records, by the rest of their number."""
 
-state: dict[str, Any] = {"program": "", "answered": 0}
+state: dict[str, Any] = {"program": "", "answered": 0, "tokens": 0}
 
 
 def answer(request: dict[str, Any]) -> tuple[str, str | None]:
@@ -30,16 +35,28 @@ def answer(request: dict[str, Any]) -> tuple[str, str | None]:
         if CHILD in said[0]:
             return ("ok", None) if ran else ("", "res = 'ok'")
         return (str(messages[-1]["content"])[-400:], None) if ran else ("", state["program"])
-    if LEAF in said[-1] and messages[0]["role"] != "system":
-        return "ok", None
+    if messages[0]["role"] != "system":
+        if LEAF in said[-1]:
+            return "ok", None
+        if numbers := re.findall(r"N(\d+)\?", said[-1]):
+            return " ".join(KINDS[int(number) % len(KINDS)] for number in numbers), None
     return f"```repl\n{state['program']}\n```", None
 
 
-def body_of(request: dict[str, Any]) -> tuple[str, bytes]:
+def usage_of(request: dict[str, Any], text: str, *, counted: bool) -> dict[str, Any]:
+    """What the answer says that it took."""
+    read, written = INPUT_TOKENS, OUTPUT_TOKENS
+    if counted:
+        read = sum(len(str(message.get("content") or "")) for message in request["messages"]) // CHARS_PER_TOKEN
+        written = len(text) // CHARS_PER_TOKEN
+    state["tokens"] += read + written
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written, "cost": DOLLARS}
+
+
+def body_of(request: dict[str, Any], *, counted: bool) -> tuple[str, bytes]:
     """Content type and body of an answer."""
     text, code = answer(request)
-    usage = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "cost": DOLLARS}
-    usage["total_tokens"] = INPUT_TOKENS + OUTPUT_TOKENS
+    usage = usage_of(request, text, counted=counted)
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if code is not None:
         function = {"name": "execute_ipython_cell", "arguments": json.dumps({"code": code})}
@@ -73,12 +90,14 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             sent = json.loads(await reader.readexactly(length)) if length else {}
             kind, body = "application/json", b"{}"
             if path == "/stats":
-                body, state["answered"] = json.dumps({"answered": state["answered"]}).encode(), 0
+                body = json.dumps({name: state[name] for name in ("answered", "tokens")}).encode()
+                state["answered"] = state["tokens"] = 0
             elif path == "/program":
                 state["program"] = sent["program"]
             elif path.endswith("/chat/completions"):
-                await asyncio.sleep(int(path.split("/")[1].removeprefix("d")) / 1000)
-                kind, body = body_of(sent)
+                way = path.split("/")[1]
+                await asyncio.sleep(int(way[1:]) / 1000)
+                kind, body = body_of(sent, counted=way.startswith("c"))
                 state["answered"] += 1
             else:
                 body = b'{"object": "list", "data": []}'

@@ -1,4 +1,4 @@
-"""One case of `benchmarks.rlm` in rlms: `PYTHON -P rlm_theirs.py BASE_URL OPTIONS`, where PYTHON has rlms. Prints JSON."""
+"""One case in rlms: `PYTHON -P rlm_theirs.py BASE_URL OPTIONS < CONTEXT`, where PYTHON has rlms. Prints JSON."""
 
 import json
 import resource
@@ -6,12 +6,12 @@ import sys
 
 from rlm import RLM
 
-base_url, options = sys.argv[1], json.loads(sys.argv[2])
+base_url, options, context = sys.argv[1], json.loads(sys.argv[2]), sys.stdin.read()
 backend = {"model_name": "gpt-4o", "base_url": base_url, "api_key": "none"}
 used, why = resource.getrusage(resource.RUSAGE_SELF), ""
 try:
     model = RLM(backend="openai", backend_kwargs=backend, environment="local", **options)
-    output = model.completion("context", root_prompt="go").response
+    output = model.completion(context, root_prompt="go").response
 except Exception as error:  # noqa: BLE001  # border: whatever rlms raises is told
     output, why = "", f"{type(error).__name__}: {error}"
 now = resource.getrusage(resource.RUSAGE_SELF)

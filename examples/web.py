@@ -5,6 +5,7 @@ Whoever knows the address, which holds a token, is the user, and answers for all
 
 import asyncio
 import secrets
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -25,9 +26,9 @@ from freeact_sub.show.feed import Feed
 from freeact_sub.testing import ScriptedModel
 
 
-def routes(agent: Agent, root: str) -> list[Route]:
+def routes(agent: Agent, root: str, feed: Feed) -> list[Route]:
     """One conversation, for all browsers that look at it."""
-    feed, runs = Feed(), list[tuple[Run, asyncio.Task[None]]]()
+    runs = list[tuple[Run, asyncio.Task[None]]]()
 
     async def prompt(request: Request) -> Response:
         text = (await request.body()).decode()
@@ -56,13 +57,27 @@ def routes(agent: Agent, root: str) -> list[Route]:
     return [page, Route(f"{root}/events", events), *(Route(root + path, post, methods=["POST"]) for path, post in posts)]
 
 
+class Server(uvicorn.Server):
+    """Serves pages until Ctrl-C or SIGTERM. Agents that are closed afterwards leave nothing."""
+
+    def __init__(self, pages: list[Route], feeds: list[Feed]) -> None:
+        super().__init__(uvicorn.Config(Starlette(routes=pages), log_level="warning", timeout_graceful_shutdown=1))
+        self.feeds = feeds
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)  # uvicorn ends and raises it once more
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn; streams of events would go on for ever."""
+        for feed in self.feeds:
+            await feed.aclose()
+        await super().shutdown(sockets)
+
+
 async def main(model: str | None = None) -> None:
-    """Serve the page until Ctrl-C."""
-    root, listener = f"/{secrets.token_urlsafe()}", socket.create_server(("127.0.0.1", 0))
+    """Serve one page."""
+    root, listener, feed = f"/{secrets.token_urlsafe()}", socket.create_server(("127.0.0.1", 0)), Feed()
     async with Agent(load_config(), model=model or ScriptedModel(script)) as agent:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}{root}/", flush=True)
-        config = uvicorn.Config(Starlette(routes=routes(agent, root)), log_level="warning", timeout_graceful_shutdown=1)
-        await uvicorn.Server(config).serve(sockets=[listener])
+        await Server(routes(agent, root, feed), [feed]).serve([listener])
 
 
 if __name__ == "__main__":

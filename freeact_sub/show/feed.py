@@ -29,6 +29,7 @@ class Feed:
         self._number = 0
         """Of all messages so far."""
         self._changed = asyncio.Condition()
+        self._closed = False
 
     async def read(self, events: AsyncIterable[Event]) -> None:
         """Reads the events of a run to its end."""
@@ -40,8 +41,14 @@ class Feed:
             async with self._changed:
                 self._changed.notify_all()
 
+    async def aclose(self) -> None:
+        """Ends all readers when they have read what there is."""
+        self._closed = True
+        async with self._changed:
+            self._changed.notify_all()
+
     async def after(self, number: int = -1) -> AsyncIterator[tuple[int, str]]:
-        """Yields the messages after `number`, which counts from 0, and then each new one.
+        """Yields the messages after `number`, which counts from 0, and then each new one, until the feed is closed.
 
         A message is a JSON object: the `event`, its `html`, and what its agent `does` now.
         """
@@ -49,6 +56,8 @@ class Feed:
             number += 1
             async with self._changed:
                 while self._number <= number:
+                    if self._closed:
+                        return
                     await self._changed.wait()
             oldest = self._number - len(self._messages)
             number = max(number, oldest)
