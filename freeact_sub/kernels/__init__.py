@@ -1,6 +1,7 @@
 """Where code runs: kernels, their providers, and the bridge between code and host."""
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.guest.portable import block_type
 from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values, take_value, write_value
 from freeact_sub.kernels.kernel import (
     AuditSettings,
@@ -14,7 +15,6 @@ from freeact_sub.kernels.kernel import (
     own_files_of,
 )
 from freeact_sub.kernels.local import LocalKernelProvider
-from freeact_sub.kernels.portable import block_type
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, with_programs
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun

@@ -15,22 +15,13 @@ from typing import Any, Final
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
 from freeact_sub.errors import InvalidRequestError, KernelValueError
-from freeact_sub.kernels.guest.portable import KINDS, MASKED, MAX_JSON_BYTES, MAX_LEVELS
+from freeact_sub.kernels.guest.portable import KINDS, MASKED, MAX_JSON_BYTES, MAX_LEVELS, block_type
 from freeact_sub.kernels.guest.values import LENGTH_BYTES
 from freeact_sub.text import one_line, wrong_fields
 
 INDEX_BYTES: Final = 2**24
 NPY_HEADER_BYTES: Final = 2**16
 ERROR_CHARS: Final = 1000
-FRAMES: Final = {"DataFrame": "pandas", "Series": "pandas", "ndarray": "numpy"}
-"""Types of values that come as arrays, and their modules."""
-
-
-def block_type(output: Any) -> str:
-    """The name of a type of arrays or frames, such as `pandas.DataFrame`; empty for all other types."""
-    name = getattr(output, "__name__", "")
-    module = FRAMES.get(name, "")
-    return f"{module}.{name}" if isinstance(output, type) and output.__module__.partition(".")[0] == module else ""
 
 
 def decoded(data: bytearray, variable: str, output: Any = None) -> Any:

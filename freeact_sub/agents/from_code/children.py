@@ -2,7 +2,8 @@
 
 A child from code is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval and emits its events,
 `ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the requesting kernel knows
-the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for one.
+the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for one. A frame or an array
+is taken from the child's kernel as the program takes it, and written for the requesting kernel.
 
 The agent owns its nodes (`await agent.branch()`), as it owns those of a program (`Nodes`), within its own bounds: a cell in
 a node needs approval and counts like one of the agent's, a promotion needs approval for each path, and each node takes a
@@ -10,6 +11,7 @@ place of `kernel.max_live`.
 """
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
@@ -26,7 +28,7 @@ from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.kernels import CellClock, Changes, Kernel, hand_over, move_values
+from freeact_sub.kernels import CellClock, Changes, Kernel, block_type, hand_over, move_values, write_value
 from freeact_sub.modes import Mode
 from freeact_sub.tools import BackgroundChildren, ChildState, SpawnRequest, Subagents
 from freeact_sub.tools.subagents import SubagentsArguments
@@ -68,6 +70,8 @@ class TaskParams(Params):
     """The digest of the values in the file. Empty: they are too large."""
     output: dict[str, Any] | None = None
     """The answer's JSON schema. None: text."""
+    by_value: Literal["", "pandas.DataFrame", "pandas.Series", "numpy.ndarray"] = ""
+    """The type of an answer that is a variable of the child."""
 
     @property
     def variables(self) -> str:
@@ -136,7 +140,8 @@ class TaskRequests:
             del self._tasks[asked.task_id]
             if task.checker is not None:
                 task.checker.cancel()
-        return _wire(result)
+        is_block = result.status == "completed" and block_type(type(result.output)) != ""
+        return _wire(result, await write_value(result.output, await self._kernel()) if is_block else None)
 
     def _request(self, asked: TaskParams, task: _WorkingChild, clock: CellClock | None) -> SpawnRequest:
         async def prepare(kernel: Kernel) -> str:
@@ -146,7 +151,7 @@ class TaskRequests:
         return SpawnRequest(
             **{name: getattr(asked, name) for name in SAME},
             budget=asked.to_budget(),
-            output_type=str if asked.output is None else output_type_of(asked.output, task.check),
+            output_type=_type(asked, task),
             output_schema=asked.output,
             prepare=prepare if asked.inputs else None,
             tool_call_id=tool_call_id_of(clock),
@@ -189,15 +194,27 @@ class TaskRequests:
                 request.cancel()
 
 
-def _wire(result: RunResult) -> dict[str, Any]:
-    """Return a result in the form the kernel receives."""
+def _type(asked: TaskParams, task: _WorkingChild) -> Any:
+    """The type of the answer."""
+    if asked.by_value:
+        module, _, name = asked.by_value.partition(".")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError(f"agent.task: output: {module} is not installed where the program runs") from error
+    return str if asked.output is None else output_type_of(asked.output, task.check)
+
+
+def _wire(result: RunResult, file: str | None) -> dict[str, Any]:
+    """Return a result in the form the kernel receives. Args: file: has the answer, if it is an array or a frame."""
     spent = result.tree_usage
     cost = None if spent.cost_usd is None else float(spent.cost_usd)
     usage = {**vars(spent), "tokens": spent.tokens, "cost_usd": cost}
     value = {**result.facts, "usage": usage, "text": text_of(result.output), "agent_id": result.agent_id}
     value["node"] = result.node.node_id if result.node is not None else None
+    value |= {"file": file, "output": result.output if file is None else None}
     try:
-        wire: dict[str, Any] = to_jsonable_python({**value, "output": result.output})
+        wire: dict[str, Any] = to_jsonable_python(value)
     except ValueError as error:
         raise FreeactError(f"the child's answer cannot be sent to the kernel: {error}") from error
     return wire

@@ -231,8 +231,8 @@ class AgentProxy(tasks.NodeMaker):
             prompt: The child's task; it sees nothing else of this conversation.
             description: A label of a few words.
             inputs: Values by name; the child finds them as variables in its kernel.
-            output: The type of its answer, such as `int`, `list[str]`, a dataclass, a pydantic model or a JSON schema;
-                `r.output` is a value of it. None: text.
+            output: The type of its answer, such as `int`, `list[str]`, a dataclass, a pydantic model, a JSON schema or
+                `pd.DataFrame`; `r.output` is a value of it. None: text.
             agent: A named agent type.
             mode: `plan`, `ask`, `auto` or `full`, but never more than this agent's mode.
             scope: The limits of its work: a folder, files, a part of the task.

@@ -27,6 +27,15 @@ KINDS = f"{NUMBERS}SUV"
 MASKED = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)} | {"boolean", "Float32", "Float64"}
 PLAIN = (type(None), bool, int, float, str, list, dict)
 """The types of values in a column of objects that JSON brings back as they were."""
+FRAMES = {"DataFrame": "pandas", "Series": "pandas", "ndarray": "numpy"}
+"""Types of values that come as arrays, and their modules."""
+
+
+def block_type(output: Any) -> str:
+    """The name of a type of arrays or frames, such as `pandas.DataFrame`; empty for all other types."""
+    name = getattr(output, "__name__", "")
+    module = FRAMES.get(name, "")
+    return f"{module}.{name}" if isinstance(output, type) and output.__module__.partition(".")[0] == module else ""
 
 
 def write_variable(name: str, variable: str, namespace: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
-from . import schemas, values  # relative, for in a kernel they are parts of another package
+from . import portable, schemas, values  # relative, for in a kernel they are parts of another package
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,9 @@ class TaskCall:
         params = {name: value for name, value in self.options.items() if value is not None and value is not False}
         if isinstance(params.get("branch_of"), NodeProxy):
             params["branch_of"] = params["branch_of"].node_id
-        if output is not None and output is not str:
+        if by_value := portable.block_type(output):
+            params["by_value"] = by_value
+        elif output is not None and output is not str:
             self.schema, self.decode = schemas.schema_of(output)
             params["output"] = self.schema
         if inputs:
@@ -136,6 +138,8 @@ class TaskCall:
         facts = {fact.name: reply[fact.name] for fact in fields(TaskResult)}
         lists = {name: tuple(fact) for name, fact in facts.items() if isinstance(fact, list) and name != "output"}
         node = None if reply["node"] is None else NodeProxy(self.requests, reply["node"])
+        if (file := reply["file"]) is not None:
+            facts["output"] = values.take(file)["value"]
         result = TaskResult(**{**facts, **lists, "usage": usage, "node": node})
         if result.status != "completed":
             raise TaskError(result)
