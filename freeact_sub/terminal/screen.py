@@ -50,6 +50,9 @@ from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
+RESIZED_SECONDS: Final = 0.3
+"""For so long after a change of the window few rows are drawn: those that the next one moves off it are not erased."""
+RESIZED_ROWS: Final = 3
 WAITING_CHARS: Final = 100_000
 """Characters that may wait to be printed before `drained` waits."""
 REFRESH_SECONDS: Final = 0.5
@@ -93,6 +96,9 @@ class Screen(OwnedTerminal):
         self._drained = asyncio.Event()
         self._shown = asyncio.Event()
         self._live = ""
+        self._size = self._output.get_size()
+        self._resized_at = -RESIZED_SECONDS
+        """On the event loop's clock."""
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
         self._application = self._make_application()
@@ -302,14 +308,23 @@ class Screen(OwnedTerminal):
 
     def _draw_live(self) -> None:
         menu = MENU_ROWS if self.line.buffer.complete_state is not None else 0
-        rows = self._fit_console() - menu - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
-        renderable = self._picture.live(max(rows, 3))
+        screen = self._fit_console()
+        rows = screen - min(3, screen // 8) - menu - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
+        rows = RESIZED_ROWS if self._is_being_resized() else max(rows, 3)
+        renderable = self._picture.live(rows)
         if renderable is None:
             self._live = ""
             return
         with self.console.capture() as capture:
             self.console.print(renderable, end="")
-        self._live = "\n".join(capture.get().rstrip("\n").split("\n")[: max(rows, 3)])
+        self._live = "\n".join(capture.get().rstrip("\n").split("\n")[:rows])
+
+    def _is_being_resized(self) -> bool:
+        loop, size = asyncio.get_running_loop(), self._output.get_size()
+        if size != self._size:
+            self._size, self._resized_at = size, loop.time()
+            loop.call_later(RESIZED_SECONDS * 1.1, self._application.invalidate)
+        return loop.time() - self._resized_at < RESIZED_SECONDS
 
     def _fit_console(self) -> int:
         """Sets the console to the terminal's size; returns the number of rows."""

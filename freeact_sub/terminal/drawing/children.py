@@ -19,9 +19,11 @@ from freeact_sub.text import counted, one_line
 
 MAX_ROWS: Final = 12
 NAME_COLUMNS: Final = 28
-WIDE: Final = 100
+MARGIN: Final = 3
+"""Columns at the right that stay free: a row as wide as the window folds as soon as that becomes narrower."""
+WIDE: Final = 100 - MARGIN
 """The least number of columns for turns and cost."""
-MEDIUM: Final = 70
+MEDIUM: Final = 70 - MARGIN
 """The least number of columns for tokens."""
 WAITS: Final = "queued"
 
@@ -63,22 +65,23 @@ class ChildrenRegion:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console
+        columns = options.max_width - MARGIN
         every = present_children(self.views)
         live = [view for view in every if view.is_running]
         ended = _counts(view for view in every if not view.is_running)
         strategies = strategy_lines(self.views)[: max(1, self.rows // 3)]
         for line in strategies:
-            yield _cut(line, options.max_width)
+            yield _cut(line, columns)
         rows = min(self.rows, MAX_ROWS) - bool(ended) - len(strategies)
         shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
         width = max((_name_columns(self.views, view) for view in shown), default=0)
         for view in shown:
-            yield self._line(view, min(width, NAME_COLUMNS, options.max_width // 2), options.max_width)
+            yield self._line(view, min(width, NAME_COLUMNS, columns // 2), columns)
         hidden = [view for view in live if view not in shown]
         if hidden:
-            yield _cut(Text(f"  … {len(hidden)} more: {_states(hidden)}", "dim"), options.max_width)
+            yield _cut(Text(f"  … {len(hidden)} more: {_states(hidden)}", "dim"), columns)
         if ended:
-            yield _cut(Text(f"  {ended}", "dim"), options.max_width)
+            yield _cut(Text(f"  {ended}", "dim"), columns)
 
     def _line(self, view: AgentStory, width: int, columns: int) -> Text:
         asks, waits = bool(view.questions), view.status == WAITS
