@@ -7,15 +7,14 @@ This is the one list of their kinds: patterns, typed answers, the command line a
 class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from freeact_sub.modes import Mode
-from freeact_sub.text import counted, visible, whole_line
-from freeact_sub.titles import code_title, own_title
+from freeact_sub.text import arguments_text, counted, visible, whole_line
+from freeact_sub.titles import choices_words, code_title, own_title
 
 FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
 """`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
@@ -256,7 +255,6 @@ class SpawnCall(Action):
 
     form = "a prompt"
     main = "prompt"
-    whole = True
     acts_outside = False  # what the child does is judged when it happens
     topic: ClassVar[Topic] = "children"
 
@@ -272,13 +270,28 @@ class SpawnCall(Action):
     """Its parent does not wait for it."""
     resume: str = ""
     """The id of the ended child to resume. Empty: the child is new."""
+    model: str = ""
+    """Its model, if it is another one than a child gets where nobody names one. Empty: that, or a resumed child's own."""
+    thinking: str = ""
+    history: str = ""
+    """What it reads of the conversation: `all`, or a number of exchanges. Empty: nothing."""
+    tools: tuple[str, ...] | None = None
+    own_files: bool = False
+
+    @property
+    def subject(self) -> str:  # who allows some children does not allow other models
+        return f"model {self.model}" if self.model else "resumed" if self.resume else "default"
 
     @property
     def child(self) -> str:
         """A description of the child, in words."""
         kind = f" of type {self.agent}" if self.agent else ""
         mode = f" in mode {self.mode}" if self.mode is not None else ""
-        return f"a child agent{kind}{mode}{' in the background' if self.background else ''}"
+        return f"a child agent{kind}{mode}{' in the background' if self.background else ''}{self._choices}"
+
+    @property
+    def _choices(self) -> str:
+        return choices_words(self.model, self.thinking, self.history, self.tools, own_files=self.own_files)
 
     @property
     def summary(self) -> str:
@@ -292,7 +305,8 @@ class SpawnCall(Action):
         label = f" ({whole_line(self.description)})" if self.description else ""
         if self.resume:
             where = " in the background" if self.background else ""
-            return f"asks to continue the child {whole_line(self.resume)}{label}{where}{turns}"
+            choices = whole_line(self._choices)
+            return f"asks to continue the child {whole_line(self.resume)}{label}{where}{choices}{turns}"
         return f"asks to start {whole_line(self.child)}{label}{turns}"
 
 
@@ -366,18 +380,6 @@ CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call
 FILE: Final = "file"
 KINDS: Final = (*CALLS, FILE)
 """What a rule may cover: a kind of call, or a file that a command names or that is written in any way."""
-
-
-def arguments_text(args: dict[str, Any]) -> str:
-    """Arguments, with nothing hidden; code alone as it is."""
-    if list(args) == ["code"]:
-        return visible(value_text(args["code"]))
-    return "\n".join(visible(f"{name} = {value_text(value)}") for name, value in args.items())
-
-
-def value_text(value: Any) -> str:
-    """An argument as people read it: text as it is, all else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _first_line(text: str) -> str:

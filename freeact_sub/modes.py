@@ -17,6 +17,15 @@ NoAnswer: TypeAlias = Literal["empty", "small"]
 Profile: TypeAlias = Literal["small", "full"]
 """How much models read about each tool."""
 
+Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much an agent's model thinks before it answers; a model that has no such level uses the nearest."""
+
+History: TypeAlias = Literal["none", "all"] | int
+"""What a child reads of its parent's conversation; a number: the last exchanges, each a prompt with all that follows it."""
+
+INHERIT: Final = "inherit"
+"""The name that stands for the model of the agent that starts a child."""
+
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 Wall: TypeAlias = Literal["read-only", "workspace", "open"]

@@ -5,6 +5,7 @@ asked to approve. What a person judges (code, arguments) keeps every character: 
 written out.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,3 +130,15 @@ def wrong_fields(problems: Iterable[Any]) -> str:
 def busy(seconds: float) -> str:
     """The note on a request that waits for a busy provider."""
     return f"the provider is busy; trying again in {math.ceil(seconds)} s"
+
+
+def arguments_text(args: dict[str, Any]) -> str:
+    """Arguments, with nothing hidden; code alone as it is."""
+    if list(args) == ["code"]:
+        return visible(value_text(args["code"]))
+    return "\n".join(visible(f"{name} = {value_text(value)}") for name, value in args.items())
+
+
+def value_text(value: Any) -> str:
+    """An argument as people read it: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -9,6 +9,7 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.estimate import size_of
 from freeact_sub.errors import ConfigError
+from freeact_sub.modes import History
 
 MAX_HISTORIES: Final = 100
 MAX_BYTES: Final = 64 * 2**20
@@ -28,6 +29,23 @@ def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
                 "`ModelMessagesTypeAdapter.validate_json`"
             )
     return repair_messages(list(history))
+
+
+def last_exchanges(history: Sequence[ModelMessage], wanted: History) -> list[ModelMessage]:
+    """Return what a child reads of a conversation: nothing, all, or the last exchanges; the present one is the last.
+
+    An exchange begins with a prompt that follows a complete answer, so that no result stands without its call.
+    """
+    if wanted == "all":
+        return [*history]
+    begins = [number for number, message in enumerate(history) if _begins_exchange(message)]
+    count = 0 if wanted == "none" else wanted
+    return [] if count == 0 else [*history[begins[-count] if count <= len(begins) else 0 :]]
+
+
+def _begins_exchange(message: ModelMessage) -> bool:
+    kinds = {part.part_kind for part in message.parts}
+    return isinstance(message, ModelRequest) and "user-prompt" in kinds and kinds <= {"user-prompt", "system-prompt"}
 
 
 @dataclass(kw_only=True)

@@ -29,6 +29,7 @@ from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Traffic
+from freeact_sub.modes import Thinking
 from freeact_sub.tools import OwnTools, SpawnRequest
 
 
@@ -242,13 +243,15 @@ class Shared:
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
 
-    def request_settings(self, model: Model) -> ModelSettings | None:
+    def request_settings(self, model: Model, thinking: Thinking | None = None) -> ModelSettings | None:
         """The settings of each request to a model, as pydantic-ai takes them. None: there are none.
 
-        What a program has set for a model of its own choice counts more than what is set for all.
+        What a program has set for a model of its own choice counts more than what is set for all, and what was chosen for
+        one agent most.
         """
         own = model.settings if model is not self.model else None
-        return {**self.model_settings, **(own or {})} or None  # type: ignore[return-value]  # the config leaves this TypedDict open
+        chosen = {} if thinking is None else {"thinking": False if thinking == "off" else thinking}
+        return {**self.model_settings, **(own or {}), **chosen} or None  # type: ignore[return-value]  # the config leaves this TypedDict open
 
     def renew(self) -> None:
         """Renew what belongs to an event loop: the root may be reopened in another one."""

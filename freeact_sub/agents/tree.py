@@ -24,7 +24,7 @@ from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
-from freeact_sub.modes import Mode
+from freeact_sub.modes import Mode, Thinking
 from freeact_sub.sessions import StoredAgent
 from freeact_sub.tools import SpawnRequest
 
@@ -46,6 +46,8 @@ class Lineage:
     work_scope: str = ""
     agent_type: AgentType | None = None
     mode: Mode
+    thinking: Thinking | None = None
+    tools: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -65,6 +67,10 @@ class TreeAgent:
     model: Model
     agent_type: AgentType | None = None
     """None: it has no type."""
+    thinking: Thinking | None = None
+    """How much its model thinks. None: as the settings of requests say."""
+    tools: tuple[str, ...] | None = None
+    """The only tools that who started it leaves it and all below it. None: all."""
     tool_call_id: str | None = None
     """The parent's call that started it. None: a program did."""
     in_background: bool = False
@@ -166,6 +172,8 @@ class TreeAgent:
             mode=self.policy.mode,
             in_background=self.in_background,
             scope=self.work_scope,
+            thinking=self.thinking or "",
+            tools=self.tools,
         )
 
     @property
@@ -295,6 +303,8 @@ class Tree:
             policy=policy if request.mode is None else narrowed(policy, request.mode),
             model=model or parent.model,
             agent_type=agent_type,
+            thinking=request.thinking or parent.thinking,
+            tools=request.tools,
             tool_call_id=request.tool_call_id,
             in_background=in_background,
             detached=in_background and config.detach,
@@ -340,6 +350,8 @@ class Tree:
             policy=narrowed(parent.run.policy, lineage.mode),
             model=parent.model,
             agent_type=lineage.agent_type,
+            thinking=lineage.thinking,
+            tools=lineage.tools,
         )
         self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)
         return agent

@@ -54,6 +54,7 @@ class SubagentsValues(TypedDict, total=False):
 
     enabled: bool
     max_concurrent: int
+    model: str | None
     budget: Budget | Table
     salvage: bool
     max_depth: int

@@ -17,7 +17,7 @@ from freeact_sub.config.gateway import GatewayConfig, check_url
 from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.section import Section
-from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
+from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
 
 if TYPE_CHECKING:
@@ -146,6 +146,9 @@ class SubagentsConfig(Section):
     """`false`: no agent may start children."""
     max_concurrent: int = Field(default=5, ge=1, le=100)
     """The number of children that work at the same time; others wait."""
+    model: str | None = Field(default=None, min_length=1)
+    """The model of all children for which neither their parent nor their type names another: a name in `models`, or
+    `PROVIDER:NAME`. None: that of the agent that starts them."""
     budget: ChildBudget = ChildBudget()
     """The budget of a child, unless its parent names other bounds; never more than the parent has left."""
     salvage: bool = True
@@ -266,6 +269,8 @@ class ModelsConfig(Section):
     def _names_or_models(self) -> Self:
         # whoever has a Model has imported this; we need not, which takes a second
         kind = getattr(sys.modules.get("pydantic_ai.models"), "Model", ())
+        if INHERIT in self.names:
+            raise ValueError(f"{INHERIT!r} stands for the model of the agent that starts a child: choose another name")
         for name, model in self.names.items():
             if not isinstance(model, str) and not isinstance(model, kind):
                 kind_of_it = type(model).__name__

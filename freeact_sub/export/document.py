@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.calls import arguments_text
 from freeact_sub.cells import CellError
 from freeact_sub.events import (
     AgentFinished,
@@ -21,7 +20,7 @@ from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer
-from freeact_sub.text import clean, counted, one_line, visible
+from freeact_sub.text import arguments_text, clean, counted, one_line, visible
 
 
 def document(report: Report) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall, arguments_text
+from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError
 from freeact_sub.events import (
     AgentFinished,
@@ -30,7 +30,7 @@ from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
 from freeact_sub.show.wording import error_text, plan_lines, plan_title
-from freeact_sub.text import counted, one_line, visible
+from freeact_sub.text import arguments_text, counted, one_line, visible
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 COLUMNS: Final = ("agent", "ended", "model", "mode", "seconds", "turns", "tokens", "cost")

@@ -15,7 +15,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.modes import Mode
+from freeact_sub.modes import Mode, Thinking
 
 CallState: TypeAlias = Literal["begun", "done"]
 """`begun`: the call is running, or the program ended while it ran, so that its effect is unknown."""
@@ -73,6 +73,10 @@ class StoredAgent:
     """The name and the server of its model. Empty: not known."""
     scope: str = ""
     """The part of the task that is the agent's own."""
+    thinking: Thinking | Literal[""] = ""
+    """How much its model was to think. Empty: as the settings say."""
+    tools: tuple[str, ...] | None = None
+    """The only tools that were left to it. None: all."""
 
 
 @dataclass(frozen=True, kw_only=True)

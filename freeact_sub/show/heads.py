@@ -13,12 +13,11 @@ from freeact_sub.calls import (
     ShellCommand,
     SpawnCall,
     ToolCall,
-    value_text,
 )
 from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text, tool_words
-from freeact_sub.text import busy, counted, one_line, visible
+from freeact_sub.text import busy, counted, one_line, value_text, visible
 from freeact_sub.titles import command_title, own_title, prompt_title
 
 WORDS_CHARS: Final = 100

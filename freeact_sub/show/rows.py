@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import short_id
-from freeact_sub.calls import CodeAction, McpCall, ToolCall, arguments_text
+from freeact_sub.calls import CodeAction, McpCall, ToolCall
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
@@ -57,7 +57,7 @@ from freeact_sub.show.wording import (
     plan_title,
     tool_words,
 )
-from freeact_sub.text import busy, clean, one_line, visible
+from freeact_sub.text import arguments_text, busy, clean, one_line, visible
 
 Form: TypeAlias = Literal["text", "markdown", "code", "arguments", "output", "bundle"]
 """The form of a part. `output` and `bundle` come from a cell; their text may set colours."""

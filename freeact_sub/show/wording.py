@@ -62,7 +62,13 @@ def tool_words(tool_name: str, *, does: bool = False) -> str:
 
 def rule_words(patterns: Iterable[str]) -> str:
     """What an "always" would allow, as people read it: a kind of call in words, or the pattern."""
-    return whole_line(", ".join("children" if pattern == "spawn" else pattern for pattern in patterns))
+    return whole_line(", ".join(map(_pattern_words, patterns)))
+
+
+def _pattern_words(pattern: str) -> str:
+    known = {"spawn": "children", "spawn:default": "children", "spawn:resumed": "resumed children"}
+    model = pattern.removeprefix("spawn:model ")
+    return known.get(pattern) or (pattern if model == pattern else f"children with the model {model}")
 
 
 def display_text(data: MimeBundle) -> str:

@@ -1,13 +1,13 @@
 """`task`: start a child agent, wait for it, return its answer; or let it work in the background."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from freeact_sub.calls import SpawnCall
 from freeact_sub.config.budget import Budget
-from freeact_sub.modes import Mode
+from freeact_sub.modes import Mode, Thinking
 from freeact_sub.tools.tool import SpawnRequest, ToolContext, ToolResult
 
 
@@ -19,12 +19,17 @@ class TaskArguments(BaseModel):
     description: str = ""
     max_turns: int = Field(default=10, ge=1)
     agent: str = ""
+    model: str = ""
+    thinking: Thinking | None = None
+    history: Literal["none", "all"] | NonNegativeInt = "none"
+    tools: list[str] | None = None
     mode: Mode | None = None
     scope: str = ""
     budget: dict[str, float] = Field(default={})
     background: bool = False
     branch: bool = False
     branch_of: str = ""
+    own_files: bool = False
     keep: bool = False
     resume: str = ""
 
@@ -43,9 +48,9 @@ class TaskArguments(BaseModel):
     def request(self) -> SpawnRequest:
         """The request for the child."""
         own = self.model_dump(exclude={"max_turns", "budget", "background"})
-        return SpawnRequest(
-            **own | {name: own[name] or None for name in ("agent", "branch_of", "resume")}, budget=self.limits
-        )
+        named = {name: own[name] or None for name in ("agent", "model", "branch_of", "resume")}
+        tools = None if self.tools is None else tuple(self.tools)
+        return SpawnRequest(**own | named | {"tools": tools}, budget=self.limits)
 
 
 class Task:

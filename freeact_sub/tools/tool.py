@@ -19,7 +19,7 @@ from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.events import AgentEvent
 from freeact_sub.kernels import Kernel
-from freeact_sub.modes import Mode
+from freeact_sub.modes import History, Mode, Thinking
 
 Outcome: TypeAlias = Literal["success", "failed"]
 
@@ -60,7 +60,13 @@ class SpawnRequest:
     agent: str | None = None
     """A named agent type. None: the parent's."""
     model: str | Model | None = None
-    """A name in the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai. None: its type's, else its parent's."""
+    """A name in the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai; `inherit`: its parent's. None: its
+    type's, else that of the setting `subagents.model`, else its parent's."""
+    thinking: Thinking | None = None
+    """How much its model thinks. None: as its type says, else as its parent."""
+    tools: tuple[str, ...] | None = None
+    """The only tools of the child and of all below it, out of those that it would have; `*` matches any characters.
+    None: all of them."""
     mode: Mode | None = None
     """Never more than the parent's. None: the parent's."""
     scope: str = ""
@@ -76,9 +82,10 @@ class SpawnRequest:
     branch_of: NodeHandle | str | None = None
     """The child's kernel starts as a copy of this node's; an id names one of the parent's nodes."""
     own_files: bool = False
-    """A branch works in a copy of the workspace: nobody else sees what it writes there (`KernelNode.diff`)."""
-    history: bool = False
-    """A branch also continues the conversation: the node's, or its parent's so far."""
+    """It works in a copy of the workspace: nobody else sees what it writes there (`KernelNode.diff`). Only a branch can:
+    without `branch_of`, it is one of its parent's kernel."""
+    history: History = "none"
+    """What the child reads of the conversation before its prompt: the node's (`branch_of`), or its parent's so far."""
     keep: bool = False
     """The child's kernel outlives its answer as a node (`RunResult.node`)."""
     resume: str | None = None
@@ -101,7 +108,17 @@ class SpawnRequest:
             agent=self.agent or "",
             background=background,
             resume=self.resume or "",
+            model=model_words(self.model),
+            thinking=self.thinking or "",
+            history="" if self.history in ("none", 0) else str(self.history),
+            tools=self.tools,
+            own_files=self.own_files,
         )
+
+
+def model_words(model: str | Model | None) -> str:
+    """How people read which model a child is to have. Empty: nobody has named one."""
+    return (model or "") if isinstance(model, str | None) else model.model_id
 
 
 @dataclass(frozen=True, kw_only=True)

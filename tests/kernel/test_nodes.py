@@ -57,15 +57,13 @@ async def test_children_begin_in_a_node_with_its_conversation(make):
     async with make(script, mode="auto") as agent:
         node = (await agent.spawn_and_run(SpawnRequest(prompt="load", keep=True))).node
         assert node.is_open
-        request = SpawnRequest(prompt="go on", branch_of=node, history=True, keep=True)
+        request = SpawnRequest(prompt="go on", branch_of=node, history="all", keep=True)
         on = await agent.spawn_and_run(request)
         anew = await agent.spawn_and_run(SpawnRequest(prompt="anew", branch_of=node.node_id))
         assert (on.status, anew.status, anew.node) == ("completed", "completed", None)
         prompts = [part.content for message in on.node.history for part in message.parts if part.part_kind == "user-prompt"]
         assert [text.splitlines()[0] for text in prompts] == ["load", "go on"]
         assert (await node.execute("table")).text == "[1, 2]"
-        with pytest.raises(Exception, match="history"):
-            await agent.spawn(SpawnRequest(prompt="load", history=True))
 
 
 async def test_people_are_asked_for_a_cell_of_a_node_and_a_narrower_node_stays_narrow(make, tmp_path):
@@ -205,7 +203,7 @@ def plain():
         print(node.execute("print(count)").text.strip(), node.branch().execute("agent.branch()").text.splitlines()[-1])
     loaded = agent.task("load", keep=True).node
     agent.adopt(loaded, ["table"])
-    print(table, agent.task("look", branch_of=loaded, own_files=True, history=True).output)
+    print(table, agent.task("look", branch_of=loaded, own_files=True, history="all").output)
 plain()
 """
 

@@ -123,10 +123,11 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -
     Raises:
         InvalidRequestError: It asks for another kind of child, or another kernel.
     """
-    if request.agent is not None or request.branch or request.branch_of is not None or request.history or request.own_files:
+    has_kernel = request.branch or request.branch_of is not None or request.own_files
+    if request.agent is not None or has_kernel or request.history != "none" or request.tools is not None:
         raise InvalidRequestError(
-            "a resumed child keeps its type, its conversation and its kernel: resume it without agent, branch, "
-            "branch_of, history and own_files"
+            "a resumed child keeps its type, its tools, its conversation and its kernel: resume it without agent, tools, "
+            "branch, branch_of, history and own_files"
         )
     child = earlier.lineage[-1]
     return replace(
@@ -135,6 +136,8 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -
         description=request.description or child.description,
         scope=request.scope or child.work_scope,
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
+        thinking=request.thinking or child.thinking,
+        tools=child.tools,
     )
 
 
@@ -191,6 +194,8 @@ def _lineage_of(agent: TreeAgent) -> Lineage:
         work_scope=agent.work_scope,
         agent_type=agent.agent_type,
         mode=agent.policy.mode,
+        thinking=agent.thinking,
+        tools=agent.tools,
     )
 
 
@@ -206,6 +211,8 @@ def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], calle
         work_scope=agent.scope,
         agent_type=types[agent.agent_type] if agent.agent_type is not None else None,
         mode=agent.mode,
+        thinking=agent.thinking or None,
+        tools=agent.tools,
     )
 
 

@@ -242,6 +242,7 @@ class Nodes:
                 policy=above.present_policy,
                 model=self._agent.model,
                 agent_type=above.agent_type,
+                tools=above.tools,
                 keeps_kernel=True,
             )
             places = self._agent.shared.kernel_places
@@ -278,6 +279,7 @@ class Nodes:
             policy=child.present_policy,
             model=child.model,
             agent_type=child.agent_type,
+            tools=child.tools,
             keeps_kernel=True,
         )
         await resources.pass_on(code)
@@ -350,10 +352,11 @@ class Nodes:
             KernelError: A variable is missing or cannot be pickled.
         """
         mine, theirs = self._agent, node.code
-        if theirs.policy.mode != mine.policy.mode or theirs.agent_type is not mine.agent_type:
+        same = theirs.policy.mode == mine.policy.mode and theirs.tools == mine.tools
+        if not same or theirs.agent_type is not mine.agent_type:
             raise FreeactError(
-                f"{theirs.label} has another mode or type than the agent that would adopt its variables, and reading them "
-                "runs its code: have it write files instead"
+                f"{theirs.label} has another mode, type or list of tools than the agent that would adopt its variables, and "
+                "reading them runs its code: have it write files instead"
             )
         return await give_values(await node.resources.kernel.get(), names)
 

@@ -14,11 +14,13 @@ from typing import Any, Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
+from freeact_sub.agents.children.choices import check_model_name, checked_choices
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree, TreeAgent
@@ -266,6 +268,9 @@ class ChildOwner:
         self._check_open()
         self._starting += 1
         try:
+            if started_by != "program":
+                check_model_name(request.model, self._agent)
+            request = checked_choices(request)
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
@@ -279,8 +284,6 @@ class ChildOwner:
 
     def _origin_of(self, request: SpawnRequest) -> OwnedNode | None:
         """Return the node whose kernel the child's copies."""
-        if (request.history or request.own_files) and not request.branch and request.branch_of is None:
-            raise InvalidRequestError("history and own_files need a branch: give branch or branch_of too")
         if request.branch_of is None:
             return None
         if request.branch:
@@ -323,8 +326,9 @@ class ChildOwner:
         )
         try:
             branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
-            if request.history:
-                started.run.keep_history(origin.history if origin is not None else self._history())
+            if request.history != "none":
+                read = origin.history if origin is not None else self._history()
+                started.run.keep_history(last_exchanges(read, request.history))
             if plan.earlier is not None:
                 started.run.keep_history(plan.earlier.history)
                 started.shared.journal.goes_on(started.agent_id, plan.earlier.written)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.children.choices import check_tools, chosen_model
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.type_effects import resolved
 from freeact_sub.agents.resources import AgentResources
@@ -118,7 +119,8 @@ async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> Planne
         earlier = await earlier_child(request.resume, agent, tree)
         request = as_it_was(request, earlier, agent)
     request, agent_type = resolved(request, agent)
-    name = request.model or (agent_type.model if agent_type is not None else None)
+    check_tools(request, agent_type, agent)
+    name = chosen_model(request.model, agent_type, agent)
     model = await agent.shared.other_models.get(name) if name is not None and answers is None else None
     if agent_type is not None and agent_type.code_actions is not None:
         model = acting_by(model or agent.model, agent_type.code_actions)

@@ -12,7 +12,7 @@ from pydantic_ai import ToolDefinition
 
 from freeact_sub.agents.runs.present_run import no_kernel_left
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
+from freeact_sub.agents.types.files import AgentType, ToolNames, unknown_name, unknown_tool
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CELL_TOOL
@@ -97,7 +97,8 @@ def servers_of(agent: TreeAgent) -> dict[str, McpServerConfig]:
 def has_tool(agent: TreeAgent, name: str) -> bool:
     """Whether an agent's type grants it a tool."""
     denied = agent.denied_by(name) or (agent.denied_by("task") if name in SPAWNING else None)
-    return denied is None and (agent.agent_type is None or agent.agent_type.tools.allows(name))
+    listed = all(above.tools is None or ToolNames(allow=above.tools).allows(name) for above in agent.ancestors())
+    return denied is None and listed and (agent.agent_type is None or agent.agent_type.tools.allows(name))
 
 
 def check_spawn(agent: TreeAgent) -> None:
@@ -132,8 +133,9 @@ def check_has_tool(agent: TreeAgent, call: Call) -> None:
     """
     name = _tool_of(call)
     if name is not None and not has_tool(agent, name):
-        agent_type = next(above.agent_type.name for above in agent.ancestors() if above.agent_type)
-        raise ApprovalDeniedError(f"agents of type {agent_type!r} do not have the tool {name}")
+        types = [above.agent_type.name for above in agent.ancestors() if above.agent_type]
+        who = f"agents of type {types[0]!r} do" if types else "this agent does"
+        raise ApprovalDeniedError(f"{who} not have the tool {name}")
 
 
 def granted(agent: TreeAgent, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.children.nodes import Nodes
@@ -29,7 +29,7 @@ from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Changes, Kernel, block_type, hand_over, move_values, write_value
-from freeact_sub.modes import Mode
+from freeact_sub.modes import Mode, Thinking
 from freeact_sub.tools import BackgroundChildren, ChildState, SpawnRequest, Subagents
 from freeact_sub.tools.subagents import SubagentsArguments
 
@@ -38,8 +38,8 @@ CHECK_SECONDS: Final = 30.0
 MAX_PROBLEM_CHARS: Final = 2000
 
 SAME: Final = (
-    *("prompt", "description", "agent", "mode", "scope", "branch", "branch_of", "own_files", "history", "keep", "resume"),
-    "inputs_digest",
+    *("prompt", "description", "agent", "model", "thinking", "mode", "scope", "branch", "branch_of", "own_files"),
+    *("history", "keep", "resume", "inputs_digest"),
 )
 """Parameters that mean the same in a `SpawnRequest`."""
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -52,6 +52,9 @@ class TaskParams(Params):
     prompt: str = Field(min_length=1)
     description: str = ""
     agent: str | None = None
+    model: str | None = None
+    thinking: Thinking | None = None
+    tools: list[str] | None = None
     mode: Mode | None = None
     max_turns: int | None = Field(default=None, ge=1)
     scope: str = ""
@@ -63,7 +66,7 @@ class TaskParams(Params):
     resume: str | None = None
     """A child that has ended, by its id."""
     own_files: bool = False
-    history: bool = False
+    history: Literal["none", "all"] | NonNegativeInt = "none"
     inputs: list[str] = Field(default_factory=list)
     """One line for each value in the task's file. Empty: there is no file."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
@@ -150,6 +153,7 @@ class TaskRequests:
 
         return SpawnRequest(
             **{name: getattr(asked, name) for name in SAME},
+            tools=None if asked.tools is None else tuple(asked.tools),
             budget=asked.to_budget(),
             output_type=_type(asked, task),
             output_schema=asked.output,

@@ -145,6 +145,8 @@ def _spawning(agent: TreeAgent) -> str:
         f"\n- You can start child agents with task; {agent.shared.config.subagents.max_concurrent} work at the same time. "
         "Code can start them too, with values in and out: help(agent.task)."
     )
+    models = ", ".join(agent.shared.config.models.names)
+    text += f"\n- Models for children, by the argument `model` of task: {models}." if models else ""
     types = startable(agent).values()
     lines = "".join(f"\n  - {agent_type.name}: {one_line(agent_type.description, 400)}" for agent_type in types)
     return f"{text}\n- Types of child agents, for the argument `agent` of task:{lines}" if lines else text

@@ -32,7 +32,7 @@ def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
         child: Made for it.
     """
     typed = request.output_type is not str
-    has_state = request.branch or request.branch_of is not None or request.history or request.keep
+    has_state = request.branch or request.branch_of is not None or request.history != "none" or request.keep
     if has_state or request.content or (typed and request.output_schema is None):
         return None
     if request.prepare is not None and not request.inputs_digest:
@@ -44,6 +44,8 @@ def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
         types=[agent.agent_type.name if agent.agent_type else None for agent in child.ancestors()],
         mode=child.policy.mode,
         model=_name(child.model),
+        thinking=child.thinking,
+        tools=[agent.tools for agent in child.ancestors()],
         may_spawn=child.may_spawn,
         inputs=request.inputs_digest,
         output=request.output_schema if typed else None,

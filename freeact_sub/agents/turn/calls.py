@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
+from freeact_sub.agents.children.choices import with_model_named
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared
@@ -224,6 +225,8 @@ class ToolCalls:
             ApprovalDeniedError: The call is denied.
         """
         agent = self.agent
+        if isinstance(call, SpawnCall):
+            call = with_model_named(call, agent)
         self._check_allowed(call)
         changed = await agent.shared.gate.check(
             call, agent.present_policy, agent.emitter, path=agent.path, tool_call_id=tool_call_id, pause=self._paused(clock)

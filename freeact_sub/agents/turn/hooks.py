@@ -75,7 +75,7 @@ class RunHooks(AbstractCapability[Any]):
             instructions=instructions,
             toolsets=[self.calls.ours, self.calls.mcp, *shared.toolsets],
             capabilities=[before, *shared.capabilities, self],
-            model_settings=shared.request_settings(agent.model),
+            model_settings=shared.request_settings(agent.model, agent.thinking),
             # `Turns` counts outputs in a row, pydantic-ai those of the whole run
             retries={"tools": RETRIES, "output": COUNTED_HERE},
         )

@@ -214,6 +214,9 @@ class AgentProxy(tasks.NodeMaker):
         inputs: dict[str, Any] | None = None,
         output: Any = None,
         agent: str | None = None,
+        model: str | None = None,
+        thinking: str | None = None,
+        tools: list[str] | None = None,
         mode: str | None = None,
         scope: str | None = None,
         max_turns: int | None = None,
@@ -221,19 +224,23 @@ class AgentProxy(tasks.NodeMaker):
         branch: bool = False,
         branch_of: Any = None,
         own_files: bool = False,
-        history: bool = False,
+        history: str | int = "none",
         keep: bool = False,
         resume: str | None = None,
     ) -> Any:
         """Start a child agent and wait until it ends: `r = await agent.task(...)`, or without `await` in plain code.
 
         Args:
-            prompt: The child's task; it sees nothing else of this conversation.
+            prompt: The child's task; without `history`, it sees nothing else of this conversation.
             description: A label of a few words.
             inputs: Values by name; the child finds them as variables in its kernel.
             output: The type of its answer, such as `int`, `list[str]`, a dataclass, a pydantic model, a JSON schema or
                 `pd.DataFrame`; `r.output` is a value of it. None: text.
             agent: A named agent type.
+            model: A name of the setting `models`, or `inherit`: this agent's. None: its type's, or the setting's default.
+            thinking: How much its model thinks: `off`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`. None: as here.
+            tools: The only tools of the child, in code as well, and of all below it, out of those of this agent; `*` matches
+                any characters, and the tools of an MCP server are `SERVER_TOOL`. None: all.
             mode: `plan`, `ask`, `auto` or `full`, but never more than this agent's mode.
             scope: The limits of its work: a folder, files, a part of the task.
             max_turns: The number of model responses that the child may use.
@@ -241,8 +248,10 @@ class AgentProxy(tasks.NodeMaker):
                 Default: 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
             branch_of: A node: the kernel starts as a copy of its kernel.
-            own_files: A branch works in its own copy of the workspace, which no other agent sees.
-            history: A branch continues the conversation as well.
+            own_files: A branch works in its own copy of the workspace, which no other agent sees; without `branch_of`, it is
+                a branch of this kernel. With `keep`, `agent.promote(r.node)` takes its changes over.
+            history: What the child reads of this conversation before its task (with `branch_of`: of the node's): `none`,
+                `all`, or the number of the last exchanges, each a prompt with all that followed it.
             keep: The kernel outlives the child: the result's `node`.
             resume: The `agent_id` of an ended child, which continues with its conversation and its variables.
 

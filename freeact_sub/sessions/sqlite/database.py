@@ -65,6 +65,7 @@ MIGRATIONS: Final[Sequence[str]] = (
     ALTER TABLE sessions ADD COLUMN model_facts TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE agents ADD COLUMN address TEXT NOT NULL DEFAULT ''
     """,
+    "ALTER TABLE agents ADD COLUMN thinking TEXT NOT NULL DEFAULT ''; ALTER TABLE agents ADD COLUMN tools TEXT",
 )
 """The migrations, one for each version. A released one never changes; new ones are added at the end."""
 

@@ -84,9 +84,7 @@ class SqliteReader:
     def agents(self) -> list[StoredAgent]:
         """Return all agents, root first, in the order of their start."""
         rows = self._rows("SELECT * FROM agents WHERE session_id = ? ORDER BY rowid", self.session_id)
-        return [
-            *self._read("agent", rows, lambda row: record_of(StoredAgent, row, in_background=bool(row["in_background"])))
-        ]
+        return [*self._read("agent", rows, _agent_of)]
 
     def agent(self, agent_id: str) -> StoredAgent:
         """One agent, by its key, its id, or another name that a person gives it (`agents_meant`).
@@ -267,6 +265,11 @@ def record_of(kind: Callable[..., T], row: sqlite3.Row, **converted: Any) -> T:
     values = {name: row[name] for name in kind.__annotations__ if name not in converted}
     record: T = _adapter(kind).validate_python({**values, **converted})
     return record
+
+
+def _agent_of(row: sqlite3.Row) -> StoredAgent:
+    tools = None if row["tools"] is None else texts(json.loads(row["tools"]))
+    return record_of(StoredAgent, row, in_background=bool(row["in_background"]), tools=tools)
 
 
 @functools.cache

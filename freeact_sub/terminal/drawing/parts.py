@@ -17,11 +17,10 @@ from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
-from freeact_sub.calls import value_text
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.heads import Head
 from freeact_sub.show.rows import Part, Tone
-from freeact_sub.text import colours_only, one_line, visible
+from freeact_sub.text import colours_only, one_line, value_text, visible
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """The colours of agents in order of appearance; red is reserved for errors."""

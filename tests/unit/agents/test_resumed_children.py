@@ -135,8 +135,8 @@ async def test_a_child_that_cannot_be_resumed_is_said_in_a_sentence(make):
                 await agent.task("x", resume=wrong)
             assert str(error.value) == sentence
         ended = await agent.spawn_and_run("first")
-        for option in ({"agent": "x"}, {"branch": True}, {"branch": True, "history": True}):
-            with pytest.raises(InvalidRequestError, match="keeps its type, its conversation and its kernel"):
+        for option in ({"agent": "x"}, {"branch": True}, {"branch": True, "history": "all"}):
+            with pytest.raises(InvalidRequestError, match="keeps its type, its tools, its conversation and its kernel"):
                 await agent.task("x", resume=ended.agent_id, **option)
         works = await agent.spawn("works")
         with pytest.raises(
