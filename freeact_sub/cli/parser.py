@@ -137,6 +137,7 @@ def _parser() -> _Parser:
     _add_session_options(run, chooses=False)
     _add_sessions(commands, common)
     _add_rlm(commands, common)
+    _add_map(commands, common)
     return parser
 
 
@@ -229,6 +230,36 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         help="levels of models that act by code; at the last one sub-calls are plain requests (default: 1)",
     )
     _add_run_options(rlm, file=False)
+
+
+def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser(
+        "map",
+        help="ask the same question about each row of a file",
+        description="Ask a model the same question about each row of a file, and write the rows with the answers as new "
+        "columns. With --out, answers are kept beside the result, and the same call again asks only what is missing.",
+        epilog="Exit status: 0 all rows have an answer, 1 some have none, 2 wrong usage or settings, 130 interrupted.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    parser.set_defaults(main="freeact_sub.cli.map:map_file")
+    parser.add_argument("data", metavar="FILE", help="the rows: .csv, .tsv or .jsonl; - is standard input")
+    parser.add_argument("template", metavar="TEMPLATE", help="the question, with columns in braces: 'Classify {text}'")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="the result: .csv, .tsv, .jsonl (default: standard output)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FIELDS",
+        default=argparse.SUPPRESS,
+        help="the fields of an answer: 'topic: price|delivery|other, angry: bool, reason'; types: text, int, float, bool, "
+        "list (default: one text, the column answer)",
+    )
+    bound = "the most to spend: dollars, as 3 or $0.50, or '200000 tokens'"
+    parser.add_argument("--budget", metavar="AMOUNT", default=argparse.SUPPRESS, help=bound)
 
 
 def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from freeact_sub.agents.runs.results import AnswerT
 from freeact_sub.agents.sessions.answers import digest_of_ask
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.errors import InvalidRequestError
-from freeact_sub.events import Notice
+from freeact_sub.events import Notice, StrategyProgress
 from freeact_sub.text import one_line
 
 T = TypeVar("T")
@@ -58,6 +57,8 @@ class ManyAsks:
     ) -> AnswerT:
         """See `Agent.map`."""
         loop, table = self._root.callers_loop, table_of(frame)
+        if isinstance(frame, Sequence) and not frame:  # without rows there are no names of columns
+            return table.extended({})  # type: ignore[no-any-return]  # of the frame's own kind
         read, names = Template(template, table.columns), new_columns(output, table)
         asker = _Asker(loop, output, model)
         prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
@@ -107,9 +108,9 @@ class _Rows:
         self._prompts = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key}
         self._rows = Counter(keys)
         self._found: dict[str, Any] = {}
-        self._step = {"strategy": "map", "strategy_id": f"map-{secrets.token_hex(4)}", "of": len(keys)}
+        self._id, self._of = f"map-{secrets.token_hex(4)}", len(keys)
         self._done = self._failed = self._rows[""]
-        self._told = 0.0
+        self._changed = asyncio.Event()
 
     async def answered(self) -> dict[str, Any]:
         """Return the outcome of each prompt by its key: a value as a frame holds it, or the exception."""
@@ -118,10 +119,13 @@ class _Rows:
             value = None if known is None else self._plain(known)
             if value is not None and not isinstance(value, Exception):  # or somebody has changed it
                 self._note(key, value)
-        await self._tell()
         missing = [key for key in self._prompts if key not in self._found]
-        await _side_by_side(self._loop, missing, self._ask)
-        await self._tell(done=True)
+        telling = asyncio.create_task(self._tell_changes())
+        try:
+            await _side_by_side(self._loop, missing, self._ask)
+        finally:
+            telling.cancel()
+            self._loop.agent.emitter.put(self._progress(done=True))  # an ending does not wait for the reader
         return self._found
 
     async def _ask(self, key: str) -> None:
@@ -130,8 +134,7 @@ class _Rows:
             self._keep(key, answer)
             answer = self._plain(answer)
         self._note(key, answer)
-        if time.monotonic() - self._told >= PROGRESS_SECONDS:
-            await self._tell()
+        self._changed.set()
 
     def _plain(self, answer: Any) -> Any:
         try:
@@ -151,10 +154,17 @@ class _Rows:
         self._done += self._rows[key]
         self._failed += self._rows[key] * isinstance(found, Exception)
 
-    async def _tell(self, *, done: bool = False) -> None:
-        self._told = time.monotonic()
-        if self._loop.agent.run.is_live:
-            await self._loop.progress.report({**self._step, "step": self._done, "failed": self._failed, "done": done})
+    def _progress(self, *, done: bool = False) -> StrategyProgress:
+        return StrategyProgress(
+            strategy="map", strategy_id=self._id, step=self._done, of=self._of, failed=self._failed, done=done
+        )
+
+    async def _tell_changes(self) -> None:
+        while True:
+            await self._loop.agent.emitter.emit(self._progress())
+            await asyncio.sleep(PROGRESS_SECONDS)
+            await self._changed.wait()
+            self._changed.clear()
 
 
 async def _side_by_side(loop: AgentLoop, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:

@@ -1,0 +1,105 @@
+"""The files of `freeact-sub map`: CSV, TSV and JSON lines are read as rows, and written from rows."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from freeact_sub.errors import ConfigError
+
+Form: TypeAlias = Literal["csv", "tsv", "jsonl"]
+FORMS: Final[dict[str, Form]] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+DELIMITERS: Final = ",;\t"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsFile:
+    """What a file of rows holds."""
+
+    form: Form
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    delimiter: str = ","
+
+
+def read_rows(data: bytes, name: str) -> RowsFile:
+    """Read a file of rows.
+
+    Args:
+        data: Its content.
+        name: The file. `-`: standard input, which holds JSON lines if it begins with a brace, and CSV otherwise.
+
+    Raises:
+        ConfigError: It cannot be read; the message names the line.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not UTF-8 (at byte {error.start}): convert it first") from error
+    form = form_of(name) if name != "-" else "jsonl" if text.lstrip().startswith("{") else "csv"
+    return _json_rows(text, name) if form == "jsonl" else _csv_rows(text, name, form)
+
+
+def form_of(name: str) -> Form:
+    """Return the form of a file. Raises ConfigError if its name has no known ending."""
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMS:
+        raise ConfigError(f"{name}: rows are read and written as {', '.join(FORMS)}: give the file one of these endings")
+    return FORMS[suffix]
+
+
+def written(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: Form, delimiter: str) -> str:
+    """Return rows as a file holds them. In CSV, what is no text is written as JSON, and nothing as an empty cell."""
+    if form == "jsonl":
+        return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t" if form == "tsv" else delimiter, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row.get(column)) for column in columns])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _json_rows(text: str, name: str) -> RowsFile:
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{name}, line {number}: it is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ConfigError(f"{name}, line {number}: a row must be an object, as {{'text': 'Hello'}}")
+        rows.append(row)
+    return RowsFile(form="jsonl", columns=[*dict.fromkeys(name for row in rows for name in row)], rows=rows)
+
+
+def _csv_rows(text: str, name: str, form: Form) -> RowsFile:
+    first = text.partition("\n")[0]
+    delimiter = "\t" if form == "tsv" else max(DELIMITERS, key=first.count)
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows = []
+    try:
+        columns = next(reader, [])
+        if len({*columns}) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
+            raise ConfigError(f"{name} has the column {twice!r} more than once")
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(columns):
+                raise ConfigError(f"{name}, line {reader.line_num}: {len(cells)} cells, but the header has {len(columns)}")
+            rows.append(dict(zip(columns, cells, strict=True)))
+    except csv.Error as error:
+        raise ConfigError(f"{name}, line {reader.line_num}: {error}") from error
+    return RowsFile(form=form, columns=columns, rows=rows, delimiter=delimiter)
