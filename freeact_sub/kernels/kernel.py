@@ -18,8 +18,10 @@ from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 
 ADVICE: Final = (
-    "The sandbox keeps what is run outside of it later, such as Python environments and repositories. To change it, call "
-    '`await agent.shell("pip install ...", reason="...")`: a person is asked, and it runs outside of the sandbox.'
+    "The sandbox keeps what is run outside of it later: Python environments, repositories, the source of projects that are "
+    "installed in editable form. To change it, call "
+    '`await agent.shell("COMMAND", reason="...")`, such as `pip install ...` or `git apply changes.patch`: '
+    "a person is asked, and it runs outside of the sandbox."
 )
 """The reason for code in a walled kernel that cannot change a file."""
 

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import freeact_sub
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.kernels import ForkKernelProvider, policy_for
+from freeact_sub.kernels.wall.gaps import source_notice
 from freeact_sub.kernels.wall.programs import is_in
 from freeact_sub.kernels.wall.sandbox import find_kept, pinned
 from freeact_sub.testing import ScriptedModel
@@ -102,7 +104,9 @@ def test_a_kernel_cannot_change_what_runs_later(name, kind, tmp_path, outer_pyth
     assert (workspace / "ordinary.txt").exists()
     assert any("does not cover" in notice for notice in answer["notices"]) == place.is_open, answer["notices"]
     if place.sources:
-        assert any(f"cannot change {place.sources}" in notice for notice in answer["notices"])
+        [notice] = [notice for notice in answer["notices"] if f"cannot change {place.sources}" in notice]
+        assert "Mode `ask` can change it" in notice
+        assert "run this program from an environment of its own" in notice
     if place.is_open:
         refused = attack(workspace, place, kind, sandbox="required", max_processes=0)
         assert refused["status"] == "refused"
@@ -154,3 +158,16 @@ def test_a_writable_root_folder_is_a_folder_like_any_other(tmp_path):
     assert any(is_in(os.path.realpath(freeact_sub.__path__[0]), path) for path in kept.kept)
     assert "/usr" not in pinned(["/usr"], [Path("/")])
     assert pinned(["/a/b/c"], [Path("/")]) == ["/a", "/a/b"]
+
+
+def test_the_source_of_a_project_can_be_changed_where_nothing_starts_with_it(tmp_path):
+    env = environment(tmp_path / ".venv", tmp_path / "src")
+    (tmp_path / "src/pkg").mkdir(parents=True)
+    source = str(tmp_path / "src")
+    for python, keeps in ((sys.executable, False), (str(env / "bin/python"), True)):
+        policy = policy_for("auto", KernelConfig(python=python), tmp_path)
+        found = find_kept(policy)
+        assert any(is_in(f"{source}/pkg/a.py", [path]) for path in found.kept) == keeps
+        assert found.sources == ((source,) if keeps else ())
+    steps = source_notice(source, policy).partition("To let mode `auto`, ")[2]
+    assert steps == "set kernel.python to a Python in which it is not installed"

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterable
 
 from freeact_sub.config.own_folders import own_folders
@@ -9,6 +11,7 @@ from freeact_sub.config.schema import SETTINGS_FOLDER
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.repositories import MAX_FOLDERS, Repositories
+from freeact_sub.pythons.about import installed_in
 from freeact_sub.system.safe_files import make_folder
 
 
@@ -50,12 +53,8 @@ class Gaps:
                 f"code in mode `{policy.mode}` cannot import the packages that are installed in editable form from these "
                 f"folders; kernel.readable = [{folders}] lets it"
             )
-        if new := self._new(kept.sources):
-            self._on_notice(
-                f"code in mode `{policy.mode}` cannot change {' and '.join(new)}, for this Python, or that of the kernels, "
-                "imports from there at its start: install the program into an environment of its own, or set kernel.python "
-                "to a Python that does not import from there, to let it"
-            )
+        for source in self._new(kept.sources):
+            self._on_notice(source_notice(source, policy))
         return kept
 
     def _new(self, texts: Iterable[str]) -> list[str]:
@@ -63,3 +62,18 @@ class Gaps:
         new = [text for text in texts if text not in self._noticed]
         self._noticed.update(new)
         return new
+
+
+def source_notice(source: str, policy: sandbox.SandboxPolicy) -> str:
+    """Why code cannot change the source of a package that is installed in editable form, and what lets it."""
+    steps = {
+        "run this program from an environment of its own (`uv tool install`, `pipx`)": sys.executable,
+        "set kernel.python to a Python in which it is not installed": policy.python,
+    }
+    needed = [step for step, python in steps.items() if source in map(os.path.realpath, installed_in(python).editable)]
+    needed = needed or ["start the MCP servers in an environment in which it is not installed"]
+    return (
+        f"code in mode `{policy.mode}` cannot change {source}: it is installed in editable form in a Python that starts "
+        f"outside of the sandbox and may import from there. Mode `ask` can change it, and asks you. "
+        f"To let mode `{policy.mode}`, {' and '.join(needed)}"
+    )
