@@ -7,6 +7,8 @@ import pytest
 from pydantic_ai.messages import ModelMessage, UserPromptPart
 
 from benchmarks.recursion import LINES, QUESTIONS, actor, expected, reader, records
+from benchmarks.rlm import look, server, set_program
+from benchmarks.rlm_costs import CHILDREN, EACH, LIMITS, LOOPS
 from freeact_sub import Budget, Config, TaskError
 from freeact_sub.errors import FreeactError
 from freeact_sub.rlm import RLM
@@ -162,6 +164,21 @@ def test_limits_end_it_with_a_reason_and_are_not_exceeded() -> None:
         rlm.completion("x", "?")
     assert raised.value.result.status == "limit"
     assert len(asked) <= 19
+
+
+@pytest.mark.usefixtures("allow_model_requests")
+@pytest.mark.parametrize("limit", LIMITS)
+def test_sixteen_children_that_loop_for_ever_spend_no_more_than_the_limit(limit: str) -> None:
+    program = LOOPS.replace("COUNT", str(CHILDREN)).replace("CHILDREN", "rlm_query_batched(prompts, prompts)")
+    with server() as address:
+        set_program(address, program)
+        config = Config(base_url=f"{address}/d0/v1", subagents={"max_concurrent": CHILDREN})
+        rlm = RLM(model="openai-chat:gpt-4o", max_depth=2, budget={limit: LIMITS[limit]}, config=config)
+        with pytest.raises(TaskError) as raised:
+            rlm.completion("context", "go")
+        spent = look(address)["answered"] * EACH[limit]
+    assert raised.value.result.status == "limit", raised.value
+    assert 0 < spent <= LIMITS[limit]
 
 
 def test_what_is_left_can_be_asked() -> None:
