@@ -1,12 +1,12 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
 
 Each method forwards to the object that owns its topic: `Root` (open, run, close), `FromProgram` (children, `ask`, `task`),
-`Nodes` (by `OwnKernel`), `CompactionByHand` and `Undoable`.
+`ManyAsks` (`ask_many`, `map`), `OwnKernel`, `CompactionByHand` and `Undoable`.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Generic, Self, Unpack, overload
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, overload
 
 from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.capabilities import AbstractCapability
@@ -16,32 +16,57 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
-from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.context.by_hand import CompactionByHand
 from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.from_program import FromProgram
+from freeact_sub.agents.maps.many import ManyAsks
 from freeact_sub.agents.own_kernel import OwnKernel
 from freeact_sub.agents.root import RunOptions, make_root
 from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
-from freeact_sub.agents.undo.undoable import Undoable, UndoMethods
+from freeact_sub.agents.undo.undoable import Undoable
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
-from freeact_sub.events import Compacted, Event
+from freeact_sub.events import Event
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.sessions import session_store
-from freeact_sub.tools import SpawnRequest
 
+P = ParamSpec("P")
+T = TypeVar("T")
 OutputT = TypeVar("OutputT", default=str)
 """The type of a root's answer."""
 
 
-class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
+class Forward:
+    """Makes methods of `Agent` that call those of one of its facets, with the same signatures and docstrings."""
+
+    def __init__(self, facet: str) -> None:
+        """Args: facet: the agent's attribute that holds the facet."""
+        self._facet = facet
+
+    def __call__(self, method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+        """Return the agent's method for a method of the facet."""
+
+        @wraps(method)
+        def forward(agent: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return method(getattr(agent, self._facet), *args, **kwargs)
+
+        return forward
+
+
+FROM_PROGRAM: Final = Forward("_from_program")
+MANY: Final = Forward("_many")
+OWN_KERNEL: Final = Forward("_own_kernel")
+COMPACTION: Final = Forward("_compaction")
+UNDO: Final = Forward("_undo")
+
+
+class Agent(Generic[OutputT]):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -115,7 +140,8 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
             replay=replay,
         )
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
-        self._programs, self._compaction, self._undo = FromProgram(root), CompactionByHand(root), Undoable(root)
+        self._from_program, self._many, self._own_kernel = FromProgram(root), ManyAsks(root), OwnKernel(root)
+        self._compaction, self._undo = CompactionByHand(root), Undoable(root)
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, **options: Any) -> Self:
@@ -278,113 +304,6 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         """
         self._root.follow_background(hear)
 
-    async def spawn(self, request: SpawnRequest | str) -> Child:
-        """Start a child without waiting for it; a string is its prompt.
-
-        When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
-        bound by its depth, mode and budget, and is cancelled when that agent's run ends. Otherwise it belongs to the root
-        and its present run. If no run is live, one begins (see `present_run`) and lasts until no child is working; its
-        events reach the taps only, and its approval requests get the answer for unattended runs. Raises SpawnForbiddenError
-        if no child, or none of this type, may be started now.
-        """
-        return await self._programs.spawn(request)
-
-    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
-        """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
-
-        An agent whose tool waits here lends its slot to other agents meanwhile.
-        """
-        return await self._programs.spawn_and_run(request)
-
-    async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
-        """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
-        return await self._programs.run_parallel(requests)
-
-    @overload
-    async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...
-    @overload
-    async def ask(
-        self, prompt: str, *, output: type[AnswerT], model: str | None = None, history: Sequence[str] = (), label: str = ""
-    ) -> AnswerT: ...
-    @overload
-    async def ask(
-        self, prompt: str, *, output: Any, model: str | None = None, history: Sequence[str] = (), label: str = ""
-    ) -> Any: ...
-    async def ask(
-        self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = (), label: str = ""
-    ) -> Any:
-        """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
-
-        The model reads the prompt, and before it `history`: earlier prompts and answers, alternating. `model` is a name in
-        the setting `models`; the default is the agent's own model. `output` is the type of the answer, such as `int`, a
-        dataclass or a pydantic model, and the call returns a value of it. `label` names the request for people. Raises
-        FreeactError if no run is live, or the request is denied or fails.
-        """
-        return await self._programs.ask(prompt, output, model, history, label)
-
-    @overload
-    async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
-    @overload
-    async def ask_many(
-        self, prompts: Iterable[str], *, output: type[AnswerT], model: str | None = None
-    ) -> list[AnswerT | Exception]: ...
-    async def ask_many(self, prompts: Iterable[str], *, output: Any = str, model: str | None = None) -> list[Any]:
-        """Ask each prompt as `ask` does, side by side, and return the answers in order; for one that fails, its exception.
-
-        At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
-        one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
-        """
-        return await self._programs.many.ask_many(prompts, output, model)
-
-    async def map(
-        self,
-        frame: AnswerT,
-        template: str,
-        *,
-        output: Any = str,
-        model: str | None = None,
-        kept_in: Path | str | None = None,
-    ) -> AnswerT:
-        """Ask the same about each row of a frame, and return the frame with the answers as columns, and a column `error`.
-
-        `frame` is a DataFrame of pandas or a list of dicts; order and index stay. `template` names columns in braces. The
-        fields of `output` become columns; a type without fields gives the column `answer`. Answers are kept in the file
-        `kept_in` (default: in the session's folder), and a second call asks only what it does not hold: see docs/maps.md.
-        Bounds, model and run are as for `ask_many`. Raises InvalidRequestError before anything is asked.
-        """
-        return await self._programs.many.map(frame, template, output, model, kept_in)
-
-    @overload
-    async def task(self, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
-    @overload
-    async def task(self, prompt: Prompt, *, output: None = None, **options: Any) -> RunResult[str]: ...
-    @overload
-    async def task(self, prompt: Prompt, *, output: Any, **options: Any) -> RunResult[Any]: ...
-    async def task(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
-        """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
-
-        `prompt` and `output` are as for `run`. The options are `inputs` (values that it finds as variables in its kernel, by
-        name), `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`. Raises TaskError if the
-        child does not complete; `error.result` has what it achieved.
-        """
-        return await self._programs.task(prompt, {"output": output, **options})
-
-    async def progress(self, **step: Any) -> None:
-        """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""
-        await self._programs.progress(step)
-
-    async def compact(self, keep: str = "") -> Compacted | None:
-        """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
-
-        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
-        if the summary could not be made; then the conversation is unchanged.
-        """
-        return await self._compaction.compact(keep)
-
-    def run_compaction(self, keep: str = "") -> Run[str]:
-        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
-        return self._compaction.run(keep, [])
-
     async def fork(self) -> str:
         """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on.
 
@@ -392,3 +311,40 @@ class Agent(OwnKernel, UndoMethods, Generic[OutputT]):
         SessionError if there is no session, or it cannot be copied.
         """
         return await self._root.fork()
+
+    @property
+    def undoable(self) -> tuple[str, ...]:
+        """The prompts that can be undone, oldest first."""
+        return self._undo.undoable
+
+    @property
+    def redoable(self) -> tuple[str, ...]:
+        """The prompts that can be redone, the next one first; a new prompt forgets them."""
+        return self._undo.redoable
+
+    spawn = FROM_PROGRAM(FromProgram.spawn)
+    spawn_and_run = FROM_PROGRAM(FromProgram.spawn_and_run)
+    run_parallel = FROM_PROGRAM(FromProgram.run_parallel)
+    ask = FROM_PROGRAM(FromProgram.ask)
+    task = FROM_PROGRAM(FromProgram.task)
+    progress = FROM_PROGRAM(FromProgram.progress)
+
+    ask_many = MANY(ManyAsks.ask_many)
+    map = MANY(ManyAsks.map)
+
+    execute = OWN_KERNEL(OwnKernel.execute)
+    put = OWN_KERNEL(OwnKernel.put)
+    get = OWN_KERNEL(OwnKernel.get)
+    branch = OWN_KERNEL(OwnKernel.branch)
+    adopt = OWN_KERNEL(OwnKernel.adopt)
+    promote = OWN_KERNEL(OwnKernel.promote)
+
+    compact = COMPACTION(CompactionByHand.compact)
+    run_compaction = COMPACTION(CompactionByHand.run_compaction)
+
+    keep_undo = UNDO(Undoable.keep_undo)
+    undo = UNDO(Undoable.undo)
+    redo = UNDO(Undoable.redo)
+    undo_previews = UNDO(Undoable.undo_previews)
+    diff = UNDO(Undoable.diff)
+    line_changes = UNDO(Undoable.line_changes)

@@ -1,4 +1,4 @@
-"""`FromProgram`: `agent.spawn`, `agent.ask` and `agent.task` for programs, which start children as code in a cell does.
+"""`FromProgram`: the methods `spawn`, `ask`, `task` and the like of `Agent`. Programs start children as code in a cell does.
 
 A program that an agent runs, such as a tool, acts on that agent's behalf: its children are that agent's.
 """
@@ -6,18 +6,18 @@ A program that an agent runs, such as a tool, acts on that agent's behalf: its c
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from pydantic_core import to_json
 
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.maps.many import ManyAsks, outcome
+from freeact_sub.agents.maps.many import outcome
 from freeact_sub.agents.maps.typed import typed_for_program
 from freeact_sub.agents.root import Root, with_inputs
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.runs.results import AnswerT, RunResult
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.tools import SpawnRequest
@@ -32,20 +32,29 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
 
 
 class FromProgram:
-    """See above."""
+    """What a program lets the agent do on whose behalf it runs, which is the root as a rule."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self.many = ManyAsks(root)
 
     async def spawn(self, request: SpawnRequest | str) -> Child:
-        """See `Agent.spawn`."""
+        """Start a child without waiting for it; a string is its prompt.
+
+        When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
+        bound by its depth, mode and budget, and is cancelled when that agent's run ends. Otherwise it belongs to the root
+        and its present run. If no run is live, one begins (see `present_run`) and lasts until no child is working; its
+        events reach the taps only, and its approval requests get the answer for unattended runs. Raises SpawnForbiddenError
+        if no child, or none of this type, may be started now.
+        """
         if isinstance(request, str):
             request = SpawnRequest(prompt=request)
         return await self._root.callers_loop.children.spawn(request)
 
     async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
-        """See `Agent.spawn_and_run`."""
+        """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
+
+        An agent whose tool waits here lends its slot to other agents meanwhile.
+        """
         child = await self.spawn(request)
         try:
             result = await child.result()
@@ -56,11 +65,29 @@ class FromProgram:
         return result
 
     async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
-        """See `Agent.run_parallel`."""
+        """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
         return await asyncio.gather(*(outcome(self.spawn_and_run(request)) for request in requests))
 
-    async def ask(self, prompt: str, output: Any, model: str | None, history: Sequence[str], label: str) -> Any:
-        """See `Agent.ask`."""
+    @overload
+    async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: type[AnswerT], model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> AnswerT: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: Any, model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> Any: ...
+    async def ask(
+        self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = (), label: str = ""
+    ) -> Any:
+        """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
+
+        The model reads the prompt, and before it `history`: earlier prompts and answers, alternating. `model` is a name in
+        the setting `models`; the default is the agent's own model. `output` is the type of the answer, such as `int`, a
+        dataclass or a pydantic model, and the call returns a value of it. `label` names the request for people. Raises
+        FreeactError if no run is live, or the request is denied or fails.
+        """
         loop = self._root.callers_loop
         if not loop.agent.run.is_live:
             raise FreeactError(
@@ -74,15 +101,26 @@ class FromProgram:
         adapter, typed = typed_for_program(output)
         return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
 
-    async def progress(self, step: Mapping[str, Any]) -> None:
-        """See `Agent.progress`."""
+    async def progress(self, /, **step: Any) -> None:
+        """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""
         loop = self._root.callers_loop
         if loop.agent.run.is_live:
             await loop.progress.report(step)
 
-    async def task(self, prompt: Prompt, options: Mapping[str, Any]) -> RunResult[Any]:
-        """See `Agent.task`."""
-        result = await self.spawn_and_run(request_of(prompt, options))
+    @overload
+    async def task(self, /, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    @overload
+    async def task(self, /, prompt: Prompt, *, output: None = None, **options: Any) -> RunResult[str]: ...
+    @overload
+    async def task(self, /, prompt: Prompt, *, output: Any, **options: Any) -> RunResult[Any]: ...
+    async def task(self, /, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
+        """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
+
+        `prompt` and `output` are as for `run`. The options are `inputs` (values that it finds as variables in its kernel, by
+        name), `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`. Raises TaskError if the
+        child does not complete; `error.result` has what it achieved.
+        """
+        result = await self.spawn_and_run(request_of(prompt, {"output": output, **options}))
         if result.status != "completed":
             raise TaskError(result)
         return result

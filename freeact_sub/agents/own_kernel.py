@@ -1,4 +1,4 @@
-"""`OwnKernel`: what a program does with an agent's kernel: run code in it, put values in, take values out, copy it."""
+"""`OwnKernel`: the methods of `Agent` for a kernel: run code in it, put values in, take values out, copy it."""
 
 import secrets
 from collections.abc import Sequence
@@ -35,9 +35,10 @@ class ProgramCalls(ToolCalls):
 
 
 class OwnKernel:
-    """The methods of `Agent` for the kernel of the agent on whose behalf they are called, which is the root's as a rule."""
+    """The kernel of the agent on whose behalf a method is called, which is the root's as a rule."""
 
-    _root: Root
+    def __init__(self, root: Root) -> None:
+        self._root = root
 
     async def execute(self, code: str) -> CodeExecutionOutput:
         """Run code in the agent's kernel, as one cell, and return how it ended, its text and what it displayed.
@@ -61,7 +62,7 @@ class OwnKernel:
             await loop.resources.kernel.past.bring_back()
             return (await ProgramCalls(loop.agent).make(requested, run)).value
 
-    async def put(self, **values: Any) -> None:
+    async def put(self, /, **values: Any) -> None:
         """Put values of the program into variables of the agent's kernel: `await agent.put(df=df)`.
 
         They are pickled, with classes and functions of the program's own modules, and travel in a file of which the kernel

@@ -1,4 +1,4 @@
-"""`CompactionByHand`: a conversation is summarised because somebody asks for it, not because it is long."""
+"""`CompactionByHand`: the methods of `Agent` that summarise a conversation because somebody asks, not because it is long."""
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.root import Root
@@ -8,22 +8,30 @@ from freeact_sub.events import Compacted
 
 
 class CompactionByHand:
-    """See above."""
+    """Summarises the conversation of a root."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
 
-    async def compact(self, keep: str) -> Compacted | None:
-        """See `Agent.compact`."""
+    async def compact(self, keep: str = "") -> Compacted | None:
+        """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
+
+        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
+        if the summary could not be made; then the conversation is unchanged.
+        """
         made: list[Compacted] = []
-        async with self.run(keep, made) as run:
+        async with self._run(keep, made) as run:
             result = await run.result()
         if result.status != "completed":
             raise FreeactError(f"the conversation was not summarised: {result.error}")
         return made[0] if made else None
 
-    def run(self, keep: str, made: list[Compacted]) -> Run[str]:
-        """Make a run that summarises. Args: keep: what to keep above all. made: takes its event."""
+    def run_compaction(self, keep: str = "") -> Run[str]:
+        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
+        return self._run(keep, [])
+
+    def _run(self, keep: str, made: list[Compacted]) -> Run[str]:
+        """Make a run that summarises. Args: made: takes its event."""
         loop = self._root.opened
 
         async def summarise() -> str:

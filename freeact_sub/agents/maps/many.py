@@ -1,11 +1,11 @@
-"""`ManyAsks`: `agent.ask_many` and `agent.map` for programs: many questions side by side."""
+"""`ManyAsks`: the methods `ask_many` and `map` of `Agent`: many questions side by side."""
 
 import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
@@ -33,13 +33,23 @@ ERROR_CHARS: Final = 1_000
 
 
 class ManyAsks:
-    """See above."""
+    """Asks for the agent on whose behalf a method is called, which is the root as a rule."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
 
-    async def ask_many(self, prompts: Iterable[str], output: Any, model: str | None) -> list[Any]:
-        """See `Agent.ask_many`."""
+    @overload
+    async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
+    @overload
+    async def ask_many(
+        self, prompts: Iterable[str], *, output: type[AnswerT], model: str | None = None
+    ) -> list[AnswerT | Exception]: ...
+    async def ask_many(self, prompts: Iterable[str], *, output: Any = str, model: str | None = None) -> list[Any]:
+        """Ask each prompt as `ask` does, side by side, and return the answers in order; for one that fails, its exception.
+
+        At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
+        one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
+        """
         loop = self._root.callers_loop
         asker = _Asker(loop, output, model)
         answers = dict[int, Any]()
@@ -53,9 +63,21 @@ class ManyAsks:
         return [answers[place] for place in range(len(answers))]
 
     async def map(
-        self, frame: AnswerT, template: str, output: Any, model: str | None, kept_in: Path | str | None
+        self,
+        frame: AnswerT,
+        template: str,
+        *,
+        output: Any = str,
+        model: str | None = None,
+        kept_in: Path | str | None = None,
     ) -> AnswerT:
-        """See `Agent.map`."""
+        """Ask the same about each row of a frame, and return the frame with the answers as columns, and a column `error`.
+
+        `frame` is a DataFrame of pandas or a list of dicts; order and index stay. `template` names columns in braces. The
+        fields of `output` become columns; a type without fields gives the column `answer`. Answers are kept in the file
+        `kept_in` (default: in the session's folder), and a second call asks only what it does not hold: see docs/maps.md.
+        Bounds, model and run are as for `ask_many`. Raises InvalidRequestError before anything is asked.
+        """
         loop, table = self._root.callers_loop, table_of(frame)
         if isinstance(frame, Sequence) and not frame:  # without rows there are no names of columns
             return table.extended({})  # type: ignore[no-any-return]  # of the frame's own kind

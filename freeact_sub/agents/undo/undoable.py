@@ -1,6 +1,6 @@
-"""Undo for a root: `UndoMethods`, the methods of `Agent`, and `Undoable`, what they act on.
+"""`Undoable`: the methods of `Agent` for undo.
 
-It costs a branch of the kernel before each prompt, so it is off until `keep`.
+It costs a branch of the kernel before each prompt, so it is off until `keep_undo`.
 """
 
 from typing import Final
@@ -13,14 +13,18 @@ NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo(
 
 
 class Undoable:
-    """The prompts of a root that can be undone and redone."""
+    """The prompts of a root that can be undone and redone, once `keep_undo` was called."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._undo: Undo | None = None
 
-    def keep(self) -> None:
-        """See `Agent.keep_undo`."""
+    def keep_undo(self) -> None:
+        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
+
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. A
+        state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
+        """
         if self._undo is None:
             self._undo = undo = Undo(self._root.opened, self._root.tree.shared.config.workspace)
             self._root.on_prompt(undo.keep)
@@ -36,49 +40,6 @@ class Undoable:
         """See `Agent`."""
         return self._undo.redoable if self._undo is not None else ()
 
-    @property
-    def kept(self) -> Undo:
-        """What is kept. Raises: FreeactError: Nothing is."""
-        if self._undo is None:
-            raise FreeactError(NOTHING_KEPT)
-        return self._undo
-
-    async def ready(self) -> Undo:
-        """Return what is kept, while the agent is at rest. Raises: AgentBusyError: A run is live."""
-        loop = self._root.opened
-        if await self._root.is_busy() or loop.agent.run.is_live:
-            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
-        return self.kept
-
-    async def _end(self) -> None:
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            await undo.aclose()
-
-
-class UndoMethods:
-    """The methods of `Agent` for undo."""
-
-    _undo: Undoable
-
-    def keep_undo(self) -> None:
-        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
-
-        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. A
-        state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
-        """
-        self._undo.keep()
-
-    @property
-    def undoable(self) -> tuple[str, ...]:
-        """The prompts that can be undone, oldest first."""
-        return self._undo.undoable
-
-    @property
-    def redoable(self) -> tuple[str, ...]:
-        """The prompts that can be redone, the next one first; a new prompt forgets them."""
-        return self._undo.redoable
-
     async def undo(self, prompts: int = 1) -> UndoReport:
         """Restore conversation, variables and files as they were before the last prompt, or the last few.
 
@@ -86,23 +47,41 @@ class UndoMethods:
         elsewhere and spending stay. The report says what could not be restored, and why. Raises AgentBusyError if a run is
         live.
         """
-        return await (await self._undo.ready()).move(-prompts)
+        return await (await self._at_rest()).move(-prompts)
 
     async def redo(self, prompts: int = 1) -> UndoReport:
         """Go forward again, to the state before `undo`. Nothing runs, and no model is asked."""
-        return await (await self._undo.ready()).move(prompts)
+        return await (await self._at_rest()).move(prompts)
 
     async def undo_previews(self, most: int = 10) -> list[UndoReport]:
         """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
-        return await self._undo.kept.previews(most)
+        return await self._kept().previews(most)
 
     async def diff(self, prompts: int = 1) -> str:
         """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
 
         It includes changes by any program, and a run may be live. Files that `.gitignore` names are left out.
         """
-        return await self._undo.kept.diff(prompts)
+        return await self._kept().diff(prompts)
 
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
         """Return the files that `diff` shows, each with its numbers of added and removed lines. None: it is not text."""
-        return await self._undo.kept.line_changes()
+        return await self._kept().line_changes()
+
+    def _kept(self) -> Undo:
+        """Return what is kept. Raises: FreeactError: Nothing is."""
+        if self._undo is None:
+            raise FreeactError(NOTHING_KEPT)
+        return self._undo
+
+    async def _at_rest(self) -> Undo:
+        """Return what is kept. Raises: AgentBusyError: A run is live."""
+        loop = self._root.opened
+        if await self._root.is_busy() or loop.agent.run.is_live:
+            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
+        return self._kept()
+
+    async def _end(self) -> None:
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            await undo.aclose()

@@ -69,6 +69,15 @@ def test_a_signature_can_be_read_in_help(name):
     assert repr(freeact_sub.Budget(turns=3)) == "Budget(turns=3)"
 
 
+def test_agent_is_one_class_and_help_has_each_of_its_methods():
+    agent = freeact_sub.Agent
+    assert agent.__bases__ == (typing.Generic,)
+    members = {name: member for name, member in vars(agent).items() if not name.startswith("_")}
+    assert {"run", "ask", "put", "get", "undo", "undoable", "compact"} <= set(members)
+    assert all((inspect.getdoc(member) or "See").split()[0] != "See" for member in members.values())
+    assert str(inspect.signature(agent.get)).startswith("(self, name: str, *, output: Any = None, trust: bool = False)")
+
+
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(freeact_sub, "Agnet")
 
