@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from freeact_sub.sessions.store import new_session_id, stats_below
 from freeact_sub.system.removal import remove
 
 FOLDERS: Final = "sessions"
+RUNS: Final = "SELECT session_id, ending, status, parent_id, files FROM runs JOIN agents USING(session_id, agent_id)"
 PROMPT_CHARS: Final = 4_000
 """Characters of a prompt that are searched."""
 logger = logging.getLogger(__name__)
@@ -47,20 +49,9 @@ class SqliteStore:
         Raises:
             SessionError: They cannot be read.
         """
-        select = (
-            "SELECT * FROM sessions WHERE :workspace IS NULL OR workspace = :workspace ORDER BY updated DESC, created DESC"
-        )
-        values = {"workspace": None if workspace is None else str(workspace)}
-        with self._reading() as connection:
-            if connection is None:
-                return []
-            found = []
-            for row in connection.execute(select, values).fetchall():
-                try:
-                    found.append(self._session(connection, row))
-                except UNREADABLE as error:
-                    logger.warning("the session %s cannot be read: %s", row["session_id"], error)
-            return found
+        if workspace is None:
+            return self._sessions("SELECT session_id FROM sessions")
+        return self._sessions("SELECT session_id FROM sessions WHERE workspace = ?", str(workspace))
 
     def find(self, session_id: str) -> StoredSession:
         """Return a session by its id or an unambiguous beginning of it.
@@ -68,7 +59,8 @@ class SqliteStore:
         Raises:
             SessionError: There is none, or more than one; or it cannot be read.
         """
-        found = [session for session in self.sessions() if session.session_id.startswith(session_id)]
+        among = "SELECT session_id FROM sessions WHERE substr(session_id, 1, ?) = ?"
+        found = self._sessions(among, len(session_id), session_id)
         exact = [session for session in found if session.session_id == session_id]
         if exact or len(found) == 1:
             return (exact or found)[0]
@@ -229,28 +221,52 @@ class SqliteStore:
             if connection is not None:
                 connection.close()
 
-    def _session(self, connection: sqlite3.Connection, row: sqlite3.Row) -> StoredSession:
-        session_id, bodies = row["session_id"], Bodies(self.folder_of(row["session_id"]))
-        agents = connection.execute("SELECT COUNT(*) FROM agents WHERE session_id = ?", (session_id,)).fetchone()[0]
-        usages, status = Usage(), ""
-        kept: list[bool] = []
-        for run in connection.execute(
-            "SELECT ending, status, parent_id, files FROM runs JOIN agents USING(session_id, agent_id) "
-            "WHERE session_id = ? ORDER BY began",
-            (session_id,),
-        ):
-            usages += _usage(run["ending"], bodies)
-            if run["parent_id"] is None:
-                status = run["status"]
-                kept.append(run["files"] is not None)
-        facts = _json_object(row["model_facts"], bodies)
-        converted = {
-            "workspace": Path(row["workspace"]),
-            "archived": bool(row["archived"]),
-            "model_settings": settings if isinstance(settings := facts.get("settings"), dict) else {},
-            "addresses": texts(facts.get("addresses")),
-        }
-        return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status, once=kept == [False])
+    def _sessions(self, among: str, *values: Any) -> list[StoredSession]:
+        """Read sessions, latest use first, with as many queries for a thousand as for one.
+
+        Args:
+            among: A query for their ids.
+            values: Its parameters.
+        """
+        with self._reading() as connection:
+            if connection is None:
+                return []
+            sessions, agents, runs = (
+                connection.execute(f"{select} WHERE session_id IN ({among}) {end}", values).fetchall()
+                for select, end in (
+                    ("SELECT * FROM sessions", "ORDER BY updated DESC, created DESC"),
+                    ("SELECT session_id, COUNT(*) FROM agents", "GROUP BY session_id"),
+                    (RUNS, "ORDER BY began"),
+                )
+            )
+        counts, runs_of = dict(agents), defaultdict[str, list[sqlite3.Row]](list)
+        for run in runs:
+            runs_of[run["session_id"]].append(run)
+        found = []
+        for row in sessions:
+            session_id = row["session_id"]
+            try:
+                bodies = Bodies(self.folder_of(session_id))
+                found.append(_session(row, counts.get(session_id, 0), runs_of[session_id], bodies))
+            except UNREADABLE as error:
+                logger.warning("the session %s cannot be read: %s", session_id, error)
+        return found
+
+
+def _session(row: sqlite3.Row, agents: int, runs: list[sqlite3.Row], bodies: Bodies) -> StoredSession:
+    """The record of a session. Args: agents: their number. runs: of all its agents, in the order of their start."""
+    usage = sum((_usage(run["ending"], bodies) for run in runs), Usage())
+    of_root = [run for run in runs if run["parent_id"] is None]
+    facts = _json_object(row["model_facts"], bodies)
+    converted = {
+        "workspace": Path(row["workspace"]),
+        "archived": bool(row["archived"]),
+        "model_settings": settings if isinstance(settings := facts.get("settings"), dict) else {},
+        "addresses": texts(facts.get("addresses")),
+        "status": of_root[-1]["status"] if of_root else "",
+        "once": [run["files"] for run in of_root] == [None],
+    }
+    return record_of(StoredSession, row, **converted, agents=agents, usage=usage)
 
 
 def beginning_of(stored: str) -> str:
