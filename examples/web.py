@@ -38,14 +38,15 @@ def routes(agent: Agent, root: str, feed: Feed) -> list[Route]:
         return Response(status_code=204)
 
     async def answer(request: Request) -> Response:
-        given = await request.json()
-        answer = Answer(**given) if "text" in given else Decision(**given)
-        taken = bool(runs) and runs[-1][0].answer(request.path_params["request_id"], answer)
-        return Response(status_code=204 if taken else 409)  # 409: nobody waits for it any more
+        given, request_id = await request.json(), request.path_params["request_id"]
+        answer = Decision(**given) if "allowed" in given else Answer(**given)
+        try:  # 409: nobody waits for it any more; 422: it is no answer, and the question stays open
+            return Response(status_code=204 if runs and runs[-1][0].answer(request_id, answer) else 409)
+        except ValueError as error:
+            return Response(str(error), status_code=422)
 
     async def stop(_: Request) -> Response:
-        stopped = bool(runs) and runs[-1][0].cancel()  # the agent and all its children
-        return Response(status_code=204 if stopped else 409)
+        return Response(status_code=204 if runs and runs[-1][0].cancel() else 409)  # the agent and all its children
 
     async def events(request: Request) -> Response:
         seen = int(request.headers.get("last-event-id", -1))

@@ -3,6 +3,7 @@
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,9 @@ from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Budget
-from freeact_sub.events import Notice
+from freeact_sub.events import Answer, Notice
+from freeact_sub.events.forms import PersonQuestion
+from freeact_sub.kernels import CellClock
 from freeact_sub.modes import Mode, Thinking
 from freeact_sub.sessions import StoredAgent
 from freeact_sub.tools import SpawnRequest
@@ -103,6 +106,13 @@ class TreeAgent:
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
         """Note a new kernel. Args: folders: its own folders besides the workspace."""
         self.run.use_kernel(folders)
+
+    async def ask_person(
+        self, asked: PersonQuestion, *, tool_call_id: str | None = None, clock: CellClock | None = None
+    ) -> Answer:
+        """Ask a person; an answer without a text is none. Meanwhile the clocks of run and cell stand still."""
+        with self.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
+            return await self.shared.questions.ask(asked, self.emitter, path=self.path, tool_call_id=tool_call_id)
 
     @property
     def waits_for_child(self) -> bool:

@@ -18,7 +18,7 @@ from freeact_sub.approvals.rules.patterns import escaped
 from freeact_sub.approvals.shell import judge_command, judge_outside
 from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, SavedVariables, ShellCommand, SpawnCall, ToolCall
 
-HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagents", "update_plan"})
+HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "ask_user", "subagents", "update_plan"})
 """Tools that touch only the agent itself and its children; `ask` costs what its budget allows."""
 
 FOR_A_PERSON: Final = Ruling(

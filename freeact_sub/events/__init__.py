@@ -17,11 +17,12 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.events.answers import NOBODY, AnswerableByText, Decidable
+from freeact_sub.events.answers import NOBODY, Answerable, Decidable
 from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
 from freeact_sub.events.ending import Ending
+from freeact_sub.events.forms import QuestionField as QuestionField
 from freeact_sub.events.json_lines import content, json_line
 from freeact_sub.events.plan import PlanState
 from freeact_sub.events.strategy_step import StrategyStep
@@ -217,8 +218,8 @@ class ApprovalDecided(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionRequest(AnswerableByText, AgentEvent):
-    """Code asks a person for a text, for example by `input()` in a cell. The code waits; everything else continues.
+class QuestionRequest(Answerable, AgentEvent):
+    """A model, code (`input()` in a cell) or an MCP server asks a person. Whoever asks waits; everything else continues.
 
     Several agents may have open questions at once. They may be answered in any order.
     """
@@ -226,7 +227,13 @@ class QuestionRequest(AnswerableByText, AgentEvent):
     type: Literal["QuestionRequest"] = "QuestionRequest"
     request_id: str
     prompt: str
-    """The question, which may come from code in a kernel. Empty: the code gave no prompt."""
+    """The question. Empty: code reads from the keyboard and gave no prompt, or the fields say all."""
+    fields: tuple[QuestionField, ...] = ()
+    """What is asked for, by name, in the order of the form. Empty: one text."""
+    server: str = ""
+    """The MCP server that asks. Empty: the agent or its code."""
+    url: str = ""
+    """A page that the MCP server wants the person to open. Nothing opens it by itself."""
     secret: bool = False
     """True: the answer is hidden while it is typed, and never recorded."""
     path: tuple[str, ...] = ()
@@ -244,7 +251,9 @@ class QuestionAnswered(AgentEvent):
     prompt: str
     answered: bool
     text: str = ""
-    """The answer, unless it is secret."""
+    """The answer, as people read it, unless it is secret."""
+    values: dict[str, Any] | None = None
+    """The values of the question's fields. None: it had none, or there is no answer."""
     reason: str = ""
     """Why there is no answer."""
 
@@ -378,7 +387,7 @@ Event: TypeAlias = (
 def __dir__() -> list[str]:
     """Return the public names of the package."""
     kinds = [kind.__name__ for kind in get_args(Event)]
-    return ["AgentEvent", "Answer", "Decision", "Event", "MessageKind", "Remember", *kinds]
+    return ["AgentEvent", "Answer", "Decision", "Event", "MessageKind", "QuestionField", "Remember", *kinds]
 
 
 @cache

@@ -1,5 +1,6 @@
 """`Decision` closes an approval request, `Answer` a question; both go from a front end to the caller that waits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -32,15 +33,17 @@ NOBODY: Final = Decision(allowed=False, nobody=True)
 class Answer:
     """The answer to a question."""
 
-    text: str | None
-    """None: no answer; the caller is told so."""
+    text: str | None = None
+    """None, and no values: no answer; the caller is told so."""
+    values: Mapping[str, Any] | None = None
+    """The values of the question's fields, by name. None: the question has none, or the text is its only one's."""
     reason: str = ""
     """Why there is no answer."""
     nobody: bool = field(default=False, compare=False)
     """True: nobody was there to answer."""
 
 
-ABSENT: Final = Answer(text=None, reason="nobody is there to answer", nobody=True)
+ABSENT: Final = Answer(reason="nobody is there to answer", nobody=True)
 """The answer to a question if nobody is there."""
 
 
@@ -73,16 +76,23 @@ class _Asked:
         return receiver is not None and receiver.answer(self.request_id, answer)
 
 
-class AnswerableByText(_Asked):
+class Answerable(_Asked):
     """The ways to answer a question."""
 
-    def answer(self, text: str) -> bool:
-        """Answers the question. Returns False if it is already closed."""
-        return self._answer(Answer(text=text))
+    def answer(self, given: str | Mapping[str, Any]) -> bool:
+        """Answers the question. Returns False if it is already closed.
+
+        Args:
+            given: The values of the question's fields, by name. A text answers a question with no field or with one.
+
+        Raises:
+            ValueError: It is no answer to the question; the message says what is wanted, and the question stays open.
+        """
+        return self._answer(Answer(text=given) if isinstance(given, str) else Answer(values=given))
 
     def decline(self, reason: str = "") -> bool:
         """Declines to answer; the caller gets the reason. Returns False if the question is already closed."""
-        return self._answer(Answer(text=None, reason=reason))
+        return self._answer(Answer(reason=reason))
 
     def skip(self) -> bool:
         """Closes the question because nobody is there to answer. Returns False if it is already closed."""

@@ -14,6 +14,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,6 +22,7 @@ import anyio
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
+from freeact_sub.mcp.elicitation import Ask, Elicitations, unanswered_note
 from freeact_sub.mcp.odd_responses import NOTES
 from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
 from freeact_sub.mcp.transports import reason_of, transport_for
@@ -40,6 +42,12 @@ MAX_PAGES: Final = 1_000
 """Of a list of tools."""
 MAX_NOTES: Final = 20
 """On one list of tools."""
+NEEDS_PAGES: Final = -32042
+"""The error of a server that refuses a call until a person has opened pages."""
+LOOK_SECONDS: Final = 0.2
+"""Between two looks at how much time a call has left, while a person is asked."""
+MAX_TRIES: Final = 3
+"""Of a call that is refused so."""
 
 
 class McpConnection:
@@ -55,6 +63,7 @@ class McpConnection:
         self._may_be_cancelled = False
         self.has_called = False
         """Whether a tool was called: the server may keep state for its caller."""
+        self._elicitations = Elicitations(server)
         self._requests: set[asyncio.Future[Any]] = set()
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
@@ -86,13 +95,25 @@ class McpConnection:
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
             raise McpError(f"{what} responded with an error: {reason_of(error)}", server=self._server) from error
 
-    async def call(self, tool: str, args: dict[str, Any]) -> McpResult:
+    async def call(self, tool: str, args: dict[str, Any], ask: Ask | None = None) -> McpResult:
         """Call a tool; one that fails, or that the server refuses to call, is a result.
+
+        Args:
+            tool: Its name.
+            args: Its arguments.
+            ask: Asks a person what the server asks during the call. None: nobody is asked.
 
         Raises:
             McpError: The server cannot be reached, or does not respond in time.
         """
         self.has_called = True
+        with self._elicitations.during(ask) as call:
+            result = await self._call(tool, args)
+        if not call.unanswered:
+            return result
+        return replace(result, text=f"{result.text}\n{unanswered_note(self._server, call.unanswered)}", sections=())
+
+    async def _call(self, tool: str, args: dict[str, Any], tries: int = 1) -> McpResult:
         what, seconds = f"MCP tool {self._server}.{tool}", self._config.call_timeout_seconds
         try:
             result = await self._request(
@@ -103,10 +124,12 @@ class McpConnection:
         except Exception as error:  # noqa: BLE001  # the border to the SDK, as above
             import mcp  # noqa: PLC0415  # see `transports.py`
 
-            if isinstance(error, mcp.MCPError):
-                return failure(error.message)  # for example for its arguments
-            # the response does not follow the protocol
-            return failure(f"the response of {what} cannot be used: {error}")
+            if not isinstance(error, mcp.MCPError):  # the response does not follow the protocol
+                return failure(f"the response of {what} cannot be used: {error}")
+            may_repeat = error.code == NEEDS_PAGES and tries < MAX_TRIES
+            if may_repeat and await self._elicitations.opens_pages(error.data):
+                return await self._call(tool, args, tries + 1)
+            return failure(error.message)  # for example for its arguments
         return read_result(result)
 
     async def aclose(self) -> None:
@@ -129,7 +152,7 @@ class McpConnection:
         self._requests.add(request)
         request.add_done_callback(self._forget)
         try:
-            await asyncio.wait({request}, timeout=seconds)
+            await self._wait(request, seconds)
         finally:
             request.cancel()
         if not request.done():
@@ -143,6 +166,13 @@ class McpConnection:
             if self.usable:
                 raise
             raise await self._loss(error) from error
+
+    async def _wait(self, request: asyncio.Future[Any], seconds: float) -> None:
+        """Waits for a request for so long, without the time for which a person was asked."""
+        loop, asked = asyncio.get_running_loop(), self._elicitations
+        end, asked_before = loop.time() + seconds, asked.asked_seconds
+        while not request.done() and (left := end + asked.asked_seconds - asked_before - loop.time()) > 0:
+            await asyncio.wait({request}, timeout=max(left, LOOK_SECONDS) if asked.is_asking else left)
 
     def _forget(self, request: asyncio.Future[Any]) -> None:
         self._requests.discard(request)
@@ -164,7 +194,7 @@ class McpConnection:
     async def _use(self, streams: Any) -> None:
         import mcp  # noqa: PLC0415  # see `transports.py`
 
-        async with mcp.Client(nullcontext(streams)) as client:
+        async with mcp.Client(nullcontext(streams), elicitation_callback=self._elicitations.elicit) as client:
             self._scope.deadline = math.inf
             self._ready.set_result(client)
             try:

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeAlias
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
+from freeact_sub.mcp.elicitation import Ask
 from freeact_sub.mcp.json_values import strict_json
 from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.system.closing import carry_out
@@ -89,10 +90,16 @@ class McpServers:
         self._check_server(server)
         return await self._listed(server, stale=None)
 
-    async def call(self, server: str, tool: str, args: Mapping[str, Any]) -> McpResult:
+    async def call(self, server: str, tool: str, args: Mapping[str, Any], ask: Ask | None = None) -> McpResult:
         """Call a tool. A tool that fails is a result too.
 
         A server that could not be started is tried again, and one whose connection was lost is connected to anew.
+
+        Args:
+            server: The server's name.
+            tool: The tool's.
+            args: Its arguments.
+            ask: Asks a person what the server asks during the call. None: nobody is asked.
 
         Raises:
             McpError: There is no such server or tool, or the server cannot be reached, or does not respond in time.
@@ -104,7 +111,7 @@ class McpServers:
         except (TypeError, ValueError) as error:
             return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
         self._take_over(server)
-        return await (self._connection(server)).call(tool, strict)
+        return await (self._connection(server)).call(tool, strict, ask)
 
     def hand_over(self, server: str) -> "McpConnection | None":
         """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""

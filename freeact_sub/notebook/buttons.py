@@ -10,6 +10,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.cells import MimeBundle
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.notebook.display_area import DisplayArea
+from freeact_sub.notebook.field_widgets import FieldWidgets
 from freeact_sub.notebook.render import question_html
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.text import visible
@@ -57,7 +58,11 @@ class ButtonQuestions:
             self._panel.comm.on_close(lambda _: self._loop.call_soon_threadsafe(self._on_refused))
         first = not self._open
         self._open[request.request_id] = question = (
-            self._text_field(request) if isinstance(request, QuestionRequest) else self._question(request)
+            self._question(request)
+            if isinstance(request, ApprovalRequest)
+            else self._fields(request)
+            if request.fields
+            else self._text_field(request)
         )
         question.since = self._loop.time()
         if self._loop.time() < self._settled_at:
@@ -163,6 +168,38 @@ class ButtonQuestions:
         give.on_click(answered)
         decline.on_click(lambda _: end(request.decline))
         question.box = widgets.VBox([widgets.HTML(question_html(request)), widgets.HBox([field, give, decline])])
+        return question
+
+    def _fields(self, request: QuestionRequest) -> "_ButtonQuestion":
+        """A question with fields: one choice that is all of the answer gives it, else a button does."""
+        widgets, auto = self._widgets, {"width": "auto"}
+        give = widgets.Button(description="Answer", button_style="success", layout=auto)
+        decline = widgets.Button(description="No answer", layout=auto)
+        told = widgets.HTML("")
+        fields = FieldWidgets(widgets, request, on_pick=lambda: answered(None))
+        question = _ButtonQuestion(request=request, buttons=[give, decline, *fields.buttons])
+
+        def settle(values: dict[str, Any]) -> None:
+            try:
+                request.answer(values)
+            except ValueError as error:  # it is no answer: the question stays open
+                told.value = f'<small style="color:#c00">{escaped(visible(str(error)))}</small>'
+                question.set_disabled(False)
+
+        def end(answer: Callable[[], object]) -> None:
+            if not give.disabled:
+                self._clicked()
+                question.set_disabled(True)
+                self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
+
+        def answered(_: object) -> None:
+            values = fields.values()
+            end(lambda: settle(values))
+
+        give.on_click(answered)
+        decline.on_click(lambda _: end(request.decline))
+        head = widgets.HTML(question_html(request))
+        question.box = widgets.VBox([head, *fields.rows, widgets.HBox([give, decline]), told])
         return question
 
     def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":

@@ -25,7 +25,7 @@ from freeact_sub.extras import require_extra
 from freeact_sub.notebook.buttons import ButtonQuestions
 from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
-from freeact_sub.notebook.render import question_text
+from freeact_sub.notebook.render import own_question_text, question_text
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
@@ -143,11 +143,20 @@ class TextQuestions:
 
     def _line_for(self, request: Asked) -> Coroutine[Any, Any, str]:
         if isinstance(request, QuestionRequest):
-            return self._ask_line(f"{question_text(request)}\n> ", secret=request.secret)
+            return self._ask_line(f"{self._question_now(request)}\n> ", secret=request.secret)
         means = always_means(request)
         prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
         back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
         return self._ask_line(back or prompt)
+
+    def _question_now(self, request: QuestionRequest) -> str:
+        """The question; from its second field on, and after a line that was no answer, only the field."""
+        filling = self._questions.filling
+        if filling is None:
+            return question_text(request)
+        said = [] if filling.at or filling.refusals else [own_question_text(request)]
+        rows = [f"    {row}" for row in filling.rows]
+        return "\n".join(filter(None, [*said, filling.refused, filling.title, *rows, f"({filling.hint})"]))
 
 
 def _wants_buttons(questions: QuestionForm) -> bool:

@@ -37,7 +37,7 @@ from freeact_sub.show.steps import (
     CallStep,
     GrowingText,
 )
-from freeact_sub.show.wording import asked_text, asked_title, error_text, given_answer, tool_words, who_asks
+from freeact_sub.show.wording import asked_text, asked_title, error_text, given_answer, own_words, tool_words, who_asks
 from freeact_sub.text import clean, counted, one_line, visible
 
 STREAMING_CHARS = 8_000
@@ -151,7 +151,7 @@ def _foot_line(story: AgentStory, now: float) -> str:
 
 def question_html(request: ApprovalRequest | QuestionRequest) -> str:
     """A question in full."""
-    detail = _detail(request)
+    detail = own_words(request) if isinstance(request, QuestionRequest) else _detail(request)
     is_code = isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)
     shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
     who = f'<span class="fsub-id">{escaped(who_asks(request))}</span>'
@@ -165,7 +165,15 @@ def _detail(request: ApprovalRequest | QuestionRequest) -> str:
 
 def question_text(request: ApprovalRequest | QuestionRequest) -> str:
     """A question in full, as text."""
-    detail = _detail(request)
+    return _headed(request, _detail(request))
+
+
+def own_question_text(request: QuestionRequest) -> str:
+    """A question without its fields, as text."""
+    return _headed(request, own_words(request))
+
+
+def _headed(request: ApprovalRequest | QuestionRequest, detail: str) -> str:
     lines = [f"{who_asks(request)}: {asks_for(request)}", *(f"    {line}" for line in detail.split("\n") if detail)]
     return "\n".join(lines)
 

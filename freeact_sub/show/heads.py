@@ -90,6 +90,8 @@ def head_of_tool(event: ToolCallStarted) -> Head:
             return Head(kind="New kernel")
         case "ask":
             return _ask(args)
+        case "ask_user":
+            return Head(kind="Question", words=_line(_asked(args)))
         case _:
             return Head(kind=_called(tool_words(event.tool_name), args))
 
@@ -121,6 +123,15 @@ def _python(call: CodeAction) -> Head:
 
 def _child(description: str, prompt: str) -> Head:
     return Head(kind="Child", words=own_title(description) or prompt_title(prompt))
+
+
+def _asked(args: dict[str, Any]) -> str:
+    """What a model asks a person; the question itself follows."""
+    questions, form = args.get("questions"), args.get("form")
+    asked = (
+        [str(one.get("question") or "") for one in questions if isinstance(one, dict)] if isinstance(questions, list) else []
+    )
+    return " ".join(asked) or (str(form.get("title") or "a form") if isinstance(form, dict) else "")
 
 
 def _ask(args: dict[str, Any]) -> Head:

@@ -11,6 +11,7 @@ from typing import Final
 
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.events.answers import ASKED
+from freeact_sub.show.filling import Filling
 from freeact_sub.show.typed_decisions import TypedDecision
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import one_line
@@ -29,6 +30,8 @@ class Questions:
     _typed: TypedDecision = field(default_factory=TypedDecision)
     _replied_to: str | None = None
     """The question that `_reply` belongs to."""
+    _fillings: dict[str, Filling] = field(default_factory=dict)
+    """By question: what is typed of an answer with fields; kept while another question is looked at."""
 
     @property
     def current(self) -> ApprovalRequest | QuestionRequest | None:
@@ -39,6 +42,20 @@ class Questions:
     def current_id(self) -> str | None:
         """The id of the current question, or None."""
         return self.waiting[0].request_id if self.waiting else None
+
+    @property
+    def place(self) -> tuple[str | None, int, int]:
+        """What a person is asked: changes with the question, with its field, and when a line was no answer."""
+        filling = self.filling
+        return (self.current_id, filling.at, filling.refusals) if filling is not None else (self.current_id, 0, 0)
+
+    @property
+    def filling(self) -> Filling | None:
+        """What is typed so far of the answer to the current question. None: its answer is one text, or a decision."""
+        request = self.current
+        if not isinstance(request, QuestionRequest) or not request.fields:
+            return None
+        return self._fillings.setdefault(request.request_id, Filling(request))
 
     @property
     def asks_back(self) -> str:
@@ -56,18 +73,22 @@ class Questions:
     def withdraw(self, request_id: str) -> None:
         """Removes a question; does nothing if it is not open."""
         self.waiting = [request for request in self.waiting if request.request_id != request_id]
+        self._fillings.pop(request_id, None)
 
-    def answer(self, text: str) -> bool:
-        """Answer the current question with what a person typed; returns False if the text decides nothing."""
+    def answer(self, text: str, *, takes_highlighted: bool = False) -> bool:
+        """Answer the current question with what a person typed; returns False if the text decides nothing.
+
+        Args:
+            text: The line.
+            takes_highlighted: An empty line stands for the highlighted choice.
+        """
         if other := re.fullmatch(r"/(\d{1,9})", text.strip()):
             return self.choose(int(other[1]))
         request = self.current
         if request is None:
             return False
         if isinstance(request, QuestionRequest):
-            request.answer(text)
-            self.withdraw(request.request_id)
-            return True
+            return self._answer_question(request, text, takes_highlighted)
         if self._replied_to != request.request_id:
             self._typed, self._replied_to = TypedDecision(asks_always=self.asks_always), request.request_id
         was_doubtful = bool(self._typed.asks_back)
@@ -78,6 +99,23 @@ class Questions:
             request.decide(decision)
         except ValueError:
             return False
+        self.withdraw(request.request_id)
+        return True
+
+    def _answer_question(self, request: QuestionRequest, text: str, takes_highlighted: bool) -> bool:
+        filling = self.filling
+        if filling is None:
+            request.answer(text)
+        else:
+            if not filling.take(text, takes_highlighted=takes_highlighted):
+                return False
+            if not filling.is_done:
+                return True
+            try:
+                request.answer(filling.values)
+            except ValueError as error:
+                filling.reopen(error)
+                return False
         self.withdraw(request.request_id)
         return True
 

@@ -19,7 +19,8 @@ from freeact_sub.events import (
     StrategyProgress,
 )
 from freeact_sub.events.plan import PlanState, PlanStatus
-from freeact_sub.text import clean, counted, files_text, one_line, whole_line
+from freeact_sub.show.forms import form_lines, own_prompt
+from freeact_sub.text import clean, counted, files_text, one_line, visible, whole_line
 
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.sessions import StoredSession
@@ -41,6 +42,7 @@ _TOOLS: Final = {
     "reset_kernel": ("starts a new kernel", "new kernel"),
     "ask": ("asks a model", "question to a model"),
     "ask_parent": ("asks its parent", "question to its parent"),
+    "ask_user": ("asks you", "question to you"),
 }
 """What people read of a call of each of our tools, and in place of the tool's name."""
 PLAN_MARKS: Final[dict[PlanStatus, str]] = {"pending": "○", "in_progress": "●", "completed": "✓", "failed": "✗"}
@@ -114,12 +116,31 @@ def decided(event: ApprovalDecided, request: ApprovalRequest | None) -> str:
 
 def asked_title(event: QuestionRequest) -> str:
     """The head of a question, which follows the name of the agent that asks."""
+    if event.server:
+        return f"asks you for the MCP server {one_line(event.server)}"
     return "asks for a secret" if event.secret else "asks you"
 
 
 def asked_text(event: QuestionRequest | QuestionAnswered) -> str:
-    """A question in full; code may ask without a word."""
-    return bounded(clean(event.prompt)).strip() or "(the code reads from the keyboard)"
+    """A question in full, with its fields; code may ask without a word."""
+    if isinstance(event, QuestionAnswered):
+        return _words_of(event.prompt)
+    lines = [own_words(event), *form_lines(event)]
+    return bounded("\n".join(line for line in lines if line))
+
+
+def own_words(event: QuestionRequest) -> str:
+    """A question without its fields; with the page that an MCP server wants a person to open."""
+    prompt = own_prompt(event)
+    words = [_words_of(prompt)] if prompt or not event.fields else []
+    if event.url:
+        words += [f"The MCP server {one_line(event.server)} asks you to open this page. Nothing opens it for you:"]
+        words += [visible(event.url), "Say yes when you have opened it, or no to refuse."]
+    return "\n".join(words)
+
+
+def _words_of(prompt: str) -> str:
+    return bounded(clean(prompt)).strip() or "(the code reads from the keyboard)"
 
 
 def given_answer(event: QuestionAnswered) -> str:
@@ -131,7 +152,10 @@ def given_answer(event: QuestionAnswered) -> str:
 
 def question_and_answer(event: QuestionAnswered) -> str:
     """A question that is closed, in one line."""
-    return f"{one_line(asked_text(event), 200)} → {given_answer(event).removeprefix('gets the answer: ')}"
+    answer = given_answer(event).removeprefix("gets the answer: ")
+    if event.values is not None and len(event.values) > 1 and event.prompt == "\n".join(event.values):
+        return answer  # which has the questions
+    return f"{one_line(asked_text(event), 200)} → {answer}"
 
 
 def is_news(event: AgentMessage) -> bool:

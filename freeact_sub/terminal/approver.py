@@ -6,10 +6,16 @@ from typing import Final, Protocol, Self, TextIO
 from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_decisions import HINT, always_means
-from freeact_sub.show.wording import asked_text, asked_title, who_asks
+from freeact_sub.show.wording import asked_title, own_words, who_asks
 from freeact_sub.terminal.input.typed_lines import TypedLines
 
 GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed", nobody=True)
+
+
+NOTHING: Final = (None, 0, 0)
+"""The place of `Questions` where none is open."""
+CLOSED: Final = ("", 0, 0)
+"""The same after an answer, when there is nothing to say about the question."""
 
 
 class Approver(Protocol):
@@ -49,7 +55,7 @@ class LineApprover:
         self._terminal = terminal
         self._typed = TypedLines()
         self._questions = Questions()
-        self._asked: str | None = None
+        self._asked: tuple[str | None, int, int] = NOTHING
         self._gone = False
 
     def observe(self, event: Event) -> None:
@@ -68,25 +74,30 @@ class LineApprover:
         if self._gone:
             self._questions.decide_all(GONE)
         request = self._questions.current
-        if self._asked == self._questions.current_id:
+        if self._asked == self._questions.place:
             return
-        if self._asked:
+        goes_on = self._asked[0] == self._questions.current_id
+        if self._asked[0] and not goes_on:
             self._print("(this question is closed)")
         self._typed.stop()
-        self._asked = self._questions.current_id
+        self._asked = self._questions.place
         self._typed.echo(not (isinstance(request, QuestionRequest) and request.secret))
         if request is not None:
-            self._typed.drop_typed()
-            self._print("\n".join(question_lines(self._questions, request, who_asks(request))))
+            if not goes_on:
+                self._typed.drop_typed()
+            lines = question_lines(self._questions, request, who_asks(request))
+            self._print("\n".join(field_lines(self._questions) if goes_on else lines))
             self._typed.listen(self._read)
 
     def _read(self, text: str) -> None:
         if not text:
             self._gone = True
-        elif self._questions.answer(text.removesuffix("\n")) and self._questions.current_id != self._asked:
-            self._asked = ""  # closed by its answer: nothing to say about it
         else:
-            self._print(f"({self._questions.asks_back or HINT})")
+            self._questions.answer(text.removesuffix("\n"))
+            if self._questions.place == self._asked:
+                self._print(f"({self._questions.asks_back or HINT})")
+            elif self._questions.current_id != self._asked[0]:
+                self._asked = CLOSED
         self._ask()
 
     def _print(self, text: str) -> None:
@@ -106,6 +117,19 @@ def question_lines(questions: Questions, request: ApprovalRequest | QuestionRequ
     of = f"1 of {len(questions.waiting)}"
     if isinstance(request, QuestionRequest):
         hidden = " (what you type is not shown)" if request.secret else ""
-        return [f"Question {of}: {who} {asked_title(request)}{hidden}", asked_text(request)]
+        return [f"Question {of}: {who} {asked_title(request)}{hidden}", own_words(request), *field_lines(questions)]
     notes = filter(None, [always_means(request), HINT, *questions.others()])
     return [f"Approval {of}: {who} {request.call.question}", request.call.text, *(f"({note})" for note in notes)]
+
+
+def field_lines(questions: Questions, how: str = "type {hint}") -> list[str]:
+    """The present field of the current question, in plain lines; none if it has no fields.
+
+    Args:
+        questions: All open questions.
+        how: What can be typed.
+    """
+    if (filling := questions.filling) is None:
+        return []
+    rows = [f"  {row}" for row in filling.rows]
+    return [*filter(None, (filling.refused, filling.title)), *rows, f"({how.format(hint=filling.hint)})"]

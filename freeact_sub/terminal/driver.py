@@ -15,8 +15,8 @@ from freeact_sub.terminal.input.pastes import Pastes
 Purpose: TypeAlias = Literal["reason", "code"]
 """The texts that a person may write for an open question: the reason of a denial, or the code to run."""
 
-Expected: TypeAlias = Literal["", "text", "secret"]
-"""The kind of input for an open question: keys, a text, or a hidden text."""
+Expected: TypeAlias = Literal["", "text", "form", "secret"]
+"""The kind of input for an open question: keys, a text, a text or a choice for one field after another, or a hidden text."""
 
 
 class Picture(Protocol):

@@ -4,6 +4,7 @@ from typing import Final
 
 from freeact_sub.tools.ask import Ask
 from freeact_sub.tools.ask_parent import AskParent
+from freeact_sub.tools.ask_user import AskUser, AskUserArguments, question_of, values_of
 from freeact_sub.tools.delegate import Delegate
 from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
 from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
@@ -46,6 +47,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Delegate(),
     Subagents(),
     AskParent(),
+    AskUser(),
     UpdatePlan(),
 )
 """All built-in tools; each agent has some of them."""
@@ -56,6 +58,7 @@ __all__ = [
     "TOOL_NAMES",
     "AgentToolset",
     "AskParent",
+    "AskUserArguments",
     "BackgroundChildren",
     "Bounds",
     "CellContext",
@@ -79,8 +82,10 @@ __all__ = [
     "model_content",
     "outcome_of",
     "output_file",
+    "question_of",
     "run_cell",
     "text_of",
+    "values_of",
     "with_note",
     "without_files",
 ]

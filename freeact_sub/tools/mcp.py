@@ -5,7 +5,8 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -14,6 +15,8 @@ from pydantic_core import SchemaValidator, core_schema
 
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
+from freeact_sub.events import Answer
+from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.mcp import McpResult, McpServers, McpTool
 from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Outcome, ToolResult
@@ -31,6 +34,14 @@ ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()
 """The server validates its arguments itself, and says what is wrong with them."""
 
 
+class AskPerson(Protocol):
+    """Asks a person."""
+
+    async def __call__(self, asked: PersonQuestion, *, tool_call_id: str | None = None) -> Answer:
+        """Returns the answer, whose text is None if there is none."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Offered:
     """A tool of a server as a model sees it."""
@@ -45,10 +56,17 @@ class _Offered:
 class McpToolset(AbstractToolset[Any]):
     """Offers the tools of all servers. A server that does not start is reported once; the others work."""
 
-    def __init__(self, servers: McpServers, *, on_error: Callable[[McpError], None]) -> None:
-        """Args: on_error: called once for each server that cannot be asked, and for what of a list cannot be used."""
+    def __init__(self, servers: McpServers, *, on_error: Callable[[McpError], None], ask: AskPerson) -> None:
+        """Makes it; no server is asked yet.
+
+        Args:
+            servers: The servers.
+            on_error: Called once for each server that cannot be asked, and for what of a list cannot be used.
+            ask: Asks a person what a server asks during a call.
+        """
         self._servers = servers
         self._on_error = on_error
+        self._ask = ask
         self._asked: set[str] = set()
         self._tools: dict[str, _Offered] = {}
 
@@ -74,10 +92,10 @@ class McpToolset(AbstractToolset[Any]):
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         """Calls the server; the model reads a failure as the result."""
-        del ctx, tool
-        offered = self._tools[name]
+        del tool
+        offered, ask = self._tools[name], partial(self._ask, tool_call_id=ctx.tool_call_id)
         try:
-            result = await self._servers.call(offered.server, offered.tool.name, _own_names(offered, tool_args))
+            result = await self._servers.call(offered.server, offered.tool.name, _own_names(offered, tool_args), ask)
         except McpError as error:
             return model_content(ToolResult(text=f"[ERROR] {error}", outcome="failed"))
         return model_content(tool_result(result))

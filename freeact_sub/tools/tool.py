@@ -17,7 +17,8 @@ from pydantic_ai.models import Model
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
-from freeact_sub.events import AgentEvent
+from freeact_sub.events import AgentEvent, Answer
+from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import Kernel
 from freeact_sub.modes import History, Mode, Thinking
 
@@ -242,6 +243,8 @@ class ToolContext(CellContext):
     """The background children."""
     ask: Callable[[str, str | None], Awaitable[str]]
     """Makes one model request. Args: the prompt; the name of a model in the settings, None: the agent's own."""
+    ask_user: Callable[[PersonQuestion], Awaitable[Answer]]
+    """Asks a person. The text of the answer is None if there is none."""
     ask_parent: Callable[[str], Awaitable[str]] | None = None
     """Asks the agent's parent a question, returns the answer. None: the parent waits for this agent and cannot answer."""
 

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 PROGRAMS = (
     "sdk",
+    "ask_user",
     "parallel_children",
     "fan_out",
     "typed_output",
@@ -97,6 +98,14 @@ def test_sdk(examples: Path) -> None:
     assert re.search(r"^agent-\w{8} asks to run code: print\(datetime", output)
     assert re.search(r"^agent-\w{8} got: Saturday$", output, re.MULTILINE)
     assert re.search(r"^completed: It was a Saturday\. \(turns 2, tool calls 1, .* s\)$", output, re.MULTILINE)
+
+
+def test_ask_user(examples: Path) -> None:
+    assert output_of(examples / "ask_user.py") == (
+        "asked for Where should it be?: park or beach\n"
+        "asked for people: integer\nasked for day: Saturday or Sunday\nrefused: People must be a whole number\n"
+        "completed: A picnic by the river: 6 people on Sunday.\n"
+    )
 
 
 def test_branches(examples: Path) -> None:

@@ -38,8 +38,10 @@ class McpHost:
 
 
 @contextmanager
-def http_server(script: str, port: int = 0) -> Iterator[int]:
-    with subprocess.Popen([sys.executable, script, str(port)], stdout=subprocess.PIPE, text=True) as process:
+def http_server(script: str, *arguments: object) -> Iterator[int]:
+    with subprocess.Popen(
+        [sys.executable, script, *map(str, arguments or (0,))], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield int(process.stdout.readline())
         finally:

@@ -43,6 +43,23 @@ def child(name: str, prompt: str = "be", **how: Any) -> ToolCallPart:
     return ToolCallPart("task", {"prompt": f"{prompt} {name}", "description": name, **how})
 
 
+DATABASE = {"question": "Which database shall it use?", "choices": ["SQLite", "PostgreSQL", "DuckDB"]}
+LABEL = "one that is \x1b[2J\x1b]0;evil\x07 long \u202e" + "very " * 60
+ASKED: dict[str, dict[str, Any]] = {
+    "choice": {"questions": [DATABASE]},
+    "several": {"questions": [DATABASE, {"question": "Why?"}]},
+    "form": {
+        "form": {
+            "title": "The server",
+            "properties": {"port": {"type": "integer", "minimum": 1}, "secure": {"type": "boolean", "default": True}},
+            "required": ["port"],
+        }
+    },
+    "hostile": {"questions": [{"question": "\x1b[31mred\x1b[0m\r\x1b[1A " + "long " * 900, "choices": [LABEL, "short"]}]},
+}
+"""What the model asks the user, by name."""
+
+
 TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "be": lambda names: [cell(f"print('{names[0]} was here')"), f"{names[0]} is done"],
     "children": lambda names: [[child(name) for name in names], "the children are done"],
@@ -51,6 +68,7 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "sleep": lambda _: [cell("!sleep 1000"), "it slept"],
     "silent": lambda _: [when("a file that never comes")],
     "slow": lambda names: [["the beginning of a text ", when(names[0]), "and its end"]],
+    "ask": lambda names: [[ToolCallPart("ask_user", ASKED[name]) for name in names], "the answers are there"],
 }
 """What the model does, by the first word of the prompt; it gets the others."""
 

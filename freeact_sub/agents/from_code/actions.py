@@ -17,6 +17,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -225,9 +226,11 @@ class McpRequests:
         )
         name = f"{server}.{tool}"
 
+        ask = partial(self._calls.agent.ask_person, tool_call_id=tool_call_id_of(clock), clock=clock)
+
         async def work() -> EndedCall[McpResult]:
             with span("MCP call", server=server, tool=tool):
-                result = await self._servers.call(server, tool, call.args)
+                result = await self._servers.call(server, tool, call.args, ask)
             return EndedCall(value=result, text=result.text, outcome="failed" if result.is_error else "success")
 
         result = await self._calls.carry_out(name, call, call.args, clock, work)

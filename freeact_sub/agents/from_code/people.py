@@ -1,18 +1,22 @@
-"""What code in a cell asks and tells people: input from the keyboard (`question`), the steps of strategies (`progress`)."""
+"""What code in a cell asks and tells people: input from the keyboard, questions, the steps of strategies (`progress`)."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
 
-from freeact_sub.agents.from_code.base import Params, paused, tool_call_id_of, validated
+from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.events import StrategyProgress
+from freeact_sub.approvals import required
+from freeact_sub.calls import ToolCall
+from freeact_sub.events import Answer, StrategyProgress
+from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.strategy_step import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock
+from freeact_sub.tools import AskUserArguments, question_of, values_of
 
 MAX_PROMPT_CHARS: Final = 10_000
 
@@ -25,28 +29,23 @@ class QuestionParams(Params):
 
 
 class QuestionRequests:
-    """Handles `question`: code reads from the keyboard (`input()`, `getpass`, a debugger), and a person is asked."""
+    """Handles `question`, for what reads from the keyboard (`input()`, `getpass`, a debugger), and `ask_user`."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
-        self.handlers = {"question": self._reply}
+        self.handlers = {"question": self._read_line, "ask_user": self._ask_user}
 
-    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
+    async def _read_line(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
         asked = validated(QuestionParams.model_validate, params, "a question")
-        agent = self._agent
-        return await agent.shared.questions.ask(
-            asked.prompt,
-            agent.emitter,
-            secret=asked.secret,
-            path=agent.path,
-            tool_call_id=tool_call_id_of(clock),
-            pause=self._paused(clock),
-        )
+        return str((await self._answer(PersonQuestion(prompt=asked.prompt, secret=asked.secret), clock)).text)
 
-    @contextmanager
-    def _paused(self, clock: CellClock | None) -> Iterator[None]:
-        with self._agent.run.clocks_paused(), paused(clock):
-            yield
+    async def _ask_user(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        arguments = validated(AskUserArguments.model_validate, params, "agent.ask_user")
+        check_has_tool(self._agent, ToolCall(tool_name="ask_user", args={}))
+        return values_of(arguments, await self._answer(question_of(arguments), clock))
+
+    async def _answer(self, asked: PersonQuestion, clock: CellClock | None) -> Answer:
+        return required(await self._agent.ask_person(asked, tool_call_id=tool_call_id_of(clock), clock=clock))
 
 
 MAX_CHARS: Final = 500

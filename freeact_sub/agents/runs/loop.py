@@ -94,11 +94,10 @@ class AgentLoop:
             kernel, ask = self.resources.kernel, ToolCalls(agent).ask_for
             self._variables = saved.of_child(agent.agent_id, kernel, ask, self._notice)
         self._tree, self._parent = tree, parent
-        self._output_type = output_type
-        self._takes_messages = False
+        self._output_type, self._takes_messages = output_type, False
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
-        self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: self._notice(str(error)))
+        self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: self._notice(str(error)), ask=agent.ask_person)
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
@@ -390,6 +389,7 @@ class AgentLoop:
             spawn=self.children.run_for_model,
             children=self.children,
             ask=self.single_requests.ask_by_name,
+            ask_user=partial(agent.ask_person, tool_call_id=tool_call_id),
             asked_seconds=lambda: agent.run.clock.stood_still,
             ask_parent=partial(parent.ask, agent.agent_id) if parent is not None and agent.in_background else None,
         )

@@ -156,7 +156,7 @@ class Run(Generic[AnswerT]):
         return tuple(sorted(found, key=lambda request: request.seq))
 
     def answer(self, request_id: str, answer: Decision | Answer | str) -> bool:
-        """Answer an approval request (by a `Decision`) or a question (by a text) by its id, from any thread.
+        """Answer an approval request (by a `Decision`) or a question (by a text, or by values) by its id, from any thread.
 
         A `Notice` reports a rule that cannot be written into the project's file.
 
@@ -164,7 +164,7 @@ class Run(Generic[AnswerT]):
             False if no such request is open: it is unknown, already answered or withdrawn.
 
         Raises:
-            ValueError: The decision's pattern is invalid; the question stays open.
+            ValueError: The decision's pattern is invalid, or it is no answer to the question, which stays open.
         """
         if isinstance(answer, Decision):
             return self._shared.gate.answer(request_id, answer)

@@ -26,6 +26,7 @@ SENT: Final = (
     "values",
     "portable",
     "schemas",
+    "people",
     "tasks",
     "mcp",
     "names",

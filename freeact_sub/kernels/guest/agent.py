@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any
 
 from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
+from .people import AskingFunction
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -204,6 +205,7 @@ class AgentProxy(tasks.NodeMaker):
             requests, "own", "agent.tools", "Functions of the program: `await agent.tools.NAME(...)`, or without `await`."
         )
         self.children = tasks.ChildrenProxy(requests)
+        self.ask_user = AskingFunction(requests.call)
         self._requests = requests
 
     def task(  # noqa: PLR0913  # independent options; all but the first have a default

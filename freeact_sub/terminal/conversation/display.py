@@ -28,6 +28,7 @@ from freeact_sub.terminal.owned_terminal import OtherProgram
 from freeact_sub.terminal.pager import FixedContent, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
+from freeact_sub.terminal.questions.form import is_cut
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import counted, visible
 
@@ -56,6 +57,9 @@ class Display:
 
     keys: Sequence[tuple[str, str]] = KEYS
     """The keys that `/help` lists, each with its meaning."""
+
+    highlights = True
+    """Whether a person sees which choice an empty line takes."""
 
     has_pages = True
     """Whether something long has a screen of its own."""
@@ -164,7 +168,8 @@ class Display:
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
             drawn = drawn_call(request, self._present.config.workspace)
-            if self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
+            has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
+            if has_cut or self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
                 asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
                 self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
@@ -216,7 +221,7 @@ class Display:
         request = self.questions.current
         if not isinstance(request, QuestionRequest):
             return ""
-        return "secret" if request.secret else "text"
+        return "secret" if request.secret else "form" if request.fields else "text"
 
     def status(self) -> str:
         """The status line: the state and the useful keys."""

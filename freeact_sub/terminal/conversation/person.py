@@ -53,7 +53,8 @@ class Person:
         """Handles a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
         if isinstance(self.display.questions.current, QuestionRequest):
-            self.display.questions.answer(self.display.screen.line.pastes.unfolded(text))
+            typed = self.display.screen.line.pastes.unfolded(text)
+            self.display.questions.answer(typed, takes_highlighted=self.display.highlights)
             self.display.refresh()
             return
         text = text.strip()

@@ -28,6 +28,8 @@ from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter runs it): "}
 
+ARROWS: Final[dict[object, str]] = {Keys.Left: "←", Keys.Right: "→", Keys.Up: "↑", Keys.Down: "↓"}
+
 
 class InputLine:
     """The input line: its buffer and its keys."""
@@ -112,6 +114,9 @@ class InputLine:
         typing = ~is_searching
         keys.add(Keys.Any, filter=asks & typing)(self._key)
         keys.add("right", filter=asks & typing)(self._key)
+        fills = Condition(lambda: self.expects == "form")
+        for arrow in ("left", "up", "down"):
+            keys.add(arrow, filter=asks & fills & typing)(self._key)
         keys.add(Keys.Any, filter=typing & Condition(lambda: self._guard.may_drop))(self._after_answer)
         keys.add("enter", filter=typing & ~writes_code)(self._enter)
         keys.add("escape", "enter", filter=typing & writes_code)(self._enter)
@@ -157,7 +162,7 @@ class InputLine:
             self._guard.restart()
             if writes:
                 self._draft = Document(self._draft.text + text)
-        elif not is_paste and self._keyboard.answer_key("→" if pressed == Keys.Right else text):
+        elif not is_paste and self._keyboard.answer_key(ARROWS.get(pressed, text)):
             self._guard.answered(text)
         elif writes:
             self.buffer.insert_text(text)

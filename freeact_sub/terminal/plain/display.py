@@ -15,7 +15,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import Row
-from freeact_sub.terminal.approver import question_lines
+from freeact_sub.terminal.approver import NOTHING, field_lines, question_lines
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.driver import Keyboard
 from freeact_sub.terminal.owned_terminal import OtherProgram
@@ -34,8 +34,13 @@ KEYS: Final = (
 )
 
 
+TYPE: Final = "type {hint}, then Enter; Ctrl-D gives no answer"
+
+
 class PlainDisplay(Display):
     """Prints what happens, and nothing twice."""
+
+    highlights = False
 
     has_pages = False
 
@@ -49,7 +54,7 @@ class PlainDisplay(Display):
         """See `Display`."""
         super().forget()
         self._spoken = SpokenStory(self.views, everyone=self._verbose)
-        self._asked: str | None = None
+        self._asked: tuple[str | None, int, int] = NOTHING
         self._asked_back = ""
         self._waited: list[str] = []
 
@@ -76,11 +81,12 @@ class PlainDisplay(Display):
         """Prints the open question, once, and the prompts that wait."""
         request = self.questions.current
         self.screen.line.expects = self._expected()
-        if self.questions.current_id != self._asked:
-            self._asked = self.questions.current_id
-            self.screen.open_question(self._asked)
+        if (place := self.questions.place) != self._asked:
+            goes_on, self._asked = place[0] == self._asked[0], place
+            if not goes_on:
+                self.screen.open_question(place[0])
             if request is not None:
-                self._ask(request)
+                self._ask(request, goes_on=goes_on)
         if self.questions.asks_back != self._asked_back:
             self._asked_back = self.questions.asks_back
             self.screen.post_raw(f"{self._asked_back}\n" if self._asked_back else "")
@@ -92,13 +98,15 @@ class PlainDisplay(Display):
         self._waited = [*waiting]
         self.screen.refresh(self.questions.current_id)
 
-    def _ask(self, request: ApprovalRequest | QuestionRequest) -> None:
+    def _ask(self, request: ApprovalRequest | QuestionRequest, *, goes_on: bool) -> None:
+        """Prints a question. Args: goes_on: only its next field, or the same one again."""
         who = self._spoken.name(self.views.of(request))
         head, text, *notes = question_lines(self.questions, request, who)
         told = isinstance(request, ApprovalRequest) and self._spoken.has_just_told(request)
         if isinstance(request, QuestionRequest):
-            notes = ["(type the answer, then Enter; Ctrl-D gives no answer)"]
-        self.screen.post_raw("\n".join([head, *([] if told else [text]), *notes, ""]))
+            notes = field_lines(self.questions, TYPE) or [f"({TYPE.format(hint='the answer')})"]
+        lines = [head, *([] if told else [text])] if not goes_on else []
+        self.screen.post_raw("\n".join([*filter(None, [*lines, *notes]), ""]))
 
     def page_agent(self, view: AgentStory | None) -> None:
         """Prints all that an agent has done."""

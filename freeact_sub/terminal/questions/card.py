@@ -15,6 +15,7 @@ from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
 from freeact_sub.show.wording import asked_text, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
+from freeact_sub.terminal.questions.form import form_keys, form_part
 
 SMALL_ROWS = 14
 """With fewer rows the card leaves out the other questions."""
@@ -53,8 +54,13 @@ def question_card(
     suggested = rule_words(request.suggested) if isinstance(request, ApprovalRequest) else ""
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
-    room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
-    call = Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))
+    filling = questions.filling
+    if isinstance(request, QuestionRequest) and filling is not None:
+        room = max(rows - 4, 2) if is_small else max(rows - 6 - len(others), 2)
+        call = Padding(form_part(request, filling, room), (0, 0, 0, 2))
+    else:
+        room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
+        call = Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))
     always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
         return Group(number, asks, call, *always, Text(keys, "yellow"))
@@ -100,6 +106,8 @@ def key_line(questions: Questions, *, counts: bool) -> str:
         return questions.asks_back
     listed = 1 + questions.listed
     if isinstance(request, QuestionRequest):
+        if (filling := questions.filling) is not None:
+            return f"{form_keys(filling)} · Esc no answer" + (" · → next" if listed > 1 else "")
         hidden = " (it is not shown)" if request.secret else ""
         return f"type the answer{hidden}, then Enter · Esc no answer" + (" · → next" if listed > 1 else "")
     parts = [

@@ -31,7 +31,10 @@ class DecisionKeys:
             self._questions.next()
             return True
         if isinstance(request, QuestionRequest):
-            return False
+            filling = self._questions.filling
+            if filling is None or key not in ("←", "↑", "↓"):
+                return False
+            return filling.back() if key == "←" else filling.move(-1 if key == "↑" else 1)
         if self._questions.asks_back:
             return key in ("y", "n") and self._questions.answer(key)
         return self._decided(request, key)

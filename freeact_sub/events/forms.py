@@ -1,0 +1,274 @@
+"""A question before it is asked (`PersonQuestion`), the fields of its answer, and the values that answer them.
+
+A field is one thing that a person is asked: a text, a number, a yes or no, one or several of a few choices. `read_value`
+decides for every front end and every program alike whether something is an answer.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from freeact_sub.events.answers import Answer
+from freeact_sub.text import one_line, visible
+
+FieldKind: TypeAlias = Literal["text", "integer", "number", "boolean", "choice", "choices"]
+"""`choice`: one of the choices; `choices`: any number of them."""
+
+YES: Final = frozenset({"y", "yes", "true"})
+NO: Final = frozenset({"n", "no", "false"})
+LABEL_CHARS: Final = 60
+"""Of a field in a sentence about its value."""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,300}")
+_FORMATS: Final[dict[str, tuple[str, re.Pattern[str]]]] = {
+    "email": ("an e-mail address", re.compile(r"[^\s@]+@[^\s@]+")),
+    "uri": ("an address with its scheme, such as https://example.org", re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionField:
+    """One thing that a question asks for."""
+
+    name: str
+    """The key of its value in `QuestionAnswered.values`."""
+    prompt: str = ""
+    """What is asked. Empty: the question's `prompt` says it."""
+    kind: FieldKind = "text"
+    choices: tuple[str, ...] = ()
+    """The values to choose from."""
+    labels: tuple[str, ...] = ()
+    """What people read of each choice. Empty: the choices themselves."""
+    other: bool = False
+    """Any other text is an answer as well as a choice."""
+    required: bool = True
+    """False: it may be left out."""
+    default: Any = None
+    """Its value if nothing is given. None: it has no default."""
+    least: float | None = None
+    """The least number, length of a text, or number of choices."""
+    most: float | None = None
+    """The greatest."""
+    format: str = ""
+    """`email`, `uri`, `date` or `date-time`. Empty: any text."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """What a person chooses from, as people read it; empty if the answer is typed."""
+        if self.kind == "boolean":
+            return ("yes", "no")
+        return self.labels or self.choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonQuestion:
+    """What a person is asked; see `QuestionRequest` for the fields."""
+
+    prompt: str
+    secret: bool = False
+    fields: tuple[QuestionField, ...] = ()
+    server: str = ""
+    url: str = ""
+
+
+CONFIRMED: Final = "confirmed"
+CONFIRMATION: Final = QuestionField(name=CONFIRMED, kind="boolean")
+"""The field of a question that asks for nothing but a yes."""
+
+
+def read_answer(fields: Sequence[QuestionField], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of all fields, those that are left out excepted.
+
+    Raises:
+        ValueError: A value is missing, wrong or of no field; the message says which, and what is wanted.
+    """
+    if unknown := given.keys() - {field.name for field in fields}:
+        names = ", ".join(repr(field.name) for field in fields)
+        raise ValueError(f"the question has no field {one_line(str(min(map(str, unknown))))!r}: it asks for {names}")
+    values = {field.name: read_value(field, given.get(field.name)) for field in fields}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_value(field: QuestionField, given: Any) -> Any:
+    """The value that was given for a field, as a value or as the text that a person typed. None: it is left out.
+
+    Raises:
+        ValueError: It is no answer; the message says what is wanted.
+    """
+    if given is None or (isinstance(given, str) and not given.strip()):
+        if field.default is None and field.required:
+            raise ValueError(f"{_called(field)} needs an answer: {wanted(field)}")
+        return field.default
+    value = _READERS[field.kind](field, given)
+    if value is None:
+        raise ValueError(f"{_called(field)} must be {wanted(field)}")
+    return value
+
+
+def typed_value(field: QuestionField, text: str) -> Any:
+    """The value that a typed line gives for a field: like `read_value`, and a choice may be named by its number.
+
+    Raises:
+        ValueError: It is no answer; the message says what is wanted.
+    """
+    if field.kind == "choices" and text.strip():
+        return read_value(field, [_numbered(field, part.strip()) for part in text.split(",") if part.strip()])
+    return read_value(field, _numbered(field, text.strip()) if field.rows else text)
+
+
+def _numbered(field: QuestionField, text: str) -> str:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
+    if not 0 < number <= len(field.rows) or text in field.choices or text in field.labels:
+        return text
+    return field.choices[number - 1] if field.choices else field.rows[number - 1]
+
+
+def wanted(field: QuestionField) -> str:
+    """What a field takes, in words that follow "must be"."""
+    match field.kind:
+        case "boolean":
+            return "yes or no"
+        case "choice" | "choices":
+            of = "one of" if field.kind == "choice" else f"{_bounds(field) or 'any'} of"
+            listed = ", ".join(one_line(visible(row), LABEL_CHARS) for row in field.rows)
+            return f"{of} these: {listed}{'; or any other text' if field.other else ''}"
+        case "integer" | "number":
+            return ", ".join(filter(None, ("a whole number" if field.kind == "integer" else "a number", _bounds(field))))
+    if field.format in _FORMATS:
+        return _FORMATS[field.format][0]
+    if field.format in ("date", "date-time"):
+        return "a date, such as 2026-01-31" if field.format == "date" else "a date and time, such as 2026-01-31T09:30:00Z"
+    return f"a text, {_bounds(field)} characters long" if _bounds(field) else "a text"
+
+
+def _bounds(field: QuestionField) -> str:
+    least, most = (None if bound is None else f"{bound:g}" for bound in (field.least, field.most))
+    if least is not None and most is not None:
+        return f"from {least} to {most}"
+    return f"at least {least}" if least is not None else f"at most {most}" if most is not None else ""
+
+
+def text_of_values(fields: Sequence[QuestionField], values: Mapping[str, Any]) -> str:
+    """The values of an answer as one text for people, each behind what was asked if there are several."""
+    parts = []
+    for field in fields:
+        if field.name in values:
+            shown = _shown(field, values[field.name])
+            parts.append(shown if len(fields) == 1 else f"{_called(field)}: {shown}")
+    return "; ".join(parts)
+
+
+def answer_to(fields: Sequence[QuestionField], answer: Answer) -> Answer:
+    """An answer with values of the right types; a text answers a question with one field.
+
+    Raises:
+        ValueError: It does not answer the question; the message says what is wanted.
+    """
+    given = answer.values
+    if answer.text is None and given is None:
+        return answer
+    if not fields:
+        if answer.text is None:
+            raise ValueError("this question takes a text, not values")
+        return answer
+    if given is None:
+        if len(fields) > 1:
+            names = ", ".join(repr(field.name) for field in fields)
+            raise ValueError(f"this question takes values by name, not one text: it asks for {names}")
+        given = {fields[0].name: answer.text}
+    values = read_answer(fields, given)
+    return Answer(text=text_of_values(fields, values), values=values)
+
+
+def _shown(field: QuestionField, value: Any) -> str:
+    labels = dict(zip(field.choices, field.labels, strict=False))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (
+        ", ".join(str(labels.get(item, item)) for item in value)
+        if isinstance(value, list)
+        else str(labels.get(value, value))
+    )
+
+
+def _called(field: QuestionField) -> str:
+    return one_line(visible(field.prompt or field.name), LABEL_CHARS)
+
+
+def _text(field: QuestionField, given: Any) -> str | None:
+    if not isinstance(given, str) or not _within(field, len(given)):
+        return None
+    if field.format in _FORMATS:
+        return given.strip() if _FORMATS[field.format][1].fullmatch(given.strip()) else None
+    if field.format in ("date", "date-time"):
+        read = date.fromisoformat if field.format == "date" else datetime.fromisoformat
+        try:
+            read(given.strip())
+        except ValueError:
+            return None
+        return given.strip() if field.format == "date" or len(given.strip()) > len("2026-01-31") else None
+    return given
+
+
+def _number(field: QuestionField, given: Any) -> float | int | None:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        return None
+    try:
+        if isinstance(given, str):
+            typed = given.strip()
+            number = int(typed) if _INTEGER.fullmatch(typed) else float(typed.replace("_", " "))
+        else:
+            number = given
+        if not math.isfinite(number):
+            return None
+    except (ValueError, OverflowError):
+        return None
+    if field.kind == "integer" and isinstance(number, float):
+        if not number.is_integer():
+            return None
+        number = int(number)
+    return number if _within(field, number) else None
+
+
+def _boolean(_field: QuestionField, given: Any) -> bool | None:
+    if isinstance(given, bool):
+        return given
+    word = given.strip().lower() if isinstance(given, str) else ""
+    return True if word in YES else False if word in NO else None
+
+
+def _choice(field: QuestionField, given: Any) -> str | None:
+    if not isinstance(given, str):
+        return None
+    if given in field.choices:
+        return given
+    meant = given.strip().casefold()
+    for index, row in enumerate(field.rows):
+        if meant in (row.strip().casefold(), field.choices[index].strip().casefold()):
+            return field.choices[index]
+    return given if field.other and _within(field, len(given)) else None
+
+
+def _choices(field: QuestionField, given: Any) -> list[str] | None:
+    items = given.split(",") if isinstance(given, str) else given
+    if not isinstance(items, list | tuple):
+        return None
+    picked = [_choice(field, item.strip() if isinstance(item, str) else item) for item in items]
+    found = list(dict.fromkeys(item for item in picked if item is not None))
+    return found if None not in picked and _within(field, len(found)) else None
+
+
+def _within(field: QuestionField, number: float) -> bool:
+    return (field.least is None or number >= field.least) and (field.most is None or number <= field.most)
+
+
+_READERS: Final[dict[FieldKind, Any]] = {
+    "text": _text,
+    "integer": _number,
+    "number": _number,
+    "boolean": _boolean,
+    "choice": _choice,
+    "choices": _choices,
+}

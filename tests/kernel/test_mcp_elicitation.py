@@ -1,0 +1,177 @@
+"""What an MCP server asks in the middle of a call reaches a person, over both transports and in both protocols."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+from support import asking_mcp_server
+from support.agents import cell, of_kind
+from support.mcp_host import McpHost, http_server
+
+from freeact_sub import Agent, Config
+from freeact_sub.config.schema import KernelConfig, McpServerConfig
+from freeact_sub.errors import McpError
+from freeact_sub.events import Answer, CodeExecutionOutput, QuestionAnswered, QuestionRequest, ToolOutput
+from freeact_sub.testing import ScriptedModel
+
+pytestmark = [pytest.mark.mcp, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels")]
+WAIT_SECONDS = 60
+BOOKED = {"people": "4", "day": "Sunday"}
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[dict[str, str]]:
+    """The addresses of the server, by what it speaks."""
+    with http_server(asking_mcp_server.__file__, "old", 0) as old, http_server(asking_mcp_server.__file__) as new:
+        yield {"old": f"http://127.0.0.1:{old}/mcp", "new": f"http://127.0.0.1:{new}/mcp"}
+
+
+@pytest.fixture(params=["stdio", "http"])
+def server_of(request):
+    """The server over both transports."""
+
+    def config(speaks, **settings):
+        if request.param == "http":
+            return McpServerConfig(url=request.getfixturevalue("urls")[speaks], **settings)
+        args = (asking_mcp_server.__file__, *(["old"] if speaks == "old" else []))
+        return McpServerConfig(command=sys.executable, args=args, **settings)
+
+    return config
+
+
+@pytest.fixture
+def run_asking(tmp_path):
+    """Run a script with the server; each question gets what the next answer does with it."""
+
+    async def run(server, script, *answers, **config):
+        left, events = list(answers), []
+        settings = Config(workspace=tmp_path, mcp_servers={"asking": server}, **{"mode": "full", **config})
+        async with Agent(settings, model=ScriptedModel(script)) as agent:
+            running = agent.run("root")
+            async for event in running:
+                events.append(event)
+                if isinstance(event, QuestionRequest) and not event.headless:
+                    assert event in running.open_requests
+                    await left.pop(0)(event)
+            assert (await running.result()).status == "completed"
+        assert not left
+        return events
+
+    return run
+
+
+def gives(given):
+    async def answer(event):
+        assert event.answer(given)
+
+    return answer
+
+
+async def declines(event):
+    event.decline()
+
+
+def told(events):
+    return [event.content for event in of_kind(events, ToolOutput)]
+
+
+FORMS = {"old": ("book", 'accept {"people":4,"day":"Sunday","smoking":false,"note":null}'),
+         "new": ("book_anew", "accept {'people': 4, 'day': 'Sunday', 'smoking': False}")}  # fmt: skip
+
+
+@pytest.mark.parametrize("speaks", FORMS)
+async def test_a_form_is_asked_and_its_defaults_are_filled_in(run_asking, server_of, speaks):
+    tool, text = FORMS[speaks]
+    events = await run_asking(server_of(speaks), [[ToolCallPart(f"asking_{tool}", {})], "done"], gives(BOOKED))
+    assert told(events) == [text]
+    (request,) = of_kind(events, QuestionRequest)
+    assert (request.server, request.prompt, request.url) == ("asking", "When do you come?", "")
+    assert [(field.name, field.kind, field.required) for field in request.fields][:3] == [
+        ("people", "integer", True), ("day", "choice", True), ("smoking", "boolean", False),
+    ]  # fmt: skip
+    assert request.tool_call_id is not None
+
+
+@pytest.mark.parametrize("speaks", FORMS)
+async def test_code_in_a_cell_calls_and_its_clock_stands_still(run_asking, server_of, speaks):
+    async def late(event):
+        await asyncio.sleep(4)  # longer than the cell, and than the call, may take
+        assert event.answer(BOOKED)
+
+    tool, text = FORMS[speaks]
+    server, kernel = server_of(speaks, call_timeout_seconds=3), KernelConfig(cell_timeout_seconds=3)
+    script = [[cell(f"print(await agent.mcp.asking.{tool}())")], "done"]
+    events = await run_asking(server, script, late, kernel=kernel)
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == [text]
+    (request,) = of_kind(events, QuestionRequest)
+    assert request.tool_call_id is not None
+
+
+@pytest.mark.parametrize(("speaks", "tool"), [("old", "pay"), ("new", "pay_anew")])
+@pytest.mark.parametrize(("answer", "action"), [(gives("yes"), "accept"), (gives("no"), "decline"), (declines, "decline")])
+async def test_a_page_is_shown_and_not_opened(run_asking, server_of, monkeypatch, speaks, tool, answer, action):
+    monkeypatch.setattr("webbrowser.open", lambda *_: pytest.fail("nothing opens a page by itself"))
+    events = await run_asking(server_of(speaks), [[ToolCallPart(f"asking_{tool}", {})], "done"], answer)
+    assert told(events)[0].split()[0] == action
+    (request,) = of_kind(events, QuestionRequest)
+    assert (request.server, request.url) == ("asking", asking_mcp_server.URL)
+
+
+async def test_a_call_that_needs_a_page_is_made_again_once_it_was_opened(run_asking, server_of):
+    events = await run_asking(server_of("old"), [[ToolCallPart("asking_log_in", {})], "done"], gives("yes"))
+    assert told(events) == ["logged in"]
+    assert of_kind(events, QuestionRequest)[0].url == "https://login.example.org/"
+
+
+async def test_a_question_without_fields_is_a_yes_or_a_no(run_asking, server_of):
+    script = [[ToolCallPart("asking_confirm", {})], [ToolCallPart("asking_confirm", {})], "done"]
+    events = await run_asking(server_of("old"), script, gives("yes"), gives("no"))
+    assert told(events) == ["accept {}", "decline None"]
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "file:///etc/passwd", "https://you@evil.example/", "https://a\u202eb.example/", "http://"]
+)
+async def test_an_address_that_is_no_page_or_hides_where_it_leads_is_asked_of_nobody(run_asking, server_of, url):
+    events = await run_asking(server_of("old"), [[ToolCallPart("asking_bad_page", {"url": url})], "done"])
+    assert not of_kind(events, QuestionRequest)
+    assert "only a web page" in told(events)[0] or "hides where it leads" in told(events)[0]
+
+
+@pytest.mark.parametrize(("speaks", "tool"), [("old", "book"), ("new", "book_anew")])
+async def test_where_nobody_is_there_it_is_cancelled_at_once_and_the_model_reads_why(run_asking, server_of, speaks, tool):
+    script = [[ToolCallPart(f"asking_{tool}", {})], "done"]
+    events = await run_asking(server_of(speaks), script, headless="allow")
+    first, _, note = told(events)[0].partition("\n")
+    assert first.split()[0] == "cancel"
+    assert note == "[the MCP server 'asking' asked the user, and got no answer: nobody is there to answer]"
+    assert of_kind(events, QuestionAnswered)[0].reason == "nobody is there to answer"
+
+
+@pytest.mark.parametrize(("speaks", "tool"), [("old", "book"), ("new", "book_anew")])
+async def test_a_cancel_withdraws_the_question_and_the_connection_works_on(tmp_path, server_of, speaks, tool):
+    model = ScriptedModel([[ToolCallPart(f"asking_{tool}", {})], "never", [ToolCallPart(f"asking_{tool}", {})], "done"])
+    settings = Config(workspace=tmp_path, mcp_servers={"asking": server_of(speaks)}, mode="full")
+    async with Agent(settings, model=model) as agent:
+        run = agent.run("root")
+        async for event in run:
+            if isinstance(event, QuestionRequest):
+                assert run.cancel()
+                first = event
+        assert (await run.result()).status == "cancelled"
+        assert run.open_requests == ()
+        assert not first.answer(BOOKED)
+        result = await asyncio.wait_for(agent.run("again").result(), WAIT_SECONDS)
+    assert result.status == "completed"
+
+
+async def test_the_time_without_a_question_counts(tmp_path, server_of):
+    async def answer(_):
+        await asyncio.sleep(1)
+        return Answer(values={"people": 2, "day": "Sunday"}, text="")
+
+    async with McpHost(tmp_path).servers(asking=server_of("old", call_timeout_seconds=2)) as servers:
+        with pytest.raises(McpError, match="did not respond within 2 s"):
+            await servers.call("asking", "book", {"seconds": 20}, answer)
