@@ -5,7 +5,7 @@ import contextlib
 import importlib.resources
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence, Sized
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic_ai.models import Model
 
 from freeact_sub.agents import Agent, RunResult
+from freeact_sub.approvals import make_rules
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, ChildBudget, RootBudget, Usage
 from freeact_sub.config.schema import Config, SubagentsConfig
@@ -136,15 +137,17 @@ class RLM:
             """Return what is left of the limits."""
             return agent.execution_context.budget_left.model_dump(mode="json", exclude_none=True)
 
+        tools: list[Callable[..., Any]] = [rlm_ask, rlm_final, rlm_budget]
         with tempfile.TemporaryDirectory(prefix="freeact-rlm-") as folder:
             agent = Agent(
                 self._settings(Path(folder)),
                 model=self._model,
                 models={} if self._sub_model is None else {SUB_MODEL: self._sub_model},
-                tools=[rlm_ask, rlm_final, rlm_budget],
+                tools=tools,
                 capabilities=[ending],
                 taps=self._taps,
             )
+            agent.allowed = make_rules({"allow": [f"tool:{tool.__name__}" for tool in tools]})
             async with agent:
                 await agent.put(context=context)
                 sub_model = None if self._sub_model is None else SUB_MODEL

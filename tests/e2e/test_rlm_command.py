@@ -3,9 +3,10 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.chat_server import by_turn
+from support.chat_server import ChatReply, by_turn
 from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -38,6 +39,20 @@ def test_the_answer_is_on_standard_output(server: Chat, tmp_path: Path, files: l
     assert "How long is it?" in sent
     assert "SECRET" not in sent
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_two_levels_and_a_model_for_parts_and_nothing_is_asked_of_a_person(tmp_path: Path) -> None:
+    def script(request: dict[str, Any]) -> ChatReply:
+        if request["messages"][0]["role"] != "system":
+            return [f"{request['model']}: {request['messages'][-1]['content']}"]
+        inner = "inner" in str(request["messages"][-1]["content"])
+        return ["```repl\n" + ("FINAL(llm_query('part'))" if inner else "FINAL(rlm_query('inner'))") + "\n```"]
+
+    with chat(script) as server:
+        done = asked(server, tmp_path, "--depth", "2", "--sub-model", "openai-chat:reader", "-", "Which?", data="text")
+    assert (done.returncode, done.stdout) == (0, "reader: part\n"), done.stderr
+    assert "asks" not in done.stderr.replace("asks a model", "")
+    assert "approved" not in done.stderr
 
 
 def test_a_file_that_is_not_there_is_named(server: Chat, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelMessage, UserPromptPart
 from benchmarks.recursion import LINES, QUESTIONS, actor, expected, reader, records
 from benchmarks.rlm import look, server, set_program
 from benchmarks.rlm_costs import CHILDREN, EACH, LIMITS, LOOPS
-from freeact_sub import Budget, Config, TaskError
+from freeact_sub import ApprovalRequest, Budget, Config, TaskError
 from freeact_sub.errors import FreeactError
 from freeact_sub.rlm import RLM
 from freeact_sub.testing import ScriptedModel, first_prompt
@@ -128,6 +128,27 @@ def test_an_equal_question_of_siblings_is_asked_once() -> None:
     completion = RLM(model=ScriptedModel(script), sub_model=ScriptedModel(sub), max_depth=2).completion("x", "?")
     assert completion.response == str([*["['A', 'B']"] * 3, "A"])
     assert sorted(asked) == ["a", "b"]
+
+
+def test_nobody_is_asked_to_approve_what_the_names_do() -> None:
+    events: list[Any] = []
+
+    def script(messages: list[ModelMessage], info: Any) -> str:
+        del info
+        if first_prompt(messages).startswith("inner"):
+            return "```repl\nFINAL(llm_query('a'))\n```"
+        return "```repl\nprint(budget.remaining())\nFINAL(rlm_query('inner') + llm_query('b'))\n```"
+
+    config = Config(headless="deny")
+    rlm = RLM(
+        model=ScriptedModel(script),
+        sub_model=ScriptedModel(lambda messages, _: prompt_of(messages)),
+        max_depth=2,
+        config=config,
+        taps=[events.append],
+    )
+    assert rlm.completion("x", "?").response == "ab"
+    assert [event for event in events if isinstance(event, ApprovalRequest)] == []
 
 
 def test_a_recursive_call_works_in_a_copy_and_changes_nothing_here() -> None:
