@@ -10,7 +10,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.cells import MimeBundle
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.notebook.display_area import DisplayArea
-from freeact_sub.notebook.field_widgets import FieldWidgets
+from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
 from freeact_sub.notebook.render import question_html
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.text import visible
@@ -27,6 +27,8 @@ SETTLE_SECONDS = 0.5
 _SAVED = "Agents had questions here: their buttons are there while the cell runs."
 """Shown instead of buttons where no kernel runs: in a saved file or an export."""
 
+_FIELD = {"width": "auto", "max_width": "28em", "flex": "1 1 14em"}
+_ROW = {"flex_flow": "row wrap"}
 _PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 10px 0"}
 
 
@@ -148,7 +150,7 @@ class ButtonQuestions:
             self._screen.publish(self._display_id, bundle, update=True)
 
     def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
-        widgets, auto = self._widgets, {"width": "auto"}
+        widgets, auto = self._widgets, AUTO
         kind = widgets.Password if request.secret else widgets.Textarea
         field = kind(layout={"width": "40em"})
         give = widgets.Button(description="Answer", button_style="success", layout=auto)
@@ -172,7 +174,7 @@ class ButtonQuestions:
 
     def _fields(self, request: QuestionRequest) -> "_ButtonQuestion":
         """A question with fields: one choice that is all of the answer gives it, else a button does."""
-        widgets, auto = self._widgets, {"width": "auto"}
+        widgets, auto = self._widgets, AUTO
         give = widgets.Button(description="Answer", button_style="success", layout=auto)
         decline = widgets.Button(description="No answer", layout=auto)
         told = widgets.HTML("")
@@ -203,11 +205,13 @@ class ButtonQuestions:
         return question
 
     def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":
-        widgets, auto = self._widgets, {"width": "auto"}
+        widgets, auto = self._widgets, AUTO
         approve = widgets.Button(description="Approve", button_style="success", layout=auto)
         deny = widgets.Button(description="Deny", button_style="danger", layout=auto)
-        reason = widgets.Text(placeholder="reason for a denial (optional)", layout={"width": "22em"})
-        question = _ButtonQuestion(request=request, buttons=[approve, deny], row=widgets.HBox([approve, deny, reason]))
+        reason = widgets.Text(placeholder="reason for a denial (optional)", layout=_FIELD)
+        question = _ButtonQuestion(
+            request=request, buttons=[approve, deny], row=widgets.HBox([approve, deny, reason], layout=_ROW)
+        )
         rows = [widgets.HTML(question_html(request)), question.row]
 
         def settle(decision: Decision) -> None:
@@ -231,9 +235,7 @@ class ButtonQuestions:
         deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
         if request.suggested:
             suggested = ", ".join(request.suggested)
-            pattern = widgets.Text(
-                value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout={"width": "28em"}
-            )
+            pattern = widgets.Text(value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout=_FIELD)
 
             def always(remember: Remember) -> None:
                 own = pattern.value.strip()
@@ -244,7 +246,7 @@ class ButtonQuestions:
             in_session.on_click(lambda _: always("session"))
             in_project.on_click(lambda _: always("project"))
             question.buttons += [in_session, in_project]
-            rows += [widgets.HBox([in_session, in_project, pattern]), widgets.HTML("")]
+            rows += [widgets.HBox([in_session, in_project, pattern], layout=_ROW), widgets.HTML("")]
         question.box, question.rows = widgets.VBox(rows), len(rows)
         return question
 
@@ -252,7 +254,7 @@ class ButtonQuestions:
         """Shows the button that approves so many at once in a question's row, or takes it away."""
         every = question.approve_all
         if number > 1 and every is None:
-            every = self._widgets.Button(button_style="success", layout={"width": "auto"})
+            every = self._widgets.Button(button_style="success", layout=AUTO)
             every.on_click(lambda _: None if every.disabled else self._loop.call_soon_threadsafe(self._approve_all))
             question.approve_all = every
             question.buttons.append(every)
@@ -267,7 +269,7 @@ class ButtonQuestions:
 
     def _edit_button(self, question: "_ButtonQuestion", code: str, decide: Callable[[Decision], None]) -> Any:
         """A button that opens the code, to be changed and run; the model reads that it was changed."""
-        widgets, auto = self._widgets, {"width": "auto"}
+        widgets, auto = self._widgets, AUTO
         edit = widgets.Button(description="Edit", layout=auto)
 
         def opened(_: object) -> None:

@@ -8,7 +8,8 @@ from freeact_sub.show.forms import heading, numbered, shown_default
 from freeact_sub.show.safe_html import escaped
 
 WIDE: Final = {"width": "40em"}
-AUTO: Final = {"width": "auto"}
+AUTO: Final = {"width": "auto", "flex": "0 0 auto"}
+"""As wide as its words, in a narrow notebook too."""
 
 
 class FieldWidgets:
