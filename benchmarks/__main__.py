@@ -23,6 +23,7 @@ NAMES = (
     "crowd",
     "values",
     "asking",
+    "cache",
     "gateway",
     "sessions",
     "soak",

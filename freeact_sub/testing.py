@@ -12,10 +12,11 @@ import contextlib
 import io
 import json
 import pickle
+import re
 import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -130,13 +131,16 @@ class ScriptedModel(FunctionModel):
         return [text[start : start + self._chunk_chars] for start in range(0, len(text) or 1, self._chunk_chars)]
 
 
+CHILD_NOTE: Final = re.compile(r"\n\nYou are a child agent at depth .*?Answer before your budget is used up\.", re.DOTALL)
+
+
 def first_prompt(messages: Sequence[ModelMessage]) -> str:
-    """The prompt that began a conversation."""
+    """The prompt that began a conversation, without what a child is told behind it of itself and its budget."""
     for message in messages:
         if isinstance(message, ModelRequest):
             for part in message.parts:
                 if isinstance(part, UserPromptPart) and isinstance(part.content, str):
-                    return part.content
+                    return CHILD_NOTE.sub("", part.content)
     return ""
 
 

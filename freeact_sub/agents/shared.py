@@ -28,6 +28,7 @@ from freeact_sub.events import AgentEvent, Notice
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
+from freeact_sub.models.prefixes import Prefixes
 from freeact_sub.models.traffic import Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.tools import OwnTools, SpawnRequest
@@ -238,6 +239,7 @@ class Shared:
     slots: anyio.Semaphore = field(init=False)
     """The right of children to work; more wait in order."""
     catalogue: McpCatalogue = field(init=False)
+    prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
@@ -258,6 +260,7 @@ class Shared:
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.catalogue = McpCatalogue()
+        self.prefixes = Prefixes()
 
 
 def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name

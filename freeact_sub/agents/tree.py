@@ -82,6 +82,8 @@ class TreeAgent:
     """It may outlive its parent's run."""
     keeps_kernel: bool = False
     """Its kernel outlives its run as a node."""
+    continues: bool = False
+    """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
     _run: list[PresentRun] = field(init=False, default_factory=list)
 
     @property
@@ -118,6 +120,11 @@ class TreeAgent:
     def waits_for_child(self) -> bool:
         """Whether its run cannot end before a child's."""
         return self.run.waits_for_child
+
+    @property
+    def begins_as(self) -> "TreeAgent":
+        """The agent with whose tools and system prompt its requests begin: itself, or whom it continues."""
+        return self.parent.begins_as if self.continues and self.parent is not None else self
 
     @property
     def depth(self) -> int:
@@ -319,6 +326,7 @@ class Tree:
             in_background=in_background,
             detached=in_background and config.detach,
             keeps_kernel=request.keep,
+            continues=request.continues_all and not in_background and agent_type is parent.agent_type and model is None,
         )
         budget = request.budget.over(config.budget).cut(parent.run.left)
         if budget.depth is not None:  # a child resumed by an agent further above has fewer levels below it

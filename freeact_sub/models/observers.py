@@ -8,11 +8,11 @@ holds for all that is awaited inside it, and for no other agent.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError, ModelRequestTimeout
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -202,6 +202,12 @@ class Meter:
         self._changed = time.monotonic()
         if self._watcher is not None:
             self._watcher(self)
+
+
+def bills_cache_writes(model: Model, settings: Mapping[str, Any]) -> bool:
+    """Whether requests to the model write its provider's cache, which costs more than plain input."""
+    wanted = {**(model.settings or {}), **settings}.get("cache", True)
+    return bool(wanted) and any(one.profile.get("supports_cache") for one in models_in(model))
 
 
 def models_in(model: Model) -> tuple[Model, ...]:

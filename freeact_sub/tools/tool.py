@@ -99,6 +99,12 @@ class SpawnRequest:
     tool_call_id: str | None = None
     """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
 
+    @property
+    def continues_all(self) -> bool:
+        """Whether the child goes on where its parent is, with all that the parent has."""
+        other = self.branch_of is not None or self.own_files or self.tools is not None or self.mode is not None
+        return self.history == "all" and not other
+
     def call(self, *, background: bool = False) -> SpawnCall:
         """The call that rules and people judge. Args: background: the parent does not wait for the child."""
         return SpawnCall(

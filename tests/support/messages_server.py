@@ -11,9 +11,16 @@ from support.chat_server import ChatCall, ChatServer, _Request, _write_json
 class MessagesServer(ChatServer):
     """Answers with texts and calls. Its usage tells what of a request it had read before, see `prompt_of`."""
 
-    def __init__(self, script: Callable[[dict[str, Any]], Sequence[str | ChatCall]]) -> None:
-        """Args: script: see `ChatServer`."""
+    def __init__(
+        self,
+        script: Callable[[dict[str, Any]], Sequence[str | ChatCall]],
+        *,
+        answers_after: float = 0,
+        forgets: bool = False,
+    ) -> None:
+        """Args: script: see `ChatServer`. answers_after: seconds before an answer begins. forgets: it has no cache."""
         super().__init__(script)
+        self._answers_after, self._forgets = answers_after, forgets
         self._known: list[str] = []
         self.usages: list[dict[str, int]] = []
         """What it said that each request took."""
@@ -30,6 +37,9 @@ class MessagesServer(ChatServer):
         self.requests.append(body)
         usage = self._usage_of(body)
         self.usages.append(usage)
+        if self._answers_after:
+            await asyncio.sleep(self._answers_after)
+        self._known += [] if self._forgets else prefixes_of(body)  # others read it once the answer begins
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         for event in _events(body, self._script(body), usage):
             data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
@@ -44,8 +54,15 @@ class MessagesServer(ChatServer):
         if "cache_control" not in json.dumps(body):
             return {"input_tokens": len(prompt), "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
         read = max((len(known) for known in self._known if prompt.startswith(known)), default=0)
-        self._known.append(prompt)
         return {"input_tokens": 0, "cache_read_input_tokens": read, "cache_creation_input_tokens": len(prompt) - read}
+
+
+def prefixes_of(body: dict[str, Any]) -> list[str]:
+    """What the provider keeps: all up to each mark for the cache; up to the end if the request itself is marked."""
+    parts = [body.get("tools", []), body.get("system", []), *body["messages"]]
+    marked = [number for number, part in enumerate(parts, 1) if "cache_control" in json.dumps(part)]
+    ends = [*marked, *([len(parts)] if "cache_control" in body else [])]
+    return ["".join(f"{json.dumps(_bare(part))}\n" for part in parts[:end]) for end in ends]
 
 
 def prompt_of(body: dict[str, Any]) -> str:

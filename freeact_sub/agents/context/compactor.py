@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import anyio
 from pydantic_ai import RunContext
@@ -17,7 +17,7 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
 from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
 from freeact_sub.agents.context.summary import newest_turns, to_summarise, transcript, with_summary
-from freeact_sub.agents.runs.prompt import summary_prompt
+from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
@@ -115,6 +115,7 @@ READ: Final = 0.6
 WORDS_PER_TOKEN: Final = 0.5
 LIST_SECONDS: Final = 10.0
 """Seconds to wait for the kernel to list its variables."""
+TASK_CHARS: Final = 1_000
 LIST_CHARS: Final = 3_000
 LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.names'].show(get_ipython())"
 VARIABLES: Final = "These variables are still in your kernel, with their types:\n"
@@ -141,6 +142,13 @@ class Compactor:
     """Instructions and tools of the last request."""
     _again_at: int = 0
     """The size in tokens at which to try again."""
+    _task: str = ""
+    """What a child has to do; it stays where its prompt is summarised."""
+
+    def for_task(self, prompt: str) -> Self:
+        """Note the prompt of a run, and return this."""
+        self._task = "" if self.agent.parent is None else f"Your task: {head_and_tail(prompt, TASK_CHARS)}"
+        return self
 
     @property
     def window(self) -> int | None:
@@ -235,7 +243,8 @@ class Compactor:
         chars, most = round(window * READ * BYTES_PER_TOKEN), round(window * SUMMARY)
         prompt = summary_prompt(transcript(old, chars), words=round(most * WORDS_PER_TOKEN), keep=keep)
         summary = head_and_tail(clean(await self.single_requests.ask(prompt)).strip(), most * BYTES_PER_TOKEN)
-        shorter = with_summary(messages, end, summary, await self._variables())
+        told = (with_child_note(self._task, self.agent), await self._variables())
+        shorter = with_summary(messages, end, summary, "\n\n".join(filter(None, told)))
         if estimate_uncounted(shorter, self.parameters) >= below:
             return None
         return Shortened(messages=shorter, event=Compacted(summary=summary))

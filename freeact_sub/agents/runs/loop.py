@@ -26,7 +26,7 @@ from freeact_sub.agents.from_code.children import BackgroundRequests, NodeReques
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
-from freeact_sub.agents.runs.prompt import instructions, opening_prompt
+from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
@@ -325,7 +325,7 @@ class AgentLoop:
         messages = self.agent.shared.stream.take_messages() if self.agent.parent is None else ()
         return opening_prompt(
             work.content or (work.prompt,),
-            note=work.note,
+            note=with_child_note(work.note, self.agent),
             messages=messages,
             kernel_news=news,
             branched=kernel.is_branch,
@@ -345,8 +345,8 @@ class AgentLoop:
         return await hooks.answer(
             content,
             output_type=output_type if self.agent.parent is None else or_refusal(output_type),
-            instructions=instructions(self.agent, prompt, self.resources.kernel.description, self.resources.mcp.names),
-            before=CompactionHooks(turns=turns, compactor=self.compactor),
+            instructions=instructions(self.agent, self.resources.kernel.description, self.resources.mcp.names),
+            before=CompactionHooks(turns=turns, compactor=self.compactor.for_task(prompt)),
         )
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:

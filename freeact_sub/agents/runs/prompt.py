@@ -30,8 +30,11 @@ Prompt: TypeAlias = str | Sequence[UserContent | Path]
 
 SANDBOXED: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
-REPEATED_CHARS: Final = 1000
-"""A task up to this length is repeated in a child's instructions, because small models forget distant text."""
+KNOWS: Final = {
+    "none": "You see nothing of its conversation and share no variables with it.",
+    "all": "What stands before is its conversation, which you continue for this piece; you share no variables with it.",
+}
+"""By whether the child reads of its parent's conversation."""
 MAX_FILE_BYTES: Final = 50_000_000
 """Of a file in a prompt; providers take less."""
 CONTENTS: Final = (BinaryContent, ImageUrl, AudioUrl, DocumentUrl, VideoUrl)
@@ -109,8 +112,15 @@ def _server(name: str) -> str:
     return name if identifier(name, "server") == name else f"{name} (as agent.mcp[{name!r}])"
 
 
-def instructions(agent: TreeAgent, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
-    """Return the system prompt of a run. Args: prompt: the run's. kernel: tells the model where its kernel runs."""
+def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> str:
+    """Return the system prompt of a run: the same for all agents of a type, so that they read one prefix from a cache.
+
+    Args:
+        agent: The agent; one that continues its parent's conversation has its parent's system prompt.
+        kernel: Tells the model where its kernel runs.
+        mcp_servers: The names of the MCP servers that it has.
+    """
+    agent = agent.begins_as
     config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
     own = ", ".join(name for name in agent.shared.own_tools.names if has_tool(agent, name))
     text = _template("system.md").substitute(
@@ -121,16 +131,22 @@ def instructions(agent: TreeAgent, prompt: str, kernel: str, mcp_servers: Sequen
         mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
         spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )
-    if agent.parent is not None:
-        text += _template("child.md").substitute(
-            depth=agent.depth,
-            budget=str(agent.run.account.budget) or "no bounds",
-            levels=agent.run.account.budget.depth,
-            task=f"\nYour task: {prompt}" if len(prompt) <= REPEATED_CHARS else "",
-            scope=f"\nKeep to this: {agent.work_scope}. Change nothing outside it." if agent.work_scope else "",
-        )
     body = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
     return f"{text}{body}\n{config.instructions}{instructions_of(config.instruction_contents)}".strip()
+
+
+def with_child_note(note: str, agent: TreeAgent) -> str:
+    """Return what stands behind the prompt of a run: for a child also who it is, and what it may spend."""
+    if agent.parent is None:
+        return note
+    told = _template("child.md").substitute(
+        depth=agent.depth,
+        knows=KNOWS["all" if agent.run.record.history else "none"],
+        budget=str(agent.run.account.budget) or "no bounds",
+        levels=agent.run.account.budget.depth,
+        scope=f"\nKeep to this: {agent.work_scope}. Change nothing outside it." if agent.work_scope else "",
+    )
+    return f"{note}\n\n{told.strip()}".strip()
 
 
 def summary_prompt(conversation: str, *, words: int, keep: str) -> str:

@@ -5,8 +5,10 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
 
 1.  `prepare_tools`: the tools that the agent's type leaves it (`../children/type_effects.py`). If no turn is left, the run
     must end, and no tools are offered.
-2.  `wrap_model_request`: `RequestProgress` shows a request that takes long, `InnerTasks` (both in `turns.py`) notes
-    the tasks of pydantic-ai, and `Booking.paid` (`../budgets/booking.py`) gives up a request that brings no response.
+2.  `wrap_model_request`: of children that begin alike the first is sent first, so that the others read its prefix from
+    the provider's cache (`first_requests.py`). `RequestProgress` shows a request that takes long, `InnerTasks` (both in
+    `turns.py`) notes the tasks of pydantic-ai, and `Booking.paid` (`../budgets/booking.py`) gives up a request that brings
+    no response.
 3.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
     shortened, which may take a request of its own (`SingleRequests`). It comes before a user's capabilities.
 4.  `before_model_request`: withholds the spawning tools if no child may be started. `Booking.reserve` estimates the request

@@ -28,6 +28,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from freeact_sub.agents.children.type_effects import SPAWNING, granted
+from freeact_sub.agents.turn.first_requests import FirstRequest, prefix_of, warn_of_unread_cache
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.channel import Emitter
@@ -50,6 +51,10 @@ class RunHooks(AbstractCapability[Any]):
     """Returns the question for a model that would end its run while children are working; empty: none."""
     _is_cut_off: bool = field(default=False, init=False)
     """The latest request was made, and has brought no response."""
+    _prefix: FirstRequest = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._prefix = self.turns.agent.shared.prefixes.of(prefix_of(self.turns.agent))
 
     async def answer(
         self,
@@ -85,7 +90,7 @@ class RunHooks(AbstractCapability[Any]):
                 prompt,
                 deps=shared.own_tools.deps,
                 message_history=agent.run.record.history or None,
-                event_stream_handler=event_stream_handler_of(agent.emitter),
+                event_stream_handler=event_stream_handler_of(agent.emitter, self._prefix.is_known),
                 infer_name=False,
                 # a backstop for steps of a user's capability that bypass our hooks; ours acts first
                 usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
@@ -109,6 +114,8 @@ class RunHooks(AbstractCapability[Any]):
                 cut_off = replace(cut_off, run_id=ctx.run_id, conversation_id=ctx.conversation_id)
                 self.turns.messages = [*messages, cut_off]
             raise
+        finally:
+            self._prefix.is_known()
         self.calls.unmade.end(self.turns.messages)
         return result
 
@@ -116,7 +123,7 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
         turns = self.turns
         turns.step(ctx)
-        tools = granted(turns.agent, tool_defs)
+        tools = granted(turns.agent.begins_as, tool_defs)
         try:
             turns.agent.run.account.check("turns")
         except LimitReachedError as error:
@@ -127,12 +134,15 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Shows a request that takes long, and gives one up that brings no response."""
         del ctx
         self._is_cut_off = False
+        await self._prefix.wait()
         with self.turns.progress.shown(), self.turns.inner_tasks.noted(), self.turns.booking.paid():
             try:
                 return await handler(request_context)
             except BaseException:
                 self._is_cut_off = self.turns.booking.is_open
                 raise
+            finally:
+                self._prefix.is_known()
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See pydantic-ai. Reserves what the request may take, makes it the last report of the run, or ends the run.
@@ -142,7 +152,7 @@ class RunHooks(AbstractCapability[Any]):
         turns, agent = self.turns, self.turns.agent
         turns.count_unusable(request_context)
         self.calls.unmade.tell(ctx.messages)
-        if not agent.may_spawn:
+        if not agent.begins_as.may_spawn:
             request_context = _without_tools(request_context, SPAWNING)
         turns.step(ctx)
         agent.shared.journal.messages(agent.agent_id, ctx.messages)
@@ -175,6 +185,7 @@ class RunHooks(AbstractCapability[Any]):
         outputs = {tool.name for tool in parameters.output_tools}
         turns.kept_answer = None
         await turns.booking.settle(response)
+        warn_of_unread_cache(turns.agent)
         if turns.booking.shortened and response.finish_reason == "length" and turns.ended is None:
             turns.ended = turns.agent.run.account.amount_error()
             turns.answers.keep_piece(response)
@@ -251,26 +262,29 @@ def _as_salvage(request: ModelRequestContext, reason: Exception) -> ModelRequest
     return replace(request, model_request_parameters=replace(parameters, function_tools=[], instruction_parts=instructions))
 
 
-def event_stream_handler_of(emitter: Emitter) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
-    """The `event_stream_handler` of pydantic-ai."""
+def event_stream_handler_of(
+    emitter: Emitter, on_event: Callable[[], None]
+) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
+    """The `event_stream_handler` of pydantic-ai. Args: on_event: called with each event of a response."""
 
     async def handle(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
-        await emit_events(events, emitter)
+        await emit_events(events, emitter, on_event)
 
     return handle
 
 
-async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
+async def emit_events(events: AsyncIterable[Any], emitter: Emitter, on_event: Callable[[], None] = lambda: None) -> None:
     """Emit chunks and whole blocks of text and thinking."""
     blocks = _Blocks()
     async with closed_after(events) as following:
-        await _emit_each(following, blocks, emitter)
+        await _emit_each(following, blocks, emitter, on_event)
     if (whole := blocks.ended()) is not None:
         await emitter.emit(whole)
 
 
-async def _emit_each(events: AsyncIterable[Any], blocks: "_Blocks", emitter: Emitter) -> None:
+async def _emit_each(events: AsyncIterable[Any], blocks: "_Blocks", emitter: Emitter, on_event: Callable[[], None]) -> None:
     async for event in events:
+        on_event()
         if isinstance(event, PartDeltaEvent):
             translated = blocks.continued(event)
         else:

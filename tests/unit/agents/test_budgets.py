@@ -142,7 +142,7 @@ async def test_a_child_gets_no_more_than_its_parent_has_left_whatever_it_asks_fo
         if first_prompt(messages) == "root":
             asks = task("child", max_turns=50, budget={"tool_calls": 40, "tokens": 10**9, "seconds": 10**6, "depth": 9})
             return asks if len(messages) == 1 else "done"
-        seen["instructions"] = str(info.instructions)
+        seen["prompt"] = str(messages[0].parts)
         return "child"
 
     async with make(script, config={"subagents": {"max_depth": 2}}) as agent:
@@ -153,8 +153,8 @@ async def test_a_child_gets_no_more_than_its_parent_has_left_whatever_it_asks_fo
     assert (child.turns, child.tool_calls, child.children, child.depth) == (4, 2, 4, 1)
     assert 0 < child.tokens < 100_000
     assert 0 < child.seconds < 60
-    assert "4 turns" in seen["instructions"]
-    assert "depth 1" in seen["instructions"]
+    assert "4 turns" in seen["prompt"]
+    assert "depth 1" in seen["prompt"]
 
 
 async def test_the_childs_prompt_tells_depth_budget_scope_and_whom_it_reports_to(make):
@@ -163,7 +163,7 @@ async def test_the_childs_prompt_tells_depth_budget_scope_and_whom_it_reports_to
     def script(messages, info):
         if first_prompt(messages) == "root":
             return task("child", scope="src/parser", budget={"seconds": 90}) if len(messages) == 1 else "done"
-        seen.append(str(info.instructions))
+        seen.append(str(messages[0].parts))
         return "child"
 
     async with make(script) as agent:

@@ -14,7 +14,7 @@ from support.agents import finished, of_kind, read
 from support.chat_server import ChatCall, ChatServer
 from support.messages_server import MessagesServer, prompt_of
 
-from freeact_sub import Agent, Budget, Config, UsageUpdated
+from freeact_sub import Agent, AgentStarted, Budget, Config, ToolOutput, UsageUpdated
 from freeact_sub.agents.budgets.estimate import highest_price_of, price_of
 from freeact_sub.export import export_events
 from freeact_sub.models import build_model
@@ -255,3 +255,94 @@ async def test_children_and_their_report_tell_what_was_cached(tmp_path, monkeypa
     assert child.usage.cache_read_tokens > 0
     assert f"{child.usage.cache_read_tokens:,} read from the cache" in prompts(server.requests[-1])
     assert result.tree_usage.cache_read_tokens == sum(one["cache_read_input_tokens"] for one in server.usages)
+
+
+def fan_out(number, **arguments):
+    """A root that starts children, each of which answers at once."""
+
+    def script(request):
+        text = json.dumps(request["messages"])
+        if "piece of work 0" in text or "This piece of work" in text:
+            pieces = [f"piece of work {n}" in text for n in range(number)]
+            if sum(pieces) == 1 or "You are a child agent" in json.dumps(request["messages"][-1]):
+                return ["answered"]
+        elif any(f"piece of work {n}" in text for n in range(number)):
+            return ["answered"]
+        if "assistant" not in [message["role"] for message in request["messages"]]:
+            return [ChatCall("task", {"prompt": f"piece of work {n}", **arguments}) for n in range(number)]
+        return ["All have ended."]
+
+    return script
+
+
+def is_child(request):
+    return "You are a child agent" in json.dumps(request["messages"][-1])
+
+
+async def test_siblings_begin_with_the_same_tools_and_system_prompt_byte_by_byte(server_and_agent):
+    server, agent = server_and_agent(fan_out(4))
+    async with server, agent() as agent:
+        await read(agent.run("Split it."))
+    children = [request for request in server.requests if is_child(request)]
+    assert len(children) == 4
+    before_the_prompt = {json.dumps([each.get("tools"), each.get("system"), each["messages"][:-1]]) for each in children}
+    assert len(before_the_prompt) == 1
+    assert "piece of work" not in before_the_prompt.pop()
+
+
+async def test_a_child_that_inherits_the_conversation_begins_with_its_parents_requests(server_and_agent):
+    server, agent = server_and_agent(fan_out(2, history="all"))
+    async with server, agent() as agent:
+        await read(agent.run("Split it."))
+    first, *others = server.requests
+    children = [request for request in others if is_child(request)]
+    assert len(children) == 2
+    for child in children:
+        assert json.dumps(child.get("tools")) == json.dumps(first.get("tools"))
+        assert json.dumps(child.get("system")) == json.dumps(first.get("system"))
+        assert prompt_of(child).startswith(prompt_of(first))
+
+
+async def test_a_child_at_the_deepest_level_that_inherits_is_offered_children_and_refused_them(server_and_agent):
+    def script(request):
+        if is_child(request):
+            return [ChatCall("task", {"prompt": "below"})]
+        if "assistant" not in [message["role"] for message in request["messages"]]:
+            return [ChatCall("task", {"prompt": "piece of work", "history": "all"})]
+        return ["Done."]
+
+    server, agent = server_and_agent(script)
+    async with server, agent() as agent:
+        events, _ = await read(agent.run("Split it."))
+    assert len(of_kind(events, AgentStarted)) == 2
+    [refused] = [event.content for event in of_kind(events, ToolOutput) if event.depth]
+    assert "may not start children" in refused
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_the_first_of_children_is_sent_before_the_others_where_writing_the_cache_costs(tmp_path, monkeypatch, waits):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    if not waits:
+        monkeypatch.setattr("freeact_sub.agents.turn.hooks.prefix_of", lambda agent: None)
+    async with MessagesServer(fan_out(20), answers_after=0.3) as server:
+        many = {"subagents": {"max_concurrent": 20}, "models": {"max_concurrent": 20}}
+        config = Config(workspace=tmp_path, mode="full", model=f"anthropic:{MODEL}", base_url=server.base_url, **many)
+        async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
+            await read(agent.run("Split it."))
+    sent = zip(server.requests, server.usages, strict=True)
+    children = [(request, usage["cache_read_input_tokens"]) for request, usage in sent if is_child(request)]
+    assert all("cache_control" in json.dumps(request["system"]) for request, _ in children)  # siblings go on behind it
+    (_, first), *others = children
+    assert (len(others), first) == (19, 0)
+    assert [tokens > 0 for _, tokens in others] == [waits] * 19
+
+
+async def test_the_log_tells_of_a_run_that_never_reads_its_cache(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    for turns, forgets, told in ((7, True, 1), (7, False, 0), (4, True, 0)):
+        caplog.clear()
+        async with MessagesServer(cells(turns), forgets=forgets) as server:
+            config = Config(workspace=tmp_path, mode="full", model=f"anthropic:{MODEL}", base_url=server.base_url)
+            async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
+                await read(agent.run("go"))
+        assert sum("read nothing from its cache" in record.message for record in caplog.records) == told
