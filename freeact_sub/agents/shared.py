@@ -170,17 +170,18 @@ class OtherModels:
         """Args: traffic: the root's."""
         self._config = config
         self._traffic = traffic
-        self._models: dict[str | int, Model] = {}
-        """By name, or by identity for a model object: models need not be hashable."""
+        self._models: dict[tuple[str | int, Sequence[str] | None], Model] = {}
+        """By name, or by identity for a model object, as models need not be hashable; and by what stands in for it."""
         self._lock = asyncio.Lock()
         self._open = AsyncExitStack()
 
-    async def get(self, wanted: str | Model) -> Model:
+    async def get(self, wanted: str | Model, fallbacks: tuple[str, ...] | None = None) -> Model:
         """Return a model, wrapped as agents use it.
 
         Args:
             wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. The address configured for the root's model
                 also applies to named models of the same provider.
+            fallbacks: What stands in for it, as the setting `fallback_models`. None: the setting.
 
         Raises:
             InvalidRequestError: It is none of these.
@@ -192,10 +193,11 @@ class OtherModels:
                 "the model of a child must be a name in the setting `models`, `PROVIDER:NAME`, or a Model of pydantic-ai; "
                 f"this is a {type(full).__name__}"
             )
-        key = full if isinstance(full, str) else id(full)
+        key = (full if isinstance(full, str) else id(full), fallbacks)
+        config = self._config if fallbacks is None else self._config.model_copy(update={"fallback_models": fallbacks})
         async with self._lock:
             if key not in self._models:
-                model = usable_model(self._config, self._traffic, full)
+                model = usable_model(config, self._traffic, full)
                 self._models[key] = await self._open.enter_async_context(model)  # its HTTP client is closed with the root
             return self._models[key]
 

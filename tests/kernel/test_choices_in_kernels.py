@@ -61,3 +61,13 @@ print(open("made").read())
     async with make(script, mode="auto") as agent:
         events, _ = await read(agent.run("root"))
     assert root_text(events).splitlines() == ["False written", "3"]
+
+
+async def test_a_type_can_give_each_of_its_agents_files_of_their_own(make, tmp_path):
+    (tmp_path / "types").mkdir()
+    (tmp_path / "types/tries.md").write_text("---\ndescription: Tries.\nown_files: true\n---\n")
+    script = {"root": [task("write", agent="tries"), "done"], "write": [[cell("open('made', 'w').write('x')")], "written"]}
+    async with make(script, mode="auto", agent_folders=(tmp_path / "types",)) as agent:
+        _, result = await read(agent.run("root"))
+    assert result.status == "completed"
+    assert not (tmp_path / "made").exists()

@@ -121,7 +121,8 @@ async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> Planne
     request, agent_type = resolved(request, agent)
     check_tools(request, agent_type, agent)
     name = chosen_model(request.model, agent_type, agent)
-    model = await agent.shared.other_models.get(name) if name is not None and answers is None else None
+    fallbacks = agent_type.fallback_models if agent_type is not None and name == agent_type.model else None
+    model = await agent.shared.other_models.get(name, fallbacks) if name is not None and answers is None else None
     if agent_type is not None and agent_type.code_actions is not None:
         model = acting_by(model or agent.model, agent_type.code_actions)
     if earlier is not None and request.model is None:

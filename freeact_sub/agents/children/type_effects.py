@@ -73,6 +73,9 @@ def resolved(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, Age
         request = replace(request, output_schema=agent_type.output)
     request = replace(
         request,
+        thinking=request.thinking or agent_type.thinking,
+        own_files=request.own_files or agent_type.own_files,
+        branch=request.branch or (agent_type.own_files and request.branch_of is None),
         mode=mode if mode is None or agent_type.mode is None else narrower(mode, agent_type.mode),
         budget=request.budget.over(agent_type.budget).over(_depth(agent_type, agent)),
         output_type=output_type,

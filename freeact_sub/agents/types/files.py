@@ -20,7 +20,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
-from freeact_sub.modes import CodeActions, Mode
+from freeact_sub.modes import CodeActions, Mode, Thinking
 from freeact_sub.system.safe_files import files_in, read_file
 from freeact_sub.tools import TOOL_NAMES
 
@@ -55,6 +55,12 @@ class _TypeHead(_TypeSection):
     """The purpose of the type; the model chooses by it."""
     model: str | None = Field(default=None, min_length=1)
     """A name in `config.models`, or `PROVIDER:NAME`. None: the parent's model."""
+    fallback_models: tuple[str, ...] | None = None
+    """What stands in for `model`, as the setting of this name. None: the setting."""
+    thinking: Thinking | None = None
+    """How much its model thinks. None: as the parent."""
+    own_files: bool = False
+    """Its agents work in copies of the workspace."""
     code_actions: CodeActions | None = None
     """How its model submits code. None: as for the parent."""
     tools: ToolNames = ToolNames()
@@ -152,16 +158,25 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
             for index, tool in enumerate(getattr(head.tools, way) or ()):
                 if problem := unknown_tool(tool, TOOL_NAMES, servers):
                     raise BadLineError(f"`tools.{way}`: {problem}", line=document.line_of(("tools", way, index)))
-    for index, server in enumerate(head.mcp or ()):
-        if server not in config.mcp_servers:
-            message = f"`mcp`: {unknown_name('MCP server', server, config.mcp_servers)}"
-            raise BadLineError(message, line=document.line_of(("mcp", index)))
+    _check_names(head, document, config)
     if head.output is not None:
         try:
             schema_output_type(head.output)
         except ConfigError as error:
             raise BadLineError(f"`output`: {error}", line=document.line_of(("output",))) from error
     return AgentType(name=name, prompt=document.body, file=file, **dict(head))
+
+
+def _check_names(head: _TypeHead, document: Document, config: Config) -> None:
+    """Raise BadLineError if models or servers do not fit."""
+    if head.fallback_models is not None and head.model is None:
+        raise BadLineError(
+            "`fallback_models` stand in for `model`: name that too", line=document.line_of(("fallback_models",))
+        )
+    for index, server in enumerate(head.mcp or ()):
+        if server not in config.mcp_servers:
+            message = f"`mcp`: {unknown_name('MCP server', server, config.mcp_servers)}"
+            raise BadLineError(message, line=document.line_of(("mcp", index)))
 
 
 def unknown_tool(name: str, known: Collection[str], servers: Iterable[str]) -> str | None:

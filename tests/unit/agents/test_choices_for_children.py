@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 from support.agents import allow, cell, of_kind, read, task
 
 from freeact_sub import SpawnRequest
 from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import ConfigError, InvalidRequestError
-from freeact_sub.events import AgentStarted, ApprovalRequest, Decision, ToolOutput
+from freeact_sub.events import AgentStarted, ApprovalRequest, Decision, Notice, ToolOutput
 from freeact_sub.testing import ScriptedModel
 from freeact_sub.tools import load_definition
 
@@ -195,6 +196,23 @@ async def test_a_dear_model_of_a_type_and_the_parents_own_are_seen_too(make, tmp
         ("spawn:model big",),
         ("spawn:model inherit",),
     ]
+
+
+async def test_a_type_says_how_much_its_model_thinks_and_what_stands_in_for_it(make, tmp_path):
+    (tmp_path / "types").mkdir()
+    head = "description: Judges.\nmodel: big\nfallback_models: [small]\nthinking: high"
+    (tmp_path / "types/judge.md").write_text(f"---\n{head}\n---\n")
+    (tmp_path / "types/bad.md").write_text("---\ndescription: Bad.\nfallback_models: [small]\n---\n")
+    broken = ScriptedModel(lambda messages, info: ModelHTTPError(503, "big"), name="big")
+    config = named({"agent_folders": (tmp_path / "types",), "rate_limit_seconds": 0}, big=broken, small=other("small"))
+    settings = Settings()
+    async with make(Seen({"root": [task("a", agent="judge"), "done"]}), config=config, capabilities=[settings]) as agent:
+        events, _ = await read(agent.run("root"))
+    [output] = of_kind(events, ToolOutput)
+    assert output.content.endswith("small answers")
+    assert settings.seen == [None, "high", None]
+    [notice] = [event.content for event in of_kind(events, Notice)]
+    assert "line 3: `fallback_models` stand in for `model`: name that too" in notice
 
 
 def test_the_description_of_task_stays_short():
