@@ -91,7 +91,7 @@ async def test_what_is_independent_runs_side_by_side_and_answers_are_passed_on(m
     assert "Earlier part (left):\n[agent-" in prompts["sum up"]
     assert "answer of the left" in prompts["sum up"]
     assert "answer of the right" in prompts["sum up"]
-    assert "answer" not in prompts["right"]
+    assert "answer of" not in prompts["right"]
     assert "The plan: the plan" in prompts["right"]
     [report] = [event.content for event in of_kind(events, ToolOutput)]
     assert report.startswith("3 of 3 subtasks completed. The plan: the plan\n\n## Subtask 0: completed\nsum up\n\n[agent-")

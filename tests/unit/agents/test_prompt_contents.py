@@ -31,7 +31,8 @@ async def test_the_model_reads_the_parts_in_order(make, tmp_path):
     assert (result.output, child.output) == ("seen", "seen")
     chart = BinaryContent(b"\x89PNG chart", media_type="image/png")
     assert seen[0] == ["compare", PICTURE, "with", chart, URL, "notes.csv:\na,b\n1,2\n"]
-    assert seen[1] == ["child", PICTURE, "reads"]
+    assert seen[1][:2] == ["child", PICTURE]
+    assert seen[1][2].startswith("reads\n\nYou are a child agent at depth 1")
     assert of_kind(events, AgentStarted)[0].prompt == "compare\n[image/png]\nwith\n[chart.png]\n[image url]\n[notes.csv]"
 
 
