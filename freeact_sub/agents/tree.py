@@ -71,7 +71,6 @@ class TreeAgent:
     agent_type: AgentType | None = None
     """None: it has no type."""
     thinking: Thinking | None = None
-    """How much its model thinks. None: as the settings of requests say."""
     tools: tuple[str, ...] | None = None
     """The only tools that who started it leaves it and all below it. None: all."""
     tool_call_id: str | None = None
@@ -120,11 +119,6 @@ class TreeAgent:
     def waits_for_child(self) -> bool:
         """Whether its run cannot end before a child's."""
         return self.run.waits_for_child
-
-    @property
-    def begins_as(self) -> "TreeAgent":
-        """The agent with whose tools and system prompt its requests begin: itself, or whom it continues."""
-        return self.parent.begins_as if self.continues and self.parent is not None else self
 
     @property
     def depth(self) -> int:

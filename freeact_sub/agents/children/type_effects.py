@@ -104,6 +104,11 @@ def has_tool(agent: TreeAgent, name: str) -> bool:
     return denied is None and listed and (agent.agent_type is None or agent.agent_type.tools.allows(name))
 
 
+def begins_as(agent: TreeAgent) -> TreeAgent:
+    """The agent with whose tools and system prompt an agent's requests begin: itself, or whom it continues."""
+    return begins_as(agent.parent) if agent.continues and agent.parent is not None else agent
+
+
 def check_spawn(agent: TreeAgent) -> None:
     """Raise SpawnForbiddenError, naming the limit and its setting, if an agent may not start a child now."""
     shared = agent.shared

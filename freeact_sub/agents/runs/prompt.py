@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
 from pydantic_ai.messages import UserContent
 
-from freeact_sub.agents.children.type_effects import has_tool, startable
+from freeact_sub.agents.children.type_effects import begins_as, has_tool, startable
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.instruction_files import instructions_of
@@ -120,7 +120,7 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         kernel: Tells the model where its kernel runs.
         mcp_servers: The names of the MCP servers that it has.
     """
-    agent = agent.begins_as
+    agent = begins_as(agent)
     config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
     own = ", ".join(name for name in agent.shared.own_tools.names if has_tool(agent, name))
     text = _template("system.md").substitute(

@@ -27,7 +27,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
-from freeact_sub.agents.children.type_effects import SPAWNING, granted
+from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
 from freeact_sub.agents.turn.first_requests import FirstRequest, prefix_of, warn_of_unread_cache
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
@@ -123,7 +123,7 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
         turns = self.turns
         turns.step(ctx)
-        tools = granted(turns.agent.begins_as, tool_defs)
+        tools = granted(begins_as(turns.agent), tool_defs)
         try:
             turns.agent.run.account.check("turns")
         except LimitReachedError as error:
@@ -152,7 +152,7 @@ class RunHooks(AbstractCapability[Any]):
         turns, agent = self.turns, self.turns.agent
         turns.count_unusable(request_context)
         self.calls.unmade.tell(ctx.messages)
-        if not agent.begins_as.may_spawn:
+        if not begins_as(agent).may_spawn:
             request_context = _without_tools(request_context, SPAWNING)
         turns.step(ctx)
         agent.shared.journal.messages(agent.agent_id, ctx.messages)
