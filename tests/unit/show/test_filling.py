@@ -1,0 +1,69 @@
+"""A question with choices or a form, where one field is asked after another."""
+
+import pytest
+from support.sample_events import question
+
+from freeact_sub.events import Answer, QuestionField
+from freeact_sub.events.forms import answer_to
+from freeact_sub.show.questions import Questions
+
+DATABASE = QuestionField(name="Which?", kind="choice", choices=("SQLite", "DuckDB"), other=True)
+PORT = QuestionField(name="port", kind="integer", least=1, most=9)
+SECURE = QuestionField(name="secure", kind="boolean", default=True, required=False)
+DAYS = QuestionField(name="days", kind="choices", choices=("mo", "tu", "we"), labels=("Mo", "Tu", "We"), required=False)
+
+
+class Asked:
+    """One question, and its answer."""
+
+    def __init__(self, *fields: QuestionField) -> None:
+        self.values: dict[str, object] | None = None
+        self.questions = Questions()
+        self.questions.observe(question("question-form", self._take, prompt="Please", fields=fields))
+
+    def _take(self, answer: Answer) -> bool:
+        self.values = dict(answer_to(self.questions.waiting[0].fields, answer).values or {})  # type: ignore[union-attr]
+        return True
+
+    def refused(self, line: str) -> str:
+        assert not self.questions.answer(line)
+        assert self.questions.filling is not None
+        return self.questions.filling.refused
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [("2", "DuckDB"), ("duckdb", "DuckDB"), ("3", "3"), ("2 of them", "2 of them"), (" other ", "other")],
+)
+def test_a_number_is_a_choice_and_any_other_text_an_answer(line: str, value: str) -> None:
+    asked = Asked(DATABASE)
+    assert asked.questions.answer(line)
+    assert asked.values == {"Which?": value}
+    assert asked.questions.current is None
+
+
+def test_one_field_after_another_is_asked_and_what_is_wrong_is_asked_again() -> None:
+    asked = Asked(DATABASE, PORT, SECURE, DAYS)
+    assert asked.questions.answer("1")
+    assert asked.refused("many") == "port must be a whole number, from 1 to 9"
+    assert asked.refused("10") == "port must be a whole number, from 1 to 9"
+    assert asked.refused("").startswith("port needs an answer")
+    assert asked.questions.answer("8")
+    assert asked.questions.answer("")
+    assert asked.refused("1,7").startswith("days must be any of these: Mo, Tu, We")
+    assert asked.values is None
+    assert asked.questions.answer("1, we")
+    assert asked.values == {"Which?": "SQLite", "port": 8, "secure": True, "days": ["mo", "we"]}
+
+
+def test_arrows_highlight_and_enter_takes_it_and_one_may_go_back() -> None:
+    asked = Asked(DATABASE, SECURE)
+    filling = asked.questions.filling
+    assert filling is not None
+    assert filling.highlighted == 0
+    assert filling.move(-1)
+    assert asked.questions.answer("", takes_highlighted=True)
+    assert filling.back()
+    assert asked.questions.answer("mine", takes_highlighted=True)
+    assert asked.questions.answer("", takes_highlighted=True)
+    assert asked.values == {"Which?": "mine", "secure": True}
