@@ -113,7 +113,7 @@ class _MapRun:
 
     def __init__(self, data: "RowsFile", template: str, output: Any, budget: "Budget", kept_in: Path | None) -> None:
         self._data, self._template, self._output, self._budget, self._kept_in = data, template, output, budget, kept_in
-        self._progress = _Progress(len(data.rows))
+        self._progress = _ProgressLine(len(data.rows))
         self._run: Run[Any] | None = None
         self._interrupted = False
 
@@ -163,7 +163,7 @@ class _MapRun:
         return f"To ask what is missing: freeact-sub {shlex.join(sys.argv[1:])}"
 
 
-class _Progress:
+class _ProgressLine:
     """A line on standard error: drawn in place in a terminal, else a line from time to time."""
 
     def __init__(self, rows: int) -> None:

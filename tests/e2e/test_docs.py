@@ -65,7 +65,13 @@ def test_its_commands_exist(page: str) -> None:
 
 
 def test_its_options_exist(page: str) -> None:
-    known = options_of("run") | options_of("permissions", "check") | options_of("kernelspec", "install") | OTHER_PROGRAMS
+    known = (
+        options_of("run")
+        | options_of("map")
+        | options_of("permissions", "check")
+        | options_of("kernelspec", "install")
+        | OTHER_PROGRAMS
+    )
     for code in inline_code(page):
         if code.startswith("--"):
             assert set(re.findall(r"--[a-z-]+", code)) <= known, code
