@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cli import chat
 from support.thorough import THOROUGH
 from support.warm import forking, run_program
+
+from benchmarks.rlm_local import TOPICS
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,3 +70,18 @@ def test_a_benchmark_runs_in_its_smallest_form(name, figures):
         # Some figures are differences of two measured times: on a loaded machine they can be below nothing.
         assert all(value is None or math.isfinite(value) for value in row["values"].values()), row
     assert result["versions"]["ipykernel"]
+
+
+def test_a_local_model_reads_for_a_recursive_one():
+    def script(request):
+        what, lines = request["messages"][-1]["content"].split("\n\n", 1)
+        if "alone" in what:
+            return ["12"]
+        kinds = {form.split("{}")[0]: kind for kind, forms in TOPICS.items() for form in forms}
+        return ["\n".join(kind for line in lines.splitlines() for begin, kind in kinds.items() if line.startswith(begin))]
+
+    with chat(script) as server:
+        command = [sys.executable, "-m", "benchmarks.rlm_local", server.server.base_url, "20"]
+        done = run_program(command, cwd=ROOT, env=os.environ, timeout=800)
+    assert "one plain call: '12'" in done.stdout, done.stderr
+    assert "20 of 20 labels are right, 3 requests" in done.stdout
