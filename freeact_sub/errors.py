@@ -11,7 +11,7 @@
     │   │   ├── UnusablePythonError  a Python cannot run kernels; the message says why
     │   │   └── KernelBranchError  a live kernel cannot be branched; the message says why
     │   ├── KernelSnapshotError  variables of a kernel could not be saved or restored
-    │   ├── KernelValueError  a variable cannot be taken out of a kernel, or is not what was asked for
+    │   ├── KernelValueError  a variable cannot be taken out of a kernel, or is not of the requested type
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
@@ -112,7 +112,7 @@ class KernelSnapshotError(KernelError):
 
 
 class KernelValueError(KernelError):
-    """A variable does not exist, cannot be taken out of its kernel, or is not what was asked for; the message says why."""
+    """A variable does not exist, cannot be taken out of its kernel, or has the wrong type; the message says why."""
 
 
 class KernelLostError(KernelError):

@@ -317,7 +317,7 @@ class AgentResources:
         self._serve(agent)
 
     def take_back(self, agent: TreeAgent) -> None:
-        """All of it was a node's, and is this agent's from now on."""
+        """Take over everything that a node held."""
         self.kernel.take_back(agent)
         self._serve(agent)
 

@@ -209,7 +209,7 @@ class OtherModels:
 
 @dataclass(kw_only=True)
 class Shared:
-    """What agents use; it knows none of them."""
+    """The services that agents use. It refers to no agent."""
 
     config: Config
     model: Model

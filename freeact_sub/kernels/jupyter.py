@@ -86,7 +86,7 @@ class JupyterKernel:
         return self._launcher.own_files
 
     async def open(self) -> Self:
-        """Starts the process and waits until the kernel is ready, within the spec's time; else nothing of it is left.
+        """Starts the process and waits for the kernel, for at most the spec's time. On failure nothing is left of it.
 
         Raises:
             KernelStartError: It did not become ready.

@@ -80,7 +80,7 @@ class KernelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPlace:
-    """Where an agent's kernels run."""
+    """The place where an agent's kernels run."""
 
     wall: SandboxPolicy | None
     """The wall around each kernel. None: no wall."""

@@ -41,7 +41,7 @@ def decoded(data: bytearray, variable: str, output: Any = None) -> Any:
             return typed.validate_python(value.tolist() if type(value).__name__ == "ndarray" else value)
     except ValidationError as error:
         raise KernelValueError(
-            f"{variable!r} is not what was asked for: {wrong_fields(error.errors())[:ERROR_CHARS]}"
+            f"{variable!r} does not have the requested type: {wrong_fields(error.errors())[:ERROR_CHARS]}"
         ) from None
     except ModuleNotFoundError as error:
         raise KernelValueError(f"{variable!r} needs a package that is not installed here: {error.name}") from None
@@ -50,7 +50,7 @@ def decoded(data: bytearray, variable: str, output: Any = None) -> Any:
         raise KernelValueError(f"what the kernel has written of {variable!r} cannot be read: {reason}") from None
     if output is not None and not isinstance(value, output):
         raise KernelValueError(
-            f"{variable!r} is not what was asked for: a {block_type(output)}, not a {type(value).__name__}"
+            f"{variable!r} does not have the requested type: wanted a {block_type(output)}, not a {type(value).__name__}"
         )
     return value
 

@@ -21,7 +21,7 @@ KILL_TIMEOUT_SECONDS: Final = 3.0
 
 
 class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
-    """Puts the process guard between host and kernel: it starts the kernel and ends all that came of it."""
+    """Puts the process guard between host and kernel. The guard starts the kernel and ends it with its descendants."""
 
     folder: str | None = Unicode(default_value=None, allow_none=True)
     """The kernel's private folder, which the guard removes if the host has ended. None: it has none."""
@@ -52,7 +52,7 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
         return kwargs
 
     async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
-        """Has the guard end the kernel and all that came of it."""
+        """Has the guard end the kernel with its descendants."""
         if self.process is not None:
             await end_guarded(self.process, self.watch_exit(), timeout_seconds=KILL_TIMEOUT_SECONDS)
 

@@ -184,7 +184,7 @@ def test_values(examples: Path) -> None:
     lines = output_of(examples / "values.py").splitlines()
     assert [line.split() for line in lines[:2]] == [["station", "temp"], ["b", "55.0"]]
     assert lines[2] == "ok Summary(stations=2, highest=55.0)"
-    assert lines[3] == "'summary' is not what was asked for: Input should be a valid array"
+    assert lines[3] == "'summary' does not have the requested type: Input should be a valid array"
 
 
 def test_parallel_children(examples: Path) -> None:

@@ -100,7 +100,7 @@ report = {'rows': np.int64(3), 'when': dt.date(2020, 1, 1), 'names': ('a',)}
     ("code", "name", "options", "what"),
     [
         ("x = 1", "y", {}, "name 'y' is not defined"),
-        ("x = 'text'", "x", {"output": int}, "is not what was asked for: Input should be a valid integer"),
+        ("x = 'text'", "x", {"output": int}, "does not have the requested type: Input should be a valid integer"),
         ("x = 1", "x", {"output": pd.DataFrame}, "a pandas.DataFrame, not a int"),
         ("import numpy\nx = numpy.zeros(2)", "x", {"output": pd.DataFrame}, "a pandas.DataFrame, not a ndarray"),
         ("x = object()", "x", {}, "x holds a object"),

@@ -81,7 +81,7 @@ class Run(Generic[AnswerT]):
 
     @property
     def prompt(self) -> str:
-        """What it is to do."""
+        """The work to do."""
         return self._work.prompt
 
     def add_note(self, text: str) -> None:

@@ -176,7 +176,7 @@ class AgentSession:
             raise
 
     def follow(self, loop: AgentLoop, *, is_new: bool) -> Callable[[], Awaitable[None]]:
-        """Keep the variables of the root's kernel, and bring back those of before.
+        """Keep the variables of the root's kernel, and bring back those that were saved.
 
         Args:
             loop: The loop of the root, just made.

@@ -124,7 +124,7 @@ class Journal:
             self._written.pop(result.agent_id, None)
 
     def messages(self, agent_id: str, messages: Sequence[ModelMessage]) -> None:
-        """An agent's conversation as it is now; what is new of it is written."""
+        """Write what is new in an agent's conversation."""
         if self.writer is None:
             return
         written = self._written.get(agent_id, [])
@@ -154,7 +154,7 @@ class Journal:
     async def call_begins(
         self, agent_id: str, *, name: str, args: Mapping[str, Any], tool_call_id: str | None, from_code: bool
     ) -> BegunCall | None:
-        """A call is about to run: the disk knows of it when this returns. None: nothing is kept."""
+        """Record a call that is about to run; it is on disk when this returns. None: nothing is kept."""
         if self.writer is None:
             return None
         self._calls[agent_id] += 1
@@ -246,7 +246,7 @@ def _same_stream(one: CodeExecutionOutputChunk, other: CodeExecutionOutputChunk)
 
 
 def _joined(events: Sequence[CodeExecutionOutputChunk]) -> Iterator[CodeExecutionOutputChunk]:
-    """The events, those that follow each other in one stream as one, with the last one's header."""
+    """Join successive events of one stream into one event, which has the header of the last."""
     texts: list[str] = []
     for event, following in zip_longest(events, events[1:]):
         if not isinstance(event.output, StreamText):

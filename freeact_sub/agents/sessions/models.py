@@ -24,7 +24,7 @@ SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "co
 
 
 def model_json(config: Config, model: Model) -> str:
-    """What a session keeps of its model. Args: model: the one that the settings have led to, or that a program has given."""
+    """Return what a session keeps about its model. Args: model: from the settings, or given by a program."""
     settings = {name: getattr(config, name) for name in SETTINGS}
     names = {name: other if isinstance(other, str) else None for name, other in config.models.names.items()}
     return json.dumps({"settings": {**settings, "models": names}, "addresses": addresses(model)}, default=str)

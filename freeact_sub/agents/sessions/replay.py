@@ -59,7 +59,7 @@ class Replay:
         self._failed: list[str] = []
 
     async def run(self) -> str:
-        """Run what is left of the cells; what fails does not stop the rest. Return what the model reads of it.
+        """Run the remaining cells; one that fails does not stop the rest. Return what the model reads about them.
 
         Raises:
             LimitReachedError: The budget does not allow another cell.

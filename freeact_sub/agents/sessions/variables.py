@@ -92,12 +92,12 @@ class SessionVariables:
         return variables
 
     async def settled(self) -> None:
-        """Wait until those of the root are saved as they are now, within a bound."""
+        """Wait, for a bounded time, until the root's variables are saved as they are now."""
         if self._root_id in self._at_work:
             await self._at_work[self._root_id].settled()
 
     def changed(self, agent_id: str) -> None:
-        """Save those of an agent soon."""
+        """Save an agent's variables soon."""
         if agent_id in self._at_work:
             self._at_work[agent_id].want(time.time())
 
@@ -189,7 +189,7 @@ class Variables:
             await asyncio.wait({self._saving}, timeout=END_SECONDS)
 
     async def restore(self) -> str:
-        """Bring the variables back into the kernel, which is new; what the model reads of it."""
+        """Bring the variables back into the new kernel. Returns what the model reads about them."""
         self.is_paused = True  # a cancel may leave the kernel without them
         news = await self._restored()
         self.is_paused = False
@@ -339,7 +339,7 @@ kernel_is_new: Final = known_news(KERNEL_IS_NEW)
 
 
 class KernelPast:
-    """What a kernel gets back of the one before it, and what the model is to read of that with its next prompt."""
+    """The variables that a new kernel gets back, and what the model reads about them with its next prompt."""
 
     def __init__(self) -> None:
         """There was none: the kernel is as old as the conversation."""

@@ -62,13 +62,13 @@ class AnswerCheck:
     warnings: list[str] = field(default_factory=list)
     """One sentence each, for people, about the answer."""
     _parts: list[str] = field(default_factory=list, init=False)
-    """The parts of an answer that was cut off or that ends the run."""
+    """The parts of an answer that was cut off, or of the final one."""
     _cut: bool = field(default=False, init=False)
-    """The last response was cut off, and the model was asked to continue."""
+    """Whether the last response was cut off and the model was asked to continue."""
     _asked: bool = field(default=False, init=False)
-    """One request has repeated the task because there was no answer."""
+    """Whether the task was repeated to the model because it had given no answer."""
     _answered: bool = field(default=False, init=False)
-    """The last response was an answer. If the run continues nevertheless, somebody sent a message meanwhile."""
+    """Whether the last response was an answer. If the run continues all the same, somebody has sent a message."""
 
     @property
     def so_far(self) -> str:
@@ -155,7 +155,7 @@ class AnswerCheck:
         if not self._asked:
             self._asked, self._parts = True, []
             raise ModelRetry(problem.advice)
-        return FreeactError(f"the model gave no answer, also when it was asked for one: {problem.what}")
+        return FreeactError(f"the model gave no answer, even when asked again: {problem.what}")
 
     def check_report(self, response: ModelResponse) -> None:
         """Warns if the last report of a run is incomplete."""

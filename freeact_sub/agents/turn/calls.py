@@ -215,7 +215,7 @@ class ToolCalls:
         return self.agent.shared.journal
 
     async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
-        """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell are stopped.
+        """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop.
 
         Returns:
             The code that the person wants to run instead. None: unchanged.

@@ -120,7 +120,7 @@ class UnmadeCalls:
         self._outputs, self._is_told = outputs, False
 
     def made(self, call_id: str) -> None:
-        """A tool is run for a call, and `ToolCalls` tells of it."""
+        """Run a tool for a call, which `ToolCalls` reports."""
         self._take(call_id)
 
     def tell(self, messages: Sequence[ModelMessage]) -> None:
@@ -195,7 +195,7 @@ class ModelCalls:
     async def make(
         self, part: ToolCallPart, tool: ToolDefinition, args: Any, run_tool: Callable[[Any], Awaitable[Any]]
     ) -> Any:
-        """Make a call, and return what the model reads of it.
+        """Make a call and return what the model reads.
 
         Args:
             part: The call in the model's response.

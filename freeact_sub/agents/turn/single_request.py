@@ -173,7 +173,7 @@ class _Question:
 
     @property
     def _settings(self) -> ModelSettings | None:
-        """Those of every request; a question that stands alone is not written to the cache, as nobody reads it there."""
+        """The settings of every request. The provider does not cache a single question, which no later request reads."""
         settings = self.turns.agent.shared.request_settings(self.model)
         if self.before or "cache" in (self.model.settings or {}):
             return settings

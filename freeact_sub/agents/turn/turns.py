@@ -106,7 +106,7 @@ class InnerTasks:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Know the task inside the block, which can be ended meanwhile."""
+        """Allow the task to be cancelled while it is inside the block."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("there is no asyncio task")
@@ -149,7 +149,7 @@ class Turns:
     context: RunContext[Any] | None = None
     """The context of the latest step; steering goes through it."""
     unusable: int = 0
-    """Replies in a row that the model was told to mend."""
+    """The number of successive replies that the model was asked to correct."""
 
     def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
         self.booking = Booking(self.agent, account or self.agent.run.account)
@@ -166,7 +166,7 @@ class Turns:
 
     @property
     def last_text(self) -> str:
-        """The newest text of the model in this run: what a run that did not complete has to show."""
+        """The newest text of the model in this run, the result of a run that did not complete."""
         if self.answers.so_far:
             return self.answers.so_far
         run_id = self.context and self.context.run_id
@@ -226,7 +226,7 @@ class Turns:
 
 
 def _problem_told(request: ModelRequestContext) -> str | None:
-    """What a request tells the model of an unusable reply. None: it tells of none."""
+    """The text of a request that tells the model about an unusable reply. None: it has no such text."""
     outputs = {tool.name for tool in request.model_request_parameters.output_tools}
     for part in request.messages[-1].parts if request.messages else ():
         is_retried = isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name in outputs

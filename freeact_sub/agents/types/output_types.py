@@ -36,7 +36,7 @@ def output_tool(
     async def hand_over(answer: dict[str, Any]) -> Any:
         value = value_of(answer)
         if problem := await check(value):
-            raise ModelRetry(f"The answer is not what was asked for: {problem}")
+            raise ModelRetry(f"The answer does not have the requested type: {problem}")
         return value
 
     hand_over.__annotations__["answer"] = answer_type
@@ -111,7 +111,7 @@ def by_value(output_type: Any, take: Callable[[str, Any], Awaitable[Any]]) -> An
         try:
             return await take(variable, output_type)
         except FreeactError as error:
-            raise ModelRetry(f"The answer is not what was asked for: {error}") from error
+            raise ModelRetry(f"The answer does not have the requested type: {error}") from error
 
     description = f"{DESCRIPTION} Name the variable in your kernel that holds it, a {name}."
     return ToolOutput(hand_over, name=NAME, description=description)

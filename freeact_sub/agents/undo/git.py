@@ -139,7 +139,7 @@ class ShadowRepository:
         return differences_of_entries(old, new, diff, repositories)
 
     async def ignored(self, paths: Sequence[str]) -> set[str]:
-        """Returns those of the paths that `.gitignore`, as it is now, names."""
+        """Returns the paths that the present `.gitignore` excludes."""
         names = b"".join(os.fsencode(path) + b"\0" for path in paths)
         code, named = await self._ended("check-ignore", "-z", "--no-index", "--stdin", given=names)
         if code not in (0, 1):

@@ -122,7 +122,7 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
 
 
 def state_of(app: Any) -> Any:
-    """What an app holds now, its traits included."""
+    """Return everything that an app holds, including its traits."""
     return dict(app.__dict__), dict(app._trait_values)
 
 

@@ -95,7 +95,7 @@ def is_flush(event: Any) -> bool:
 
 
 class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker
-    """Output of processes that a cell forks comes over a pair of sockets: nothing listens, and nothing connects."""
+    """Output of processes that a cell forks arrives through a socket pair, so nothing listens or connects."""
 
     def _setup_pipe_in(self) -> None:
         self._pipe_uuid = b""
@@ -110,7 +110,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         return self._pair, self._pair
 
     def _setup_event_pipe(self) -> None:
-        """What other threads want done goes over the loop's own pipe (`schedule`)."""
+        """Other threads hand work to the loop through its own pipe (`schedule`)."""
         self._no_cell = contextvars.Context()  # of none: output of programs belongs to the cell that runs when it comes
 
     async def _run_event_pipe_gc(self) -> None:

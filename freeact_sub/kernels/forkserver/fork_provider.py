@@ -42,7 +42,7 @@ PAUSE_SECONDS: Final = 0.01
 """Seconds without a request, for each kernel of the last minute's largest burst, before a spare is made: their agents are at
 work, and ask for more."""
 PATIENCE_SECONDS: Final = 1.0
-"""After these, a single pause is enough: where kernels are asked for all the time, there would never be spares."""
+"""After this time one pause is enough; otherwise constant requests for kernels would leave no time to make spares."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 AGAIN_SECONDS: Final = 60.0
@@ -155,7 +155,7 @@ class ForkKernelProvider(LocalKernelProvider):
         await super().aclose()
 
     async def drop_spares(self, workspaces: Collection[Path]) -> None:
-        """Ends the spares for these workspaces: who has used them is gone."""
+        """Ends the spares for these workspaces, which no agent uses any more."""
         keys = [key for key in self.spares if key.workspace in workspaces]
         spares = [kernel for key in keys for kernel in self._drop(key)]
         await asyncio.gather(*(kernel.aclose() for kernel in spares))

@@ -24,7 +24,7 @@ LANDLOCK_DOMAINS: Final = 16
 
 
 class ForkLauncher(LocalLauncher):
-    """Has a kernel forked by a fork server, which has made the guest part of it."""
+    """Starts kernels as forks of a fork server, which already contains the guest."""
 
     has_guest = True
     generation = 1

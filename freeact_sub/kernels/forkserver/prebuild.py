@@ -71,7 +71,7 @@ def forget() -> None:
 
 
 def warm_up(shell: Any) -> None:
-    """Runs one silent cell, and shows its value to nobody: what IPython makes at the first one is there before the fork."""
+    """Runs one silent cell, so that what IPython creates at the first cell exists before the fork."""
     shell.run_cell("1 + 1", store_history=False, silent=True)
     shell.display_formatter.format(2)
     for name in ("_", "__", "___"):

@@ -192,7 +192,7 @@ class Server:
         self.layers[pid] = request["id"], result
 
     def on_drop(self, request: dict[str, Any]) -> None:
-        """Nobody waits for it any more."""
+        """Forgets it: nobody waits for it any more."""
         for pid, (number, _) in self.layers.items():
             if number == request["id"]:
                 os.kill(pid, signal.SIGKILL)  # it is ours until `reap` has seen its end

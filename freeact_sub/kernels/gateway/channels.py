@@ -365,7 +365,7 @@ class GatewayChannels:
             )
 
     def _lose(self, reason: str, *, gone: bool) -> None:
-        """Nothing will come any more. Args: gone: the server has ended, or cannot be reached."""
+        """End the channels. Args: gone: the server has ended, or cannot be reached."""
         if self._lost:
             return
         self._lost = reason

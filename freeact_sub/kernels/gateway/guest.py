@@ -138,7 +138,7 @@ class Host:
         end_all()
 
     def send_until_answered(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
-        """As `Requests.send`; it is sent again until it is answered."""
+        """Send a request as `Requests.send` does, again and again until it is answered."""
         request_id: str = self.send(method, params, done)
         content = {"id": request_id, "method": method, "params": params}
         due = time.monotonic() + AGAIN_SECONDS[0]

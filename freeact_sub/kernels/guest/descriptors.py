@@ -1,4 +1,4 @@
-"""Nothing that a cell writes stays behind in a buffer, or goes where nobody reads it.
+"""Output of a cell that goes to file descriptors: no part stays in a buffer or goes where nobody reads it.
 
 Runs in kernels: standard library and IPython only. ipykernel shows what is written to the descriptors 1 and 2, by programs
 and by C. But `fileno()` of its streams is the descriptor of its log; and what C and `sys.__stdout__` have buffered comes

@@ -99,7 +99,7 @@ class Watch:
         }
 
     def renew(self, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
-        """Ask another host from now on, which has allowed nothing yet. Settings: as for `install`."""
+        """Ask a new host from now on; nothing is allowed yet. The settings are those of `install`."""
         self.line = Line(ask)
         self.names.found.clear()
         self.allowed_peers.clear()

@@ -19,7 +19,7 @@ REFUSED = (errno.EROFS, errno.EBUSY)
 
 
 class Advice:
-    """What code can do instead."""
+    """Advice on what code can do instead."""
 
     def __init__(self) -> None:
         self.text = ""

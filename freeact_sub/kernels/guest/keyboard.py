@@ -43,7 +43,7 @@ class KernelInput:
         return self._ask("input()", str(prompt))
 
     def getpass(self, prompt: str = "Password: ", *arguments: Any, **options: Any) -> str:
-        """In place of `getpass.getpass`; the answer is neither shown nor recorded."""
+        """Replaces `getpass.getpass`. The answer is neither shown nor recorded."""
         if self._asks_itself:
             return str(self._getpass(prompt, *arguments, **options))
         return self._ask("getpass()", str(prompt), secret=True)

@@ -175,7 +175,7 @@ def signature_of(schema: dict[str, Any], names: dict[str, str]) -> inspect.Signa
 
 
 def docstring_of(tool: dict[str, Any], schema: dict[str, Any], names: dict[str, str], python_name: str) -> str:
-    """The text of `help()` on a tool; a name that Python cannot have is told with the one to use."""
+    """Return the text of `help()` on a tool. It says how to write a name that is not a Python identifier."""
     lines = [tool.get("description") or tool["name"]]
     if python_name != tool["name"]:
         lines += ["", f"The server calls this tool {tool['name']!r}."]

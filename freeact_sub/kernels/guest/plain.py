@@ -102,7 +102,7 @@ def key_of(name: Any) -> str:
 
 
 def shown(value: Any) -> Any:
-    """As `plain`, for what is shown: a value that cannot be JSON data is a text."""
+    """Like `plain`, for display: a value that JSON cannot express becomes text."""
     try:
         return plain(value)
     except Exception:  # noqa: BLE001  # border: code of the value's type may raise anything

@@ -140,7 +140,7 @@ def _show(terminal: int, process: "subprocess.Popen[bytes]", read: Read, until: 
 
 
 def _passes_keys(terminal: int) -> bool:
-    """Whether a program has changed the terminal so that it passes on keys, and not lines."""
+    """Whether a program has switched the terminal to passing on single keys instead of lines."""
     try:
         return not termios.tcgetattr(terminal)[3] & termios.ICANON
     except termios.error:  # not every system tells it at this end

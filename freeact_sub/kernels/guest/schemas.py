@@ -207,7 +207,7 @@ class Converter:
 
 
 def is_fixed(origin: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether a type is that of a tuple whose items are each of a type of its own."""
+    """Whether a type is a tuple with a separate type for each item."""
     return origin is tuple and bool(arguments) and arguments[-1] is not Ellipsis
 
 

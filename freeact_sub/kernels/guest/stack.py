@@ -101,7 +101,7 @@ def is_in(path: str, root: str) -> bool:
 
 
 def script_for(words: list[str]) -> str | None:
-    """The script that a `%%bash` cell, or its like, is about to hand to the program with these words."""
+    """The script that a cell such as `%%bash` is about to hand to the program with this command line."""
     for innermost in sys._current_frames().values():  # noqa: SLF001  # documented; another thread starts the program
         frame: Any = innermost
         while frame is not None:

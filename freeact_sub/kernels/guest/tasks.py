@@ -148,7 +148,7 @@ class TaskCall:
         return TaskResult(**{**vars(result), "output": self.decode(result.output)})
 
     def end(self) -> None:
-        """Cancel a working child and remove values that it has not read: nobody waits for it any longer."""
+        """Cancel a working child that nobody waits for any longer, and remove values that it has not read."""
         if self.asked:
             self.requests.send("task_cancel", {"task_id": self.task_id}, lambda _: None)
         if self.file is not None:

@@ -185,7 +185,7 @@ def plain_dumps(value: Any, callback: Callable[[pickle.PickleBuffer], Any]) -> b
 
 
 class PlainPickler(pickle.Pickler):
-    """Refuses functions and classes of cells: by name, which is all that pickle knows, they are not in another kernel."""
+    """Refuses functions and classes of cells: pickle saves only their names, which another kernel does not have."""
 
     def reducer_override(self, value: Any) -> Any:
         """See `pickle.Pickler`."""

@@ -185,7 +185,7 @@ def real_path(path: str, *, follow: bool) -> str:
 
 
 def absolute(path: str) -> str:
-    """`os.path.abspath`, also when the working directory was removed: programs run there all the same."""
+    """Like `os.path.abspath`, but works in a removed working directory, in which programs can still run."""
     return os.path.abspath(from_here(path))
 
 

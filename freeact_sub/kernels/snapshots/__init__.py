@@ -1,4 +1,4 @@
-"""Variables of kernels in files: what a kernel writes of them (`guest/saved/`), the host keeps, and a new kernel reads."""
+"""Variables of kernels in files: a kernel writes them (`guest/saved/`), the host keeps them, a new kernel reads them."""
 
 from freeact_sub.kernels.snapshots.report import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 

@@ -93,14 +93,14 @@ class Manifest(_Written):
 
 
 class SavedPart(BaseModel):
-    """What one kernel has written."""
+    """The files that one kernel has written."""
 
     rights: Rights
     """The kernel's."""
     written: Manifest
 
     def more(self, rights: Rights) -> str:
-        """What a kernel with these rights may do that this one could not. Empty: nothing.
+        """Return the rights that this kernel did not have. Empty: there are none.
 
         A module is code of the kernel that has changed it last, which may have had a wall. Behind one it does not matter.
         """

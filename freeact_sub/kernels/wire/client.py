@@ -278,7 +278,7 @@ class KernelClient:
             )
 
     async def _end_kernel(self) -> ReplyStatus:
-        """A kernel that was told to exit does so a moment after its reply, and would take the next cell with it."""
+        """Wait until a kernel that was told to exit has exited, or kill it: it would take the next cell with it."""
         await self._wait_any(self._lost, timeout_seconds=EXIT_SECONDS)
         if self.lost_reason is None:
             await self._owner.kill("a cell called `exit()` or `quit()`")

@@ -92,7 +92,7 @@ def own_folders() -> set[str]:
 
 
 def candidates(folder: str, names: Collection[str]) -> Iterator[str]:
-    """What in a folder could be imported by one of these names, and of packages the file that makes them one."""
+    """Yield the files of a folder that these names would import; for a package, its `__init__`."""
     with contextlib.suppress(OSError, ValueError):
         for entry in os.listdir(folder):
             path = os.path.join(folder, entry)
@@ -126,7 +126,7 @@ def digest_of(path: str) -> str:
 
 @contextlib.contextmanager
 def from_sources() -> Iterator[None]:
-    """Meanwhile a module outside of Python's own folders is compiled from its source, whatever `__pycache__` holds."""
+    """Compile modules outside Python's own folders from source inside the block, whatever `__pycache__` holds."""
     own, loader = Imported(), importlib.machinery.SourceFileLoader
     stats = loader.path_stats
 

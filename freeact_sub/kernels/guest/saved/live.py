@@ -14,7 +14,7 @@ def namespace() -> dict[str, Any]:
 
 
 def make_function(code: types.CodeType, name: str, closure: tuple[Any, ...] | None) -> types.FunctionType:
-    """A function of a cell: its globals are the variables of this kernel, and not a copy of those it was saved with."""
+    """Make a function of a cell whose globals are this kernel's variables instead of saved copies."""
     return types.FunctionType(code, namespace(), name, None, closure)
 
 

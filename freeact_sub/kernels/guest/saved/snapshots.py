@@ -221,7 +221,7 @@ def why_not_forked() -> str:
 
 @contextlib.contextmanager
 def no_interrupts() -> Iterator[None]:
-    """An interrupt that comes meanwhile counts afterwards: now it would lose a process of ours."""
+    """Delay interrupts until the end of the block: inside it they would lose a process of ours."""
     interrupts: list[Any] = []
     handler = signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
     try:

@@ -103,13 +103,13 @@ class Writer:
         os.rename(f"{path}.new", path)
 
     def is_kept(self, name: Any, value: Any) -> bool:
-        """Whether a name is a variable of the user, and not of IPython or of ours."""
+        """Whether a name is the user's variable rather than one of IPython or of ours."""
         if not fits(name, NAME_CHARS) or OF_IPYTHON.fullmatch(name) or name in values.RESERVED:
             return False
         return not (name in self.hidden and self.hidden[name] is value)
 
     def keep(self, names: list[str]) -> None:
-        """Writes a group. Where that fails, each variable of it is tried by itself, and what can be kept stays together."""
+        """Writes a group. If that fails, tries each of its variables alone; those that can be saved stay together."""
         try:
             self.put(names)
         except SaveLimitError as error:
