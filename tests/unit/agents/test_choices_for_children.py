@@ -13,7 +13,7 @@ from freeact_sub import SpawnRequest
 from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.events import AgentStarted, ApprovalRequest, Decision, Notice, ToolOutput
-from freeact_sub.testing import ScriptedModel
+from freeact_sub.testing import CHILD_NOTE, ScriptedModel
 from freeact_sub.tools import load_definition
 
 
@@ -24,7 +24,7 @@ class Seen:
         self.turns, self.tools, self.prompts, self.instructions = turns, {}, {}, {}
 
     def __call__(self, messages, info):
-        prompts = [part.content for m in messages for part in m.parts if part.part_kind == "user-prompt"]
+        prompts = [CHILD_NOTE.sub("", part.content) for m in messages for part in m.parts if part.part_kind == "user-prompt"]
         prompt = prompts[-1].split("\n")[-1]
         self.tools[prompt] = {tool.name for tool in info.function_tools}
         self.prompts[prompt] = [text.split("\n")[0] for text in prompts]
