@@ -51,6 +51,7 @@ class Lineage:
     mode: Mode
     thinking: Thinking | None = None
     tools: tuple[str, ...] | None = None
+    own_files: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -73,6 +74,8 @@ class TreeAgent:
     thinking: Thinking | None = None
     tools: tuple[str, ...] | None = None
     """The only tools that who started it leaves it and all below it. None: all."""
+    own_files: bool = False
+    """It works in a copy of the workspace."""
     tool_call_id: str | None = None
     """The parent's call that started it. None: a program did."""
     in_background: bool = False
@@ -185,6 +188,7 @@ class TreeAgent:
             scope=self.work_scope,
             thinking=self.thinking or "",
             tools=self.tools,
+            own_files=self.own_files,
         )
 
     @property
@@ -316,6 +320,7 @@ class Tree:
             agent_type=agent_type,
             thinking=request.thinking or parent.thinking,
             tools=request.tools,
+            own_files=request.own_files,
             tool_call_id=request.tool_call_id,
             in_background=in_background,
             detached=in_background and config.detach,
@@ -352,19 +357,10 @@ class Tree:
 
     def _add_ended(self, lineage: Lineage, parent: TreeAgent) -> TreeAgent:
         """Add an agent of an earlier program as the ancestor of a resumed child; it does not run."""
-        agent = self.agents[lineage.agent_id] = TreeAgent(
-            shared=self.shared,
-            agent_id=lineage.agent_id,
-            key=lineage.key,
-            parent=parent,
-            description=lineage.description,
-            work_scope=lineage.work_scope,
-            policy=narrowed(parent.run.policy, lineage.mode),
-            model=parent.model,
-            agent_type=lineage.agent_type,
-            thinking=lineage.thinking,
-            tools=lineage.tools,
-        )
+        facts = {name: value for name, value in vars(lineage).items() if name != "mode"}
+        policy = narrowed(parent.run.policy, lineage.mode)
+        agent = TreeAgent(shared=self.shared, parent=parent, policy=policy, model=parent.model, **facts)
+        self.agents[agent.agent_id] = agent
         self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)
         return agent
 

@@ -77,6 +77,8 @@ class StoredAgent:
     """How much its model was to think. Empty: as the settings say."""
     tools: tuple[str, ...] | None = None
     """The only tools that were left to it. None: all."""
+    own_files: bool = False
+    """It worked in a copy of the workspace."""
 
 
 @dataclass(frozen=True, kw_only=True)

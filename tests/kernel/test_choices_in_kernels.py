@@ -71,3 +71,17 @@ async def test_a_type_can_give_each_of_its_agents_files_of_their_own(make, tmp_p
         _, result = await read(agent.run("root"))
     assert result.status == "completed"
     assert not (tmp_path / "made").exists()
+
+
+async def test_a_resumed_child_with_files_of_its_own_has_a_copy_again(make):
+    code = """
+import os
+r = agent.task("write", own_files=True)
+again = agent.task("once more", resume=r.agent_id)
+print(r.output, again.output, os.path.exists("made"))
+"""
+    writes = cell("open('made', 'w').write('x')")
+    script = {"root": [[cell(code)], "done"], "write": [[writes], "written", [writes], "again"]}
+    async with make(script, mode="auto") as agent:
+        events, _ = await read(agent.run("root"))
+    assert root_text(events).splitlines() == ["written again False"]

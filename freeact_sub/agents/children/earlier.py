@@ -138,6 +138,8 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
         thinking=request.thinking or child.thinking,
         tools=child.tools,
+        own_files=child.own_files,
+        branch=child.own_files,
     )
 
 
@@ -196,6 +198,7 @@ def _lineage_of(agent: TreeAgent) -> Lineage:
         mode=agent.policy.mode,
         thinking=agent.thinking,
         tools=agent.tools,
+        own_files=agent.own_files,
     )
 
 
@@ -213,6 +216,7 @@ def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], calle
         mode=agent.mode,
         thinking=agent.thinking or None,
         tools=agent.tools,
+        own_files=agent.own_files,
     )
 
 

@@ -65,7 +65,11 @@ MIGRATIONS: Final[Sequence[str]] = (
     ALTER TABLE sessions ADD COLUMN model_facts TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE agents ADD COLUMN address TEXT NOT NULL DEFAULT ''
     """,
-    "ALTER TABLE agents ADD COLUMN thinking TEXT NOT NULL DEFAULT ''; ALTER TABLE agents ADD COLUMN tools TEXT",
+    """
+    ALTER TABLE agents ADD COLUMN thinking TEXT NOT NULL DEFAULT '';
+    ALTER TABLE agents ADD COLUMN tools TEXT;
+    ALTER TABLE agents ADD COLUMN own_files INTEGER NOT NULL DEFAULT 0
+    """,
 )
 """The migrations, one for each version. A released one never changes; new ones are added at the end."""
 

@@ -269,7 +269,9 @@ def record_of(kind: Callable[..., T], row: sqlite3.Row, **converted: Any) -> T:
 
 def _agent_of(row: sqlite3.Row) -> StoredAgent:
     tools = None if row["tools"] is None else texts(json.loads(row["tools"]))
-    return record_of(StoredAgent, row, in_background=bool(row["in_background"]), tools=tools)
+    return record_of(
+        StoredAgent, row, in_background=bool(row["in_background"]), own_files=bool(row["own_files"]), tools=tools
+    )
 
 
 @functools.cache
