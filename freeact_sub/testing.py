@@ -136,12 +136,17 @@ CHILD_NOTE: Final = re.compile(r"\n\nYou are a child agent at depth .*?Answer be
 
 def first_prompt(messages: Sequence[ModelMessage]) -> str:
     """The prompt that began a conversation, without what a child is told behind it of itself and its budget."""
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            for part in message.parts:
-                if isinstance(part, UserPromptPart) and isinstance(part.content, str):
-                    return CHILD_NOTE.sub("", part.content)
-    return ""
+    return next(iter(prompts(messages)), "")
+
+
+def prompts(messages: Sequence[ModelMessage]) -> list[str]:
+    """The prompts of a conversation that are texts, without what a child is told behind them of itself and its budget."""
+    parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
+    return [
+        CHILD_NOTE.sub("", part.content)
+        for part in parts
+        if isinstance(part, UserPromptPart) and isinstance(part.content, str)
+    ]
 
 
 class ScriptedApprover:

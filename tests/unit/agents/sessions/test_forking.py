@@ -8,16 +8,17 @@ from support.agents import cell, of_kind, read
 
 from freeact_sub.errors import AgentBusyError, SessionBusyError, SessionError
 from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.testing import prompts
 
 FULL = {"mode": "full"}
 LONG = "x" * 40_000
 
 
 def script(messages, info):
-    prompt = messages[-1].parts[-1]
-    if not isinstance(prompt, UserPromptPart):
+    if not isinstance(messages[-1].parts[-1], UserPromptPart):
         return f"done {LONG}"
-    return cell("notes = []" if prompt.content == "begin" else f"notes.append({prompt.content[-1]!r}); print(notes)")
+    prompt = prompts(messages)[-1]
+    return cell("notes = []" if prompt == "begin" else f"notes.append({prompt[-1]!r}); print(notes)")
 
 
 def texts(events):

@@ -12,14 +12,10 @@ from support.waiting import eventually
 from freeact_sub.agents.sessions import variables
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, CodeExecutionOutput, Notice
-from freeact_sub.testing import FakeKernel, ScriptedModel, first_prompt
+from freeact_sub.testing import FakeKernel, ScriptedModel, first_prompt, prompts
 
 FULL = {"mode": "full"}
 SECRET = "sk-0123456789abcdef"
-
-
-def prompts(messages):
-    return [part.content for m in messages for part in m.parts if isinstance(part, UserPromptPart)]
 
 
 class Reviewer:
