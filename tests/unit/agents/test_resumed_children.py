@@ -11,17 +11,13 @@ from freeact_sub import Budget, SpawnRequest
 from freeact_sub.agents import history as histories
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, ToolOutput
-from freeact_sub.testing import first_prompt
+from freeact_sub.testing import first_prompt, prompts
 
 FULL = {"mode": "full"}
 
 
 def responses(messages):
     return sum(message.kind == "response" for message in messages)
-
-
-def prompts(messages):
-    return [part.content for m in messages for part in m.parts if isinstance(part, UserPromptPart)]
 
 
 def returns(messages):

@@ -5,10 +5,11 @@ import contextlib
 import gc
 
 import pytest
-from pydantic_ai.messages import ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ToolReturnPart
 from support.agents import cell, read
 
 from freeact_sub import AgentBusyError, ApprovalDeniedError, FreeactError, SpawnRequest
+from freeact_sub.testing import prompts
 
 ANSWERS = {"go": "done", "again": "once more", "child": "a child's answer", "kept": "kept"}
 
@@ -17,7 +18,7 @@ def reply(messages, _):
     """Answers the last prompt; to two prompts it never finishes its answer."""
     if isinstance(messages[-1].parts[-1], ToolReturnPart):
         return "kept"
-    prompt = [part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)][-1]
+    prompt = prompts(messages)[-1]
     known = next(key for key in (*ANSWERS, "never", "slow") if key in prompt)
     if known == "kept":
         return [cell("x = 1")]
