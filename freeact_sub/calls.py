@@ -7,69 +7,13 @@ This is the one list of their kinds: patterns, typed answers, the command line a
 class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
+from freeact_sub.actions import Action, FileOperation, Topic
 from freeact_sub.modes import Mode
-from freeact_sub.text import arguments_text, counted, visible, whole_line
+from freeact_sub.text import arguments_text, counted, dollars, duration, short_number, visible, whole_line
 from freeact_sub.titles import choices_words, code_title, own_title
-
-FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
-"""`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
-
-Topic: TypeAlias = Literal[
-    "cells", "commands", "writes in the workspace", "writes outside the workspace", "connections", "MCP calls",
-    "MCP calls that only read", "children", "tools",
-]  # fmt: skip
-"""The topics that a mode decides on."""
-
-
-class Action(ABC):
-    """What each kind of call defines."""
-
-    form: ClassVar[str]
-    """Its form on the command line."""
-    main: ClassVar[str] = ""
-    """The field that this text fills and that a person judges."""
-    whole: ClassVar[bool] = False
-    """Rules decide it as a whole: a glob over code or a prompt would judge by words."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse a text of this form.
-
-        Raises:
-            ValueError: The text does not have this form.
-        """
-        make: Callable[..., Self] = cls
-        return make(**{cls.main: text})
-
-    @property
-    @abstractmethod
-    def summary(self) -> str:
-        """The question in one sentence; not sanitised: it may be long and contain any character."""
-
-    @property
-    @abstractmethod
-    def question(self) -> str:
-        """The question in one line that follows the agent's name; nothing is cut or hidden."""
-
-    @property
-    def text(self) -> str:
-        """What a person judges, in full; nothing is cut or hidden."""
-        return visible(getattr(self, self.main))
-
-    @property
-    def subject(self) -> str:
-        """The texts that rules' globs match. Empty if the call is decided as a whole."""
-        return ""
-
-    @property
-    def acts_outside(self) -> bool:
-        """Whether it may have an effect besides its result, so that it has to be repeated each time."""
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +316,58 @@ class ToolCall(Action):
         return self.tool_name
 
 
-Call: TypeAlias = CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | SavedVariables | ToolCall
+@dataclass(frozen=True, kw_only=True)
+class FanOut(Action):
+    """Many requests to a model, of which a few have run: what the rest will take, and the bound that is agreed."""
+
+    form = "its name"
+    main = "what"
+    whole = True
+    acts_outside = False
+    topic: ClassVar[Topic] = "fan-outs"
+
+    kind: Literal["fan_out"] = "fan_out"
+    what: str
+    """Its name, as `map`."""
+    more: int = 0
+    """The requests that are left, corrections not counted."""
+    tokens: tuple[float, float, float] = (0, 0, 0)
+    """About so many tokens, and the bounds that the number probably lies within."""
+    cost_usd: tuple[float, float, float] | None = None
+    """The same of dollars. None: the model's price is not known."""
+    seconds: float = 0
+    bound: str = ""
+    """The bound that an approval agrees to, as `$3.00`; what has been spent ends there."""
+    others: tuple[str, ...] = ()
+    """What models of the setting `models` would take that are cheaper."""
+
+    @property
+    def summary(self) -> str:
+        return f"{self.what}: {self.figures}"
+
+    @property
+    def question(self) -> str:
+        return f"asks to go on with {whole_line(self.what)} within {whole_line(self.bound) or 'the bounds of the run'}"
+
+    @property
+    def figures(self) -> str:
+        """What the rest takes, in one sentence."""
+        about, low, high = self.tokens
+        figures = [f"about {short_number(about)} tokens ({short_number(low)} to {short_number(high)})"]
+        if self.cost_usd is not None:
+            about, low, high = self.cost_usd
+            figures.append(f"{dollars(about)} ({dollars(low)} to {dollars(high)})")
+        return f"{self.more:,} more: {', '.join([*figures, duration(self.seconds)])}."
+
+    @property
+    def text(self) -> str:
+        within = f" Run within {visible(self.bound)}?" if self.bound else ""
+        return "\n".join([f"{visible(self.what)}: {self.figures}{within}", *map(visible, self.others)])
+
+
+Call: TypeAlias = (
+    CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | SavedVariables | FanOut | ToolCall
+)
 """Any action that may need approval."""
 
 CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call)}

@@ -127,6 +127,26 @@ def wrong_fields(problems: Iterable[Any]) -> str:
     return "; ".join(": ".join(filter(None, (path, message.removeprefix("Value error, ")))) for path, message in parts)
 
 
+def short_number(number: float) -> str:
+    """A number in two digits or three, as `410k`."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}" if number < 1000 * unit else f"{number / unit:,.0f}{name}"
+    return f"{number:,.0f}"
+
+
+def dollars(amount: float) -> str:
+    """An amount of money, with as many digits as a small one needs."""
+    return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:.2g}"
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds or minutes or hours."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def busy(seconds: float) -> str:
     """The note on a request that waits for a busy provider."""
     return f"the provider is busy; trying again in {math.ceil(seconds)} s"

@@ -16,7 +16,17 @@ from freeact_sub.approvals.addresses import spellings
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
 from freeact_sub.approvals.rules.patterns import escaped
 from freeact_sub.approvals.shell import judge_command, judge_outside
-from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, SavedVariables, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import (
+    Call,
+    FanOut,
+    FileWrite,
+    McpCall,
+    NetworkConnect,
+    SavedVariables,
+    ShellCommand,
+    SpawnCall,
+    ToolCall,
+)
 
 HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "ask_user", "subagents", "update_plan"})
 """Tools that touch only the agent itself and its children; `ask` costs what its budget allows."""
@@ -74,6 +84,8 @@ def _decide_here(call: Call, policy: Policy) -> Ruling:
             return denied if denied is not None and denied.verdict == "deny" else FOR_A_PERSON
         case ToolCall():
             return _tool(call, policy)
+        case FanOut():  # a yes agrees to one bound, so there is no "always"
+            return by_rule(call.kind, [call.subject], policy) or replace(by_mode(policy, call.topic), lasting=False)
         case _:
             return by_rule(call.kind, [call.subject], policy) or by_mode(policy, call.topic)
 

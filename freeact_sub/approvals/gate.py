@@ -23,7 +23,7 @@ from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
-from freeact_sub.calls import Call, CodeAction, FileWrite, ShellCommand, ToolCall
+from freeact_sub.calls import Call, CodeAction, FanOut, FileWrite, ShellCommand, ToolCall
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
@@ -34,6 +34,8 @@ from freeact_sub.system.daemon_threads import DaemonThreads
 from freeact_sub.system.mounts import silent_mounts
 
 NOBODY: Final = ABSENT.reason
+WITHIN_SETTINGS: Final = Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
+"""On a fan-out."""
 NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
 PATIENCE_SECONDS: Final = 1.0
 """A decision that takes longer may wait for a file system: then all are tried."""
@@ -171,7 +173,21 @@ class Gate:
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
     ) -> str | None:
-        """Returns if the call may run: what a person wants to run instead of a cell's code, or None.
+        """Returns if the call may run: what a person wants to run instead of a cell's code, or None; see `decision`."""
+        decision = await self.decision(call, policy, emitter, path=path, tool_call_id=tool_call_id, pause=pause)
+        return None if decision is None else decision.code
+
+    async def decision(
+        self,
+        call: Call,
+        policy: Policy,
+        emitter: Emitter,
+        *,
+        path: tuple[str, ...],
+        tool_call_id: str | None = None,
+        pause: AbstractContextManager[Any] | None = None,
+    ) -> Decision | None:
+        """Returns the decision on a call that may run. None: it runs without a question.
 
         Args:
             call: The action, with its real values.
@@ -205,7 +221,7 @@ class Gate:
         )  # while a person thought, rules, links and what wildcards find may have changed
         if ruling.verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
-        return decision.code
+        return decision
 
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
@@ -240,6 +256,8 @@ class Gate:
     async def _ask(self, call: Call, policy: Policy, ruling: Ruling, caller: "_Caller") -> Decision:
         request_id = f"approval-{secrets.token_hex(4)}"
         if_nobody = NEEDS_PERSON if ruling.needs_person else headless_decision(self._headless or "auto", policy.mode)
+        if isinstance(call, FanOut):
+            if_nobody = WITHIN_SETTINGS
 
         def announce(decision: Decision) -> None:
             """Emits the decision before the caller continues, so that no event of the call precedes its approval."""

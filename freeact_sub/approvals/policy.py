@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.actions import Topic
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Kind
 from freeact_sub.approvals.rules.rule import SHIPPED, VERDICTS, Rule, Rules, Verdict, shipped_rules
-from freeact_sub.calls import Topic
 from freeact_sub.modes import MODES, WALL_OF, WALLS, Mode, Wall, narrower
 
 BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
@@ -25,6 +25,7 @@ BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
     "MCP calls that only read": ("ask", "ask", "allow", "allow"),
     "children": ("ask", "ask", "allow", "allow"),
     "tools": ("deny", "ask", "ask", "allow"),
+    "fan-outs": ("ask", "ask", "allow", "allow"),
 }
 """The verdicts without a matching rule, in the order of `MODES`."""
 

@@ -255,6 +255,8 @@ class ModelsConfig(Section):
     max_concurrent: int = Field(default=16, ge=1)
     """Model requests in flight at once, those of children and `ask` included; every other key of `models` names a model that
     agents may use or ask: `models.small = "openai-chat:NAME"`; in Python also a `Model`."""
+    quote_above: int = Field(default=10, ge=3)
+    """`map` and `ask_many` with more requests than this are quoted after three of them."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -263,7 +265,7 @@ class ModelsConfig(Section):
 
     def with_names(self, models: Mapping[str, Any]) -> Self:
         """These settings, with other models by name. Raises: ConfigError: One is neither a name nor a Model."""
-        return type(self)(**{"max_concurrent": self.max_concurrent, **self.names, **models})
+        return type(self)(**{**self.model_dump(exclude=set(self.names)), **self.names, **models})
 
     @model_validator(mode="after")
     def _names_or_models(self) -> Self:

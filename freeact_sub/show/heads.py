@@ -7,6 +7,7 @@ from freeact_sub import cells
 from freeact_sub.calls import (
     Call,
     CodeAction,
+    FanOut,
     FileWrite,
     McpCall,
     SavedVariables,
@@ -59,6 +60,8 @@ def head_of_call(call: Call) -> Head:
             return _child(call.description, call.prompt)
         case ToolCall(tool_name="ask"):
             return _ask(call.args)
+        case FanOut():
+            return Head(kind="Many requests", words=_line(call.summary))
         case SavedVariables():
             return Head(kind="Saved variables", words=_line(call.variables))
         case ToolCall():

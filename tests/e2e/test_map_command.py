@@ -147,7 +147,8 @@ def test_an_interrupt_leaves_what_is_done(tmp_path: Path, number: int) -> None:
     with chat(script) as server:
         (tmp_path / "in.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(30)))
         command = [PROGRAM, "map", "in.csv", "{n}", "--out", "out.csv", *server.options]
-        program = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+        in_order = environment() | {"FREEACT_MODELS__QUOTE_ABOVE": "100"}  # no pilots are chosen
+        program = subprocess.Popen(command, cwd=tmp_path, env=in_order, stderr=subprocess.PIPE, text=True)
         kept = tmp_path / "out.csv.answers.jsonl"
         _wait(lambda: kept.exists() and kept.read_text().count("\n") == 21, program)
         program.send_signal(number)

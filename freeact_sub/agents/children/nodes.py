@@ -15,13 +15,14 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
+from freeact_sub.actions import FileOperation
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.approvals import Policy
-from freeact_sub.calls import CodeAction, FileOperation, FileWrite
+from freeact_sub.calls import CodeAction, FileWrite
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError

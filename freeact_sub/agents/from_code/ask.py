@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, field_validator
 from pydantic_ai import StructuredDict, ToolDefinition
 from pydantic_core import to_jsonable_python
 
+from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
@@ -156,13 +157,16 @@ class AskRequests:
         typed = None if asked.output is None else typed_answer_of(asked.output)
         return to_jsonable_python(await self.ask(asked, typed, clock))
 
-    async def ask(self, asked: AskParams, typed: TypedAnswer | None, clock: CellClock | None = None) -> Any:
+    async def ask(
+        self, asked: AskParams, typed: TypedAnswer | None, clock: CellClock | None = None, *, payer: Account | None = None
+    ) -> Any:
         """Make the request as a call of the agent, with events, counting and rules, and return the model's answer.
 
         Args:
             asked: The request.
             typed: The form of the answer. None: text.
             clock: That of the requesting cell. None: a program asks.
+            payer: See `SingleRequests.ask`.
 
         Raises:
             FreeactError: The request is denied or fails.
@@ -170,7 +174,9 @@ class AskRequests:
 
         async def work() -> EndedCall[Any]:
             with paused(clock):
-                answer = await self._single_requests.ask(asked.prompt, model=asked.model, typed=typed, history=asked.history)
+                answer = await self._single_requests.ask(
+                    asked.prompt, model=asked.model, typed=typed, history=asked.history, payer=payer
+                )
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
         args = asked.model_dump(exclude_none=True, exclude_defaults=True)

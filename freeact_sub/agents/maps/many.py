@@ -3,16 +3,19 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, overload
 
 from pydantic import TypeAdapter
+from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
+from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.maps.answers import NAME, KeptAnswers
+from freeact_sub.agents.maps.fan_out import FanOuts, side_by_side
 from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
 from freeact_sub.agents.maps.templates import Template
 from freeact_sub.agents.maps.typed import typed_for_program
@@ -25,8 +28,6 @@ from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Notice, StrategyProgress
 from freeact_sub.text import one_line
 
-T = TypeVar("T")
-
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two events of progress, at least."""
 ERROR_CHARS: Final = 1_000
@@ -36,7 +37,7 @@ class ManyAsks:
     """Asks for the agent on whose behalf a method is called, which is the root as a rule."""
 
     def __init__(self, root: Root) -> None:
-        self._root = root
+        self._root, self._fan_outs = root, FanOuts()
 
     @overload
     async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
@@ -54,12 +55,17 @@ class ManyAsks:
         asker = _Asker(loop, output, model)
         answers = dict[int, Any]()
 
-        async def ask(item: tuple[int, str]) -> None:
+        async def ask(item: tuple[int, str], payer: Account | None = None) -> None:
             place, prompt = item
-            answers[place] = await outcome(asker.ask(prompt, value=True))
+            answers[place] = await outcome(asker.ask(prompt, payer, value=True))
 
         async with loop.children.busy():
-            await _side_by_side(loop, enumerate(prompts), ask)
+            if isinstance(prompts, Sequence) and len(prompts) > loop.agent.shared.config.models.quote_above:
+                asked = await loop.single_requests.model(model)
+                items = [*enumerate(prompts)]
+                await self._fan_outs.run(loop, "ask_many", asked, items, lambda item: len(item[1]), ask)
+            else:
+                await side_by_side(loop, enumerate(prompts), ask)
         return [answers[place] for place in range(len(answers))]
 
     async def map(
@@ -90,7 +96,8 @@ class ManyAsks:
             schema = None if asker.typed is None else asker.typed.tool.parameters_json_schema
             keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
             with KeptAnswers(path) as kept:
-                found = await _Rows(loop, asker, kept, prompts, keys).answered()
+                rows = _Rows(loop, asker, kept, prompts, keys)
+                found = await rows.answered(self._fan_outs, asked)
         outcomes = [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
         return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
 
@@ -106,11 +113,11 @@ class _Asker:
         if output is not None and output is not str:
             self._adapter, self.typed = typed_for_program(output)
 
-    async def ask(self, prompt: str, *, value: bool) -> Any:
+    async def ask(self, prompt: str, payer: Account | None, *, value: bool) -> Any:
         """Return the answer. Args: value: of the program's type; else as JSON has it."""
         params = {"prompt": prompt, "model": self._model}
         asked = validated(AskParams.model_validate, params, "agent.ask")
-        answer = await self._loop.asks.ask(asked, self.typed)
+        answer = await self._loop.asks.ask(asked, self.typed, payer=payer)
         return self.value(answer) if value else to_jsonable_python(answer)
 
     def value(self, answer: Any) -> Any:
@@ -134,7 +141,7 @@ class _Rows:
         self._done = self._failed = self._rows[""]
         self._changed = asyncio.Event()
 
-    async def answered(self) -> dict[str, Any]:
+    async def answered(self, fan_outs: FanOuts, model: Model) -> dict[str, Any]:
         """Return the outcome of each prompt by its key: a value as a frame holds it, or the exception."""
         for key in self._prompts:
             known = self._kept.get(key)
@@ -144,14 +151,14 @@ class _Rows:
         missing = [key for key in self._prompts if key not in self._found]
         telling = asyncio.create_task(self._tell_changes())
         try:
-            await _side_by_side(self._loop, missing, self._ask)
+            await fan_outs.run(self._loop, "map", model, missing, lambda key: len(self._prompts[key]), self._ask)
         finally:
             telling.cancel()
             self._loop.agent.emitter.put(self._progress(done=True))  # an ending does not wait for the reader
         return self._found
 
-    async def _ask(self, key: str) -> None:
-        answer = await outcome(self._asker.ask(self._prompts[key], value=False))
+    async def _ask(self, key: str, payer: Account | None) -> None:
+        answer = await outcome(self._asker.ask(self._prompts[key], payer, value=False))
         if not isinstance(answer, Exception):
             self._keep(key, answer)
             answer = self._plain(answer)
@@ -187,19 +194,6 @@ class _Rows:
             await asyncio.sleep(PROGRESS_SECONDS)
             await self._changed.wait()
             self._changed.clear()
-
-
-async def _side_by_side(loop: AgentLoop, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do work that does not raise on each item, on so many at once as models may be asked; each is taken as it is needed."""
-    left = iter(items)
-
-    async def worker() -> None:
-        for item in left:
-            await work(item)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(loop.agent.shared.config.models.max_concurrent):
-            group.create_task(worker())
 
 
 async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:

@@ -63,7 +63,13 @@ class SingleRequests:
         self._agent = agent
 
     async def ask(
-        self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None, history: Sequence[str] = ()
+        self,
+        prompt: str,
+        *,
+        model: str | None = None,
+        typed: TypedAnswer | None = None,
+        history: Sequence[str] = (),
+        payer: Account | None = None,
     ) -> Any:
         """Return the model's answer, or the recorded one if the same was asked before a crash.
 
@@ -72,6 +78,7 @@ class SingleRequests:
             model: A name in `config.models`. None: the agent's own model.
             typed: The form of the answer. None: text.
             history: Earlier prompts and answers, alternating.
+            payer: An account below that of the agent's run, which pays. None: the run's.
 
         Raises:
             InvalidRequestError: The model does not exist.
@@ -82,15 +89,17 @@ class SingleRequests:
         known = agent.shared.journal.take_answer(digest)
         if known is not None:
             return known["output"]
-        answer = await self._request(asked, prompt, typed, history)
+        answer = await self._request(asked, prompt, typed, history, payer or agent.run.account)
         if jsonable(answer) == answer:
             agent.shared.journal.keep_answer(agent.agent_id, digest, {"output": answer, "agent_id": agent.agent_id})
         return answer
 
-    async def _request(self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str]) -> Any:
+    async def _request(
+        self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str], payer: Account
+    ) -> Any:
         agent = self._agent
         # its own account: several questions may be open at once, and an account holds one request
-        account = Account(ledger=agent.run.account.ledger, owner=agent.agent_id, budget=Budget(), parent=agent.run.account)
+        account = Account(ledger=payer.ledger, owner=agent.agent_id, budget=Budget(), parent=payer)
         turns = Turns(agent=agent, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
         question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
         try:

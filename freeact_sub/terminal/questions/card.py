@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from freeact_sub.calls import CodeAction, FileOperation, FileWrite, ShellCommand
+from freeact_sub.actions import FileOperation
+from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
 from freeact_sub.events import ApprovalRequest, QuestionRequest
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of

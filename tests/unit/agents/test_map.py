@@ -223,7 +223,7 @@ def script(messages, info):
     return [never, "x"] if int(text) >= 40 else text
 
 async def main():
-    config = Config(workspace=Path(sys.argv[1]), models={"max_concurrent": 4})
+    config = Config(workspace=Path(sys.argv[1]), models={"max_concurrent": 4, "quote_above": 100})
     async with Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider()) as agent:
         await agent.map([{"n": n} for n in range(60)], "{n}", kept_in=sys.argv[2])
 asyncio.run(main())

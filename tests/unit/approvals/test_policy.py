@@ -12,7 +12,7 @@ from support.thorough import examples
 from freeact_sub.approvals import Policy, decide, load_rules, make_rules
 from freeact_sub.approvals.rules.patterns import KINDS, UNKNOWN, WILD, Pattern, escaped, parse_pattern
 from freeact_sub.approvals.rules.rule import Rules, shipped_rules, with_rule
-from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import CodeAction, FanOut, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import MODES
 
@@ -134,6 +134,7 @@ def test_a_long_text_against_many_stars_takes_no_time():
         (McpCall(server="s", tool="t"), "deny ask ask allow"),
         (McpCall(server="s", tool="t", read_only=True), "ask ask allow allow"),
         (SpawnCall(prompt="p"), "ask ask allow allow"),
+        (FanOut(what="map"), "ask ask allow allow"),
         (SpawnCall(prompt="p", mode="plan"), "ask ask allow allow"),
         (SpawnCall(prompt="p", mode="ask"), "deny ask allow allow"),
         (ToolCall(tool_name="mine"), "deny ask ask allow"),

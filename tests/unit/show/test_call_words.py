@@ -13,6 +13,7 @@ from freeact_sub.approvals.policy import BY_MODE
 from freeact_sub.calls import (
     CALLS,
     CodeAction,
+    FanOut,
     FileWrite,
     McpCall,
     NetworkConnect,
@@ -45,6 +46,7 @@ SAMPLES = {
     "mcp": McpCall(server=long("server"), tool=long("tool"), args={long("name"): long("value")}),
     "spawn": SpawnCall(prompt=long("prompt"), description=long("description"), agent=long("type"), mode="full"),
     "variables": SavedVariables(variables=long("variables"), saved_in=long("mode"), more=long("more")),
+    "fan_out": FanOut(what=long("what"), bound=long("bound"), others=(long("other"),)),
     "tool": ToolCall(tool_name=long("tool"), args={long("name"): long("value")}),
 }
 

@@ -5,8 +5,9 @@ from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from support.agents import cell, task
 
+from freeact_sub.actions import Action
 from freeact_sub.agents.turn.calls import acts_outside
-from freeact_sub.calls import Action, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.testing import first_prompt
 
 
