@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
@@ -392,4 +392,4 @@ def __dir__() -> list[str]:
 
 @cache
 def _adapter() -> TypeAdapter[Event]:
-    return TypeAdapter(Annotated[Event, Field(discriminator="type")], config=ConfigDict(use_attribute_docstrings=True))
+    return TypeAdapter(Annotated[Event, Field(discriminator="type")])

@@ -51,7 +51,7 @@ def test_none_is_without_a_test() -> None:
     assert (
         files
         == {f"{name}.py" for name in (*PROGRAMS, *STRATEGIES) if "/" not in name}
-        | {"notebook.ipynb", "web.py", "service.py"}
+        | {"map_frame.py", "notebook.ipynb", "web.py", "service.py"}
         | of_the_demo
     )
 

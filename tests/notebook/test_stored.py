@@ -5,6 +5,7 @@ import shutil
 import pytest
 from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
+from support.cli import prompt_of
 
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
@@ -75,8 +76,7 @@ async def test_a_notebook_goes_on_after_its_kernel_was_started_again(tmp_path, m
     )
 
     def script(request):
-        prompts = [message["content"] for message in request["messages"] if message["role"] == "user"]
-        return ["looked"] if prompts[0] == "look" else root(request)
+        return ["looked"] if prompt_of(request) == "look" else root(request)
 
     async with ChatServer(script) as server:
         options = f"--model openai-chat:local --base-url {server.base_url} --sandbox off --yes"

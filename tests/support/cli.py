@@ -13,6 +13,8 @@ from typing import Any
 from support.chat_server import ChatReply, ChatServer
 from support.warm import PROGRAM, run_program
 
+from freeact_sub.testing import CHILD_NOTE
+
 LIMIT_SECONDS = 240
 
 
@@ -70,8 +72,9 @@ def run(*arguments: str, cwd: Path, stdin: str | None = None, check: int | None 
 
 
 def prompt_of(request: dict[str, Any]) -> str:
-    """The first prompt of a conversation."""
-    return next(str(message["content"]) for message in request["messages"] if message["role"] == "user")
+    """The first prompt of a conversation, without what a child is told of itself."""
+    first = next(str(message["content"]) for message in request["messages"] if message["role"] == "user")
+    return CHILD_NOTE.sub("", first)
 
 
 def turn_of(request: dict[str, Any]) -> int:

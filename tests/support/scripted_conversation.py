@@ -17,7 +17,7 @@ from freeact_sub.agents import Agent
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.terminal.conversation import converse
-from freeact_sub.testing import FakeKernelProvider, ScriptedModel
+from freeact_sub.testing import CHILD_NOTE, FakeKernelProvider, ScriptedModel
 
 background: set[asyncio.Task[None]] = set()
 
@@ -93,7 +93,7 @@ def script(messages: list[ModelMessage], info: Any) -> Any:
 
 def prompts_of(message: ModelMessage) -> list[str]:
     """What a person, or a parent, asked in this message; more than once where a run was cancelled before its first request."""
-    return [str(part.content) for part in message.parts if part.part_kind == "user-prompt"]
+    return [CHILD_NOTE.sub("", str(part.content)) for part in message.parts if part.part_kind == "user-prompt"]
 
 
 def main() -> int:

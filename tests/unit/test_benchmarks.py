@@ -53,7 +53,7 @@ def _warm():
             {"2 asks at once, 0 ms: wall of one", "2 looping children, limit on tokens: overspent"},
             marks=pytest.mark.skipif(not THOROUGH, reason="five agents over HTTP; with THOROUGH=1"),
         ),
-        ("rlm_costs", {"count, depth 1: exact", "16 looping children, limit on tokens: overspent tokens"}),
+        ("rlm_costs", {"count, depth 1: exact", "16 looping children, limit on tokens: overspent"}),
         ("recursion", {"count, 32 KB, depth 1", "pairs, 32 KB, depth 3"}),
         ("house", {"lines", "class names that stand twice", "files from a prompt to a child's first output"}),
         ("kills", {"rounds", "rounds with problems", "Ctrl-C to the host's end, at most"}),
