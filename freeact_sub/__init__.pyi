@@ -31,6 +31,7 @@ from freeact_sub.approvals.rules.rule import (
 )
 from freeact_sub.calls import (
     CodeAction as CodeAction,
+    FanOut as FanOut,
     FileWrite as FileWrite,
     McpCall as McpCall,
     NetworkConnect as NetworkConnect,

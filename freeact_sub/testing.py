@@ -57,6 +57,7 @@ __all__ = [
     "ScriptedModel",
     "Turn",
     "first_prompt",
+    "prompts",
 ]
 
 Item: TypeAlias = ModelResponsePart | str | asyncio.Event | Exception

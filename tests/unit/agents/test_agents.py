@@ -255,7 +255,7 @@ async def test_many_agents_of_one_model_do_not_mix_their_scripts(make):
     script = {"root": [[task(f"say {number}") for number in range(30)], "done"]}
 
     def turn(messages, info):
-        prompt = str(messages[0].parts[-1].content)
+        prompt = first_prompt(messages)
         if prompt == "root":
             return script["root"][sum(isinstance(message, ModelResponse) for message in messages)]
         return f"number {prompt.split()[-1]}"

@@ -10,6 +10,7 @@ from support.agents import cell, of_kind, read, task
 
 from freeact_sub import export_events
 from freeact_sub.events import AgentFinished, ToolCallStarted, ToolOutput
+from freeact_sub.testing import first_prompt
 
 LOOPS = {"ours": [], "pydantic-ai's": [AbstractCapability()]}
 RUN = cell("1")
@@ -31,7 +32,7 @@ def model_of(turns, depth):
     """A model whose agents above `depth` start a child, and whose agent there makes these turns."""
 
     def respond(messages, _info):
-        prompt, made = str(messages[0].parts[-1].content), sum(isinstance(message, ModelResponse) for message in messages)
+        prompt, made = first_prompt(messages), sum(isinstance(message, ModelResponse) for message in messages)
         at_work = prompt.endswith(f"level {depth}")
         if at_work:
             return [ToolCallPart(call.tool_name, call.args) for call in turns[made]] if made < len(turns) else "done"

@@ -17,6 +17,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.testing import first_prompt
 
 STEP = "I add them up:\n```python\nprint(20 + 22)\n```\nThis prints 41."
 BLOCK_MODE = {"code_actions": "block"}
@@ -121,7 +122,7 @@ async def test_block_mode_speaks_in_text_only(make):
     turn, shown, offered = recording([STEP, "```python\ntask('say hello')\n```", "It is 42."])
 
     def script(messages, info):
-        return "hello" if messages[0].parts[-1].content == "say hello" else turn(messages, info)
+        return "hello" if first_prompt(messages) == "say hello" else turn(messages, info)
 
     async with make(script, config=BLOCK_MODE) as agent:
         events, result = await read(agent.run("Add 20 and 22, then greet."))

@@ -74,7 +74,7 @@ async def test_a_step_of_a_strategy_of_ones_own_is_an_event_and_what_is_wrong_in
     step, wild = of_kind(events, StrategyProgress)
     assert (len(step.strategy), len(step.node.action), step.agent_id) == (500, 500, agent.agent_id)
     assert (wild.node.score, wild.node.value, wild.node.visits, wild.step, wild.of) == (0.0, 1.0, 10**9, 0, 10**9)
-    assert strategy_text(wild) == "mine: 0 of 1000000000 · 0 0.00", "a terminal obeys nothing in it"
+    assert strategy_text(wild) == "mine: 0 of 1,000,000,000 · 0 0.00", "a terminal obeys nothing in it"
     assert "agent.progress: step: " in result.error
 
 
