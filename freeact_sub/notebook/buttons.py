@@ -150,36 +150,22 @@ class ButtonQuestions:
             self._screen.publish(self._display_id, bundle, update=True)
 
     def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
-        widgets, auto = self._widgets, AUTO
+        widgets = self._widgets
         kind = widgets.Password if request.secret else widgets.Textarea
         field = kind(layout={"width": "40em"})
-        give = widgets.Button(description="Answer", button_style="success", layout=auto)
-        decline = widgets.Button(description="No answer", layout=auto)
-        question = _ButtonQuestion(request=request, buttons=[give, decline])
 
-        def end(answer: Callable[[], object]) -> None:
-            if not give.disabled:
-                self._clicked()
-                question.set_disabled(True)
-                self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
-
-        def answered(_: object) -> None:
+        def answer() -> None:
             text, field.value = field.value, ""
-            end(lambda: request.answer(text))
+            self._end(question, lambda: request.answer(text))
 
-        give.on_click(answered)
-        decline.on_click(lambda _: end(request.decline))
-        question.box = widgets.VBox([widgets.HTML(question_html(request)), widgets.HBox([field, give, decline])])
+        question = self._answerable(request, answer)
+        question.box = widgets.VBox([widgets.HTML(question_html(request)), widgets.HBox([field, *question.buttons])])
         return question
 
     def _fields(self, request: QuestionRequest) -> "_ButtonQuestion":
         """A question with fields: one choice that is all of the answer gives it, else a button does."""
-        widgets, auto = self._widgets, AUTO
-        give = widgets.Button(description="Answer", button_style="success", layout=auto)
-        decline = widgets.Button(description="No answer", layout=auto)
+        widgets = self._widgets
         told = widgets.HTML("")
-        fields = FieldWidgets(widgets, request, on_pick=lambda: answered(None))
-        question = _ButtonQuestion(request=request, buttons=[give, decline, *fields.buttons])
 
         def settle(values: dict[str, Any]) -> None:
             try:
@@ -188,21 +174,32 @@ class ButtonQuestions:
                 told.value = f'<small style="color:#c00">{escaped(visible(str(error)))}</small>'
                 question.set_disabled(False)
 
-        def end(answer: Callable[[], object]) -> None:
-            if not give.disabled:
-                self._clicked()
-                question.set_disabled(True)
-                self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
-
-        def answered(_: object) -> None:
+        def answer() -> None:
             values = fields.values()
-            end(lambda: settle(values))
+            self._end(question, lambda: settle(values))
 
-        give.on_click(answered)
-        decline.on_click(lambda _: end(request.decline))
-        head = widgets.HTML(question_html(request))
-        question.box = widgets.VBox([head, *fields.rows, widgets.HBox([give, decline]), told])
+        fields = FieldWidgets(widgets, request, on_pick=answer)
+        question = self._answerable(request, answer)
+        head, ends = widgets.HTML(question_html(request)), widgets.HBox([*question.buttons])
+        question.buttons += fields.buttons
+        question.box = widgets.VBox([head, *fields.rows, ends, told])
         return question
+
+    def _answerable(self, request: QuestionRequest, answer: Callable[[], None]) -> "_ButtonQuestion":
+        """A question with its two buttons: to give the answer, and to give none."""
+        give = self._widgets.Button(description="Answer", button_style="success", layout=AUTO)
+        decline = self._widgets.Button(description="No answer", layout=AUTO)
+        question = _ButtonQuestion(request=request, buttons=[give, decline])
+        give.on_click(lambda _: answer())
+        decline.on_click(lambda _: self._end(question, request.decline))
+        return question
+
+    def _end(self, question: "_ButtonQuestion", answer: Callable[[], object]) -> None:
+        """Gives an answer, once."""
+        if not question.buttons[0].disabled:
+            self._clicked()
+            question.set_disabled(True)
+            self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
 
     def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":
         widgets, auto = self._widgets, AUTO
