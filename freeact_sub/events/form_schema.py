@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from freeact_sub.events.forms import FieldKind, QuestionField, read_value
+from freeact_sub.events.forms import CONFIRMATION, FieldKind, PersonQuestion, QuestionField, read_value
 from freeact_sub.text import one_line, visible
 
 MAX_FIELDS: Final = 30
@@ -22,6 +22,21 @@ _BOUNDS: Final[dict[FieldKind, tuple[str, str]]] = {
     "number": ("minimum", "maximum"),
     "choices": ("minItems", "maxItems"),
 }
+
+
+def form_question(prompt: str, schema: Any, server: str = "") -> PersonQuestion:
+    """Return the question of a form; one without fields asks for a yes.
+
+    Args:
+        prompt: What is asked. Empty: a sentence stands for it.
+        schema: The form.
+        server: The MCP server that asks. Empty: none does.
+
+    Raises:
+        ValueError: See `fields_of`.
+    """
+    fields = fields_of(schema) or (CONFIRMATION,)
+    return PersonQuestion(prompt=prompt or "Please fill this in.", server=server, fields=fields)
 
 
 def fields_of(schema: Any) -> tuple[QuestionField, ...]:

@@ -92,7 +92,7 @@ def read_answer(fields: Sequence[QuestionField], given: Mapping[str, Any]) -> di
 
 
 def read_value(field: QuestionField, given: Any) -> Any:
-    """The value that was given for a field, as a value or as the text that a person typed. None: it is left out.
+    """Return the value of a field from a value or a typed text. None: the field is left out.
 
     Raises:
         ValueError: It is no answer; the message says what is wanted.
@@ -155,7 +155,7 @@ def text_of_values(fields: Sequence[QuestionField], values: Mapping[str, Any]) -
     parts = []
     for field in fields:
         if field.name in values:
-            shown = _shown(field, values[field.name])
+            shown = text_of_value(field, values[field.name])
             parts.append(shown if len(fields) == 1 else f"{_called(field)}: {shown}")
     return "; ".join(parts)
 
@@ -182,15 +182,12 @@ def answer_to(fields: Sequence[QuestionField], answer: Answer) -> Answer:
     return Answer(text=text_of_values(fields, values), values=values)
 
 
-def _shown(field: QuestionField, value: Any) -> str:
-    labels = dict(zip(field.choices, field.labels, strict=False))
+def text_of_value(field: QuestionField, value: Any) -> str:
+    """The value of one field as people read it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (
-        ", ".join(str(labels.get(item, item)) for item in value)
-        if isinstance(value, list)
-        else str(labels.get(value, value))
-    )
+    labels = dict(zip(field.choices, field.labels, strict=False))
+    return ", ".join(str(labels.get(item, item)) for item in (value if isinstance(value, list) else [value]))
 
 
 def _called(field: QuestionField) -> str:

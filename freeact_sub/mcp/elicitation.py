@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from freeact_sub.events import Answer
-from freeact_sub.events.form_schema import fields_of
+from freeact_sub.events.form_schema import form_question
 from freeact_sub.events.forms import CONFIRMATION, CONFIRMED, PersonQuestion
 from freeact_sub.system.stopwatch import Stopwatch
 from freeact_sub.text import one_line, whole_line
@@ -143,8 +143,7 @@ def question_of(server: str, params: "ElicitRequestFormParams | ElicitRequestURL
         return PersonQuestion(
             prompt=message or "(no reason given)", server=server, url=checked_url(params.url), fields=(CONFIRMATION,)
         )
-    fields = fields_of(params.requested_schema)
-    return PersonQuestion(prompt=message or "Please fill this in.", server=server, fields=fields or (CONFIRMATION,))
+    return form_question(message, params.requested_schema, server)
 
 
 def checked_url(url: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from freeact_sub.events import QuestionRequest
 from freeact_sub.events.forms import QuestionField, typed_value
-from freeact_sub.show.forms import heading, numbered, shown_default
+from freeact_sub.show.forms import numbered, shown_default, title
 from freeact_sub.text import whole_line
 
 
@@ -45,8 +45,7 @@ class Filling:
     @property
     def title(self) -> str:
         """What the present field asks, and its place among several; empty where the question says it."""
-        place = f"{self._at + 1} of {len(self._fields)}: " if len(self._fields) > 1 else ""
-        return f"{place}{heading(self._request, self.field)}"
+        return title(self._request, min(self._at, len(self._fields) - 1))
 
     @property
     def rows(self) -> list[str]:

@@ -1,10 +1,9 @@
 """The fields of a question in words: what each asks, and its choices."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from freeact_sub.events import QuestionRequest
-from freeact_sub.events.forms import QuestionField
+from freeact_sub.events.forms import QuestionField, text_of_value
 from freeact_sub.text import one_line, visible
 
 ROW_CHARS: Final = 1_000
@@ -19,6 +18,12 @@ def heading(request: QuestionRequest, field: QuestionField) -> str:
     return one_line(visible(words), ROW_CHARS)
 
 
+def title(request: QuestionRequest, at: int) -> str:
+    """What a field asks, and its place among several; empty if the question itself says it. Args: at: counted from 0."""
+    place = f"{at + 1} of {len(request.fields)}: " if len(request.fields) > 1 else ""
+    return f"{place}{heading(request, request.fields[at])}"
+
+
 def numbered(field: QuestionField) -> list[str]:
     """The choices of a field, one a line, with their numbers."""
     return [f"{number}. {one_line(visible(row), ROW_CHARS)}" for number, row in enumerate(field.rows, start=1)]
@@ -26,10 +31,7 @@ def numbered(field: QuestionField) -> list[str]:
 
 def shown_default(field: QuestionField) -> str:
     """The default of a field, as people read it."""
-    values: Sequence[Any] = field.default if isinstance(field.default, list) else [field.default]
-    words = ["yes" if value is True else "no" if value is False else str(value) for value in values]
-    labels = dict(zip(field.choices, field.labels, strict=False))
-    return one_line(visible(", ".join(labels.get(word, word) for word in words)), DEFAULT_CHARS)
+    return one_line(visible(text_of_value(field, field.default)), DEFAULT_CHARS)
 
 
 def own_prompt(request: QuestionRequest) -> str:
@@ -40,9 +42,8 @@ def own_prompt(request: QuestionRequest) -> str:
 
 def form_lines(request: QuestionRequest) -> list[str]:
     """The whole of a question's fields, in lines."""
-    lines = []
-    for number, field in enumerate(request.fields, start=1):
-        place = f"{number} of {len(request.fields)}: " if len(request.fields) > 1 else ""
-        lines += [f"{place}{heading(request, field)}"] if place or heading(request, field) else []
+    lines = list[str]()
+    for at, field in enumerate(request.fields):
+        lines += filter(None, [title(request, at)])
         lines += [f"  {row}" for row in numbered(field)]
     return lines

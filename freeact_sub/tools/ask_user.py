@@ -1,7 +1,6 @@
 """`ask_user`: a model asks a person, by questions with choices or by a form, and waits for the answer."""
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, Field
@@ -9,8 +8,8 @@ from pydantic import BaseModel, Field
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Answer
-from freeact_sub.events.form_schema import fields_of
-from freeact_sub.events.forms import CONFIRMATION, PersonQuestion, QuestionField
+from freeact_sub.events.form_schema import form_question
+from freeact_sub.events.forms import PersonQuestion, QuestionField
 from freeact_sub.tools.tool import ToolContext, ToolResult
 
 MAX_QUESTIONS: Final = 4
@@ -71,18 +70,12 @@ def question_of(arguments: AskUserArguments) -> PersonQuestion:
         if len({*names}) < len(names) or len(names) > MAX_QUESTIONS or not all(name.strip() for name in names):
             raise InvalidRequestError(f"ask_user takes 1 to {MAX_QUESTIONS} different questions")
         return PersonQuestion(prompt="\n".join(names), fields=fields)
-    return form_question(arguments.form)
-
-
-def form_question(schema: Mapping[str, Any]) -> PersonQuestion:
-    """The question of a form. Raises: see `question_of`."""
+    words = [arguments.form.get(key) for key in ("title", "description")]
+    prompt = "\n".join(word for word in words if isinstance(word, str) and word.strip())[:MAX_CHARS]
     try:
-        fields = fields_of(schema)
+        return form_question(prompt, arguments.form)
     except ValueError as error:
         raise InvalidRequestError(f"ask_user: {error}") from error
-    words = [schema.get(key) for key in ("title", "description")]
-    prompt = "\n".join(word for word in words if isinstance(word, str) and word.strip())[:MAX_CHARS]
-    return PersonQuestion(prompt=prompt or "Please fill this in.", fields=fields or (CONFIRMATION,))
 
 
 def values_of(arguments: AskUserArguments, answer: Answer) -> list[str] | dict[str, Any]:
