@@ -6,12 +6,9 @@ from typing import Final
 
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.models.observers import bills_cache_writes
-from freeact_sub.models.prefixes import FirstRequest
-
-__all__ = ["FirstRequest", "prefix_of", "warn_of_unread_cache"]
 
 UNREAD_TURNS: Final = 6
-"""A run that has read nothing from its cache after so many turns is told of in the log."""
+"""The log warns of a run that has read nothing from its cache after this many turns."""
 
 logger = logging.getLogger(__name__)
 

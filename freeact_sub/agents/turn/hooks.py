@@ -28,13 +28,14 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
-from freeact_sub.agents.turn.first_requests import FirstRequest, prefix_of, warn_of_unread_cache
+from freeact_sub.agents.turn.first_requests import prefix_of, warn_of_unread_cache
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import LimitReachedError
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.borrowed_stream import closed_after
+from freeact_sub.models.prefixes import FirstRequest
 
 SALVAGE: Final = (
     "Your budget is used up ({reason}). No tools are left. Report now what you have found and done, and what is missing."
