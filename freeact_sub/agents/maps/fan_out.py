@@ -30,7 +30,7 @@ PILOTS: Final = 3
 
 
 class FanOuts:
-    """See above."""
+    """Runs the fan-outs of one agent, within what a person has agreed to."""
 
     def __init__(self) -> None:
         self._agreed: Account | None = None

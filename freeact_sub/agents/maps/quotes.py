@@ -104,7 +104,7 @@ def quote(
         )
 
     def cost(given: float, answered: float) -> float:
-        """The price of a thousandth of a thousand requests, as tokens are whole."""
+        """The price of one request; tokens are whole."""
         found = price(RequestUsage(input_tokens=round(given), output_tokens=max(1, round(answered))))
         return math.nan if found is None else float(found)
 

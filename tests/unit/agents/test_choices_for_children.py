@@ -13,7 +13,7 @@ from freeact_sub import SpawnRequest
 from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.events import AgentStarted, ApprovalRequest, Decision, Notice, ToolOutput
-from freeact_sub.testing import CHILD_NOTE, ScriptedModel
+from freeact_sub.testing import ScriptedModel, prompts
 from freeact_sub.tools import load_definition
 
 
@@ -24,10 +24,10 @@ class Seen:
         self.turns, self.tools, self.prompts, self.instructions = turns, {}, {}, {}
 
     def __call__(self, messages, info):
-        prompts = [CHILD_NOTE.sub("", part.content) for m in messages for part in m.parts if part.part_kind == "user-prompt"]
-        prompt = prompts[-1].split("\n")[-1]
+        read = prompts(messages)
+        prompt = read[-1].split("\n")[-1]
         self.tools[prompt] = {tool.name for tool in info.function_tools}
-        self.prompts[prompt] = [text.split("\n")[0] for text in prompts]
+        self.prompts[prompt] = [text.split("\n")[0] for text in read]
         self.instructions[prompt] = info.instructions
         last = max(n for n, m in enumerate(messages) for part in m.parts if part.part_kind == "user-prompt")
         done = sum(message.kind == "response" for message in messages[last:])
