@@ -39,16 +39,13 @@ class Interrupts:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def interrupt(self, *, must_end: bool = False) -> None:
-        """Counts one interrupt: the first is passed on, the second ends the program.
+    def interrupt(self) -> None:
+        """Counts one Ctrl-C from the keyboard: passes on the first one before it returns, ends the program at the second.
 
-        Args:
-            must_end: False for Ctrl-C, which at an idle prompt ends nothing.
+        A key that was typed after Ctrl-C is handled after it, even if the terminal sent both at once.
         """
-        if self._pending or (self._is_ending and not must_end):
-            self.leave_at_once()
-        self._pending = True
-        self._loop.call_soon_threadsafe(self._on_interrupt, must_end)
+        self._count(must_end=False)
+        self._on_interrupt(False)
 
     @contextmanager
     def ignoring_keys(self) -> Iterator[None]:
@@ -76,4 +73,11 @@ class Interrupts:
         del frame
         if number == signal.SIGINT and self._ignores_keys:
             return
-        self.interrupt(must_end=number != signal.SIGINT)
+        must_end = number != signal.SIGINT
+        self._count(must_end=must_end)
+        self._loop.call_soon_threadsafe(self._on_interrupt, must_end)
+
+    def _count(self, *, must_end: bool) -> None:
+        if self._pending or (self._is_ending and not must_end):
+            self.leave_at_once()
+        self._pending = True

@@ -1,6 +1,7 @@
 """What a second interrupt does, and a first one while what runs is being ended anyway."""
 
 import asyncio
+import signal
 
 import pytest
 
@@ -34,12 +35,13 @@ def test_when_the_program_is_left_at_once(steps: list[str], left: int) -> None:
         interrupts = Counted(lambda _: None)
         does = {
             "ctrl-c": interrupts.interrupt,
-            "signal": lambda: interrupts.interrupt(must_end=True),
+            "signal": lambda: signal.raise_signal(signal.SIGTERM),
             "cancel": interrupts.expect_end,
             "reset": interrupts.reset,
         }
-        for step in steps:
-            does[step]()
+        with interrupts:
+            for step in steps:
+                does[step]()
         return interrupts.left
 
     assert asyncio.run(take()) == left
