@@ -302,6 +302,7 @@ class Screen(OwnedTerminal):
         return application
 
     def _was_shown(self) -> None:
+        self._output.note_widths()
         if not self._shown.is_set() and not self._closing:
             self.attention.begin()
             self._shown.set()
