@@ -14,6 +14,8 @@ NOTES: Final = "freeact_sub/notes"
 """The key in `_meta` of a list of tools."""
 ENVELOPE: Final = "freeact_sub/response"
 """The key in the structured content of a response."""
+OUTPUT: Final = "freeact_sub/output"
+"""The key in `_meta` of a tool, for its output schema: the SDK would refuse results that do not fit it."""
 NAMES_IN_NOTE: Final = 10
 
 
@@ -96,12 +98,14 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     annotations, execution = tool.get("annotations"), tool.get("execution")
     read_only = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
     needs_task = isinstance(execution, dict) and execution.get("taskSupport") == "required"
+    output = tool.get("outputSchema")
     return {
         "name": tool["name"],
         "description": shortened_text(next(filter(None, texts), "")),
         "inputSchema": sound_schema(tool.get("inputSchema")),
         "annotations": {"readOnlyHint": read_only},
         **({"execution": {"taskSupport": "required"}} if needs_task else {}),
+        **({"_meta": {OUTPUT: sound_schema(output)}} if isinstance(output, dict) else {}),
     }
 
 

@@ -1,8 +1,8 @@
 """`McpTool` and `McpResult`: a server's tools and results, free of the MCP library's types.
 
 A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
-text, else, where pictures or other binary data came, the content blocks as the protocol writes them. A model gets `text` and
-`images`.
+text, else, where pictures or other binary data came, the content blocks as the protocol writes them (`has_blocks`), of which
+the kernel makes objects (`kernels/guest/contents.py`). A model gets `text` and `images`.
 """
 
 import base64
@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.mcp.odd_responses import ENVELOPE
+from freeact_sub.mcp.odd_responses import ENVELOPE, OUTPUT
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
@@ -30,6 +30,8 @@ class McpTool:
     parameters_json_schema: dict[str, Any]
     read_only: bool = False
     """The server says that the tool changes nothing. It is the server's word, no guarantee."""
+    output_json_schema: dict[str, Any] | None = None
+    """What it returns, by the server's word; what it does return is not held against it. None: it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class McpResult:
 
     value: Any
     """Plain JSON data for code."""
+    has_blocks: bool = False
+    """The value is a list of the protocol's content blocks."""
     text: str
     """For the model."""
     images: "tuple[BinaryContent, ...]" = ()
@@ -55,6 +59,7 @@ def read_tool(tool: "Tool") -> McpTool:
         description=tool.description or tool.title or "",
         parameters_json_schema=tool.input_schema,
         read_only=bool(tool.annotations and tool.annotations.read_only_hint),
+        output_json_schema=(tool.meta or {}).get(OUTPUT),
     )
 
 
@@ -76,17 +81,18 @@ def read_result(result: "CallToolResult") -> McpResult:
     texts, images = _read_blocks(blocks)
     text = "\n".join(texts)
     is_error = response.get("isError") in (True, "true")
+    has_blocks = False
     if structured is not None:
         value = _unwrapped(structured)
         text = text or json.dumps(value, ensure_ascii=False)
     elif all(isinstance(block, str) or (isinstance(block, dict) and block.get("type") == "text") for block in blocks):
         value = text
     else:
-        value = blocks
+        value, has_blocks = blocks, True
     if is_error and not text:
         text = "the tool failed and did not say why"
     sections = tuple(texts) if len(texts) > 1 else ()
-    return McpResult(value=value, text=text, images=images, sections=sections, is_error=is_error)
+    return McpResult(value=value, has_blocks=has_blocks, text=text, images=images, sections=sections, is_error=is_error)
 
 
 def failure(text: str) -> McpResult:

@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, of_kind, read, root_text
 
-from freeact_sub.events import ToolCallStarted, ToolOutput
+from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput
 
 pytestmark = [pytest.mark.kernel, pytest.mark.mcp]
 
@@ -88,3 +88,24 @@ except RuntimeError as error:
     sizes = sorted(file.stat().st_size for file in (tmp_path / ".freeact" / "outputs").rglob("*.txt"))
     assert len(sizes) == 5
     assert sizes[-1] > 6_000_000
+
+
+async def test_code_sees_what_a_tool_returns_and_pictures_display_themselves(make):
+    code = """
+import inspect
+print(inspect.signature(agent.mcp.demo.weather).return_annotation.__name__, inspect.signature(agent.mcp.demo.add))
+print("degrees (float)" in agent.mcp.demo.weather.__doc__)
+data = agent.mcp.demo.attachments()
+print(data[0] == bytes([0, 1, 2]), data[0].uri, data[1]["uri"])
+agent.mcp.demo.picture()
+"""
+    async with make([[cell(code)], "done"], mcp_servers=SERVER) as agent:
+        events, _ = await read(agent.run("go"))
+    assert root_text(events).splitlines()[:4] == [
+        "Weather (a: int, b: int) -> int",
+        "True",
+        "True file:///data.bin file:///more.txt",
+        "one pixel",
+    ]
+    (output,) = of_kind(events, CodeExecutionOutput)
+    assert ["image/png" in bundle for bundle in output.displays] == [True]

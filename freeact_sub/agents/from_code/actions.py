@@ -213,6 +213,7 @@ class McpRequests:
                 "name": tool.name,
                 "description": tool.description,
                 "parameters_json_schema": tool.parameters_json_schema,
+                "output_json_schema": tool.output_json_schema,
             }
             for tool in await self._servers.tools(str(params.get("server")))
         ]
@@ -237,7 +238,7 @@ class McpRequests:
         result = await self._calls.carry_out(name, call, call.args, clock, work)
         if result.is_error:
             raise McpError(f"MCP tool {name} failed: {head_and_tail(result.text, ERROR_CHARS)}", server=server)
-        return result.value
+        return {"blocks": result.value} if result.has_blocks else {"value": result.value}
 
 
 class OwnToolRequests:

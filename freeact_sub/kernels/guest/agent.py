@@ -170,12 +170,11 @@ def value_of(reply: dict[str, Any], method: str, requests: Requests) -> Any:
     """Return the value of a reply, or raise its exception."""
     if reply["ok"]:
         value = reply["value"]
-        if method == "children":
-            return tasks.as_children(value)
-        if method == "node":
-            return tasks.of_node(value, requests)
+        if method in ("children", "node"):
+            return tasks.as_children(value) if method == "children" else tasks.of_node(value, requests)
         if method == "own_call":
             return value["value"] if "value" in value else values.take(value["file"])["value"]
+        value = mcp.of_reply(value) if method.startswith("mcp_") else value
         return ShellResult(**value) if method == "shell" else value
     raise ERRORS.get(reply["error"], RuntimeError)(reply["message"])
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import plain
+from . import contents, plain, returns
 
 TYPES: dict[str, Any] = {
     "string": str,
@@ -86,6 +86,16 @@ def python_names(own_names: Iterable[str], kind: str = "tool") -> dict[str, str]
     return {by_own_name[name]: name for name in listed}
 
 
+def of_reply(value: Any) -> Any:
+    """What code gets of a reply of the host."""
+    match value:
+        case {"blocks": list(blocks)}:
+            return contents.of_blocks(blocks)
+        case {"value": result}:
+            return result
+    return value
+
+
 def server_namespace(requests: Any, server: str, path: str) -> Namespace:
     """The tools of a server, requested from the host at their first use."""
     return tools_namespace(requests, "mcp", path, f"Tools of the MCP server {server}.", server=server)
@@ -116,7 +126,9 @@ def tool_function(
     schema = tool.get("parameters_json_schema") or {}
     names = python_names(schema.get("properties") or {}, "argument")
     by_own_name = {own_name: name for name, own_name in names.items()}
-    signature = signature_of(schema, names)
+    output = returns.unwrapped(tool.get("output_json_schema"))
+    result = inspect.Signature.empty if output is None else returns.type_of(output, "Result")
+    signature = signature_of(schema, names).replace(return_annotation=result)
     rest = next((name for name, item in signature.parameters.items() if item.kind is inspect.Parameter.VAR_KEYWORD), "")
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -134,7 +146,7 @@ def tool_function(
 
     function.__name__ = function.__qualname__ = python_name
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__doc__ = docstring_of(tool, schema, names, python_name)
+    function.__doc__ = "\n".join([docstring_of(tool, schema, names, python_name), *returns.lines_of(output)])
     return function
 
 
