@@ -1,0 +1,248 @@
+"""Reads hooks: commands that are run at certain moments, in the form that several agents share.
+
+A file is `{"hooks": {EVENT: [{"matcher": PATTERN, "hooks": [{"type": "command", "command": TEXT, "timeout": SECONDS}]}]}}`.
+What is wrong is a `ConfigError`; what other programs write and has no meaning here is left out, with one sentence each.
+
+A hook that comes from a file runs with the rights of the person. So the scripts of the workspace that it names are read with
+the file, are part of what a person reviews, and a script that has changed since is not run.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from freeact_sub.config.parsing import SHOWN, parse_json
+from freeact_sub.config.trust import digest
+from freeact_sub.errors import ConfigError
+from freeact_sub.system.safe_files import is_file, is_folder, read_file
+
+HookEvent: TypeAlias = Literal[
+    "PreToolUse", "PermissionRequest", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop",
+    "SubagentStart", "SubagentStop", "PreCompact", "Notification",
+]  # fmt: skip
+"""The moments at which hooks run."""
+HOOK_EVENTS: Final[tuple[HookEvent, ...]] = get_args(HookEvent)
+HOOKS_FILE: Final = Path(".agents") / "hooks.json"
+"""The hooks of a workspace."""
+PROJECT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
+"""The variable that holds the workspace, by the name that hooks of other agents know."""
+TIMEOUT_SECONDS: Final = 60.0
+MAX_SCRIPT_BYTES: Final = 20_000_000
+"""Larger files that a command names are no scripts."""
+INTERPRETER: Final = re.compile(r"(python|pypy|node|deno|bun|bash|dash|sh|zsh|ruby|perl|source|\.)[\d.]*")
+"""The word after one of these is the file that it runs."""
+CODE: Final = frozenset((".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".zsh", ".rb", ".pl"))
+"""Endings of scripts."""
+WITHOUT_EFFECT: Final = frozenset({"type", "command", "timeout", "required", "name", "description", "statusMessage"})
+"""The keys of a command that are read, and those that change nothing of what it does."""
+LIST_OF_NAMES: Final = re.compile(r"[\w\s|,-]*")
+"""A pattern without any other character is a list of names, not an expression."""
+
+
+def check_matcher(pattern: str) -> None:
+    """Raise ConfigError unless this is a matcher: a list of names as `Write|Edit`, a regular expression, empty or `*`."""
+    try:
+        re.compile("" if pattern == "*" else pattern)
+    except re.error as error:
+        raise ConfigError(f"the matcher {SHOWN.repr(pattern)} is not a regular expression: {error}") from error
+
+
+def first_matched(pattern: str, names: Sequence[str]) -> str | None:
+    """The first of the names that a matcher names. None: none; an empty matcher and `*` name all."""
+    if pattern in ("", "*"):
+        return next(iter(names), "")
+    if LIST_OF_NAMES.fullmatch(pattern):
+        wanted = {name.strip() for name in re.split("[|,]", pattern)}
+        return next((name for name in names if name in wanted), None)
+    return next((name for name in names if re.search(pattern, name)), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandHook:
+    """A command of a hooks file."""
+
+    event: HookEvent
+    command: str
+    """For a shell."""
+    matcher: str = ""
+    """See `check_matcher`."""
+    timeout_seconds: float = TIMEOUT_SECONDS
+    required: bool = False
+    """If it fails, it counts as a denial."""
+    scripts: Mapping[Path, str | None] = field(default_factory=dict)
+    """The files of the workspace that it runs, with the digests of their contents as they were read. None: no such file."""
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.command
+
+    def changed_scripts(self) -> list[Path]:
+        """The scripts that are no longer as they were read."""
+        return [path for path, known in self.scripts.items() if _content_digest(path) != known]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundHooks:
+    """The hooks of files."""
+
+    hooks: tuple[CommandHook, ...] = ()
+    problems: tuple[str, ...] = ()
+    """One sentence for each thing that was left out."""
+    contents: Mapping[Path, bytes] = field(default_factory=dict)
+    """The files and the scripts that they name."""
+
+    def with_others(self, others: "FoundHooks") -> "FoundHooks":
+        """These and others."""
+        return FoundHooks(
+            hooks=(*self.hooks, *others.hooks),
+            problems=(*self.problems, *others.problems),
+            contents={**self.contents, **others.contents},
+        )
+
+
+def read_hook_files(paths: Sequence[Path], workspace: Path) -> FoundHooks:
+    """Read the hooks of files, in their order.
+
+    Raises:
+        ConfigError: A file cannot be read, or is not such a file; the message names it.
+    """
+    found = FoundHooks()
+    for path in paths:
+        try:
+            content = read_file(path)
+            value = parse_json(content)
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigError(f"cannot read {path}: {error}") from error
+        if not isinstance(value, dict) or "hooks" not in value:
+            raise ConfigError(f'{path} has no object `hooks`: write {{"hooks": {{"PreToolUse": [...]}}}}')
+        here = parse_hooks(value["hooks"], str(path), workspace)
+        found = found.with_others(replace(here, contents={path: content, **here.contents}))
+    return found
+
+
+def parse_hooks(value: Any, source: str, workspace: Path) -> FoundHooks:
+    """Read the hooks of a table of events. Args: source: names it in messages.
+
+    Raises:
+        ConfigError: It is not such a table.
+    """
+    hooks: list[CommandHook] = []
+    problems: list[str] = []
+    contents: dict[Path, bytes] = {}
+    for event, groups in _table(value, f"{source}: `hooks`").items():
+        known = next((name for name in HOOK_EVENTS if name == event), None)
+        if known is None:
+            problems.append(f"{source}: there is no event {SHOWN.repr(event)} here; its hooks are left out")
+            continue
+        for place, group, matcher in _groups(groups, f"{source}: `{event}"):
+            for number, one in enumerate(_list(group.get("hooks"), f"{place}.hooks`")):
+                where = f"{place}.hooks[{number}]`"
+                settings = _table(one, where)
+                if problem := _has_no_meaning(settings):
+                    problems.append(f"{where}: {problem}; this hook is left out")
+                    continue
+                hook = _command_hook(known, matcher, settings, where)
+                scripts = dict(_scripts_of(hook.command, workspace))
+                contents |= {path: text for path, text in scripts.items() if text is not None}
+                known_as = {path: None if text is None else digest(text) for path, text in scripts.items()}
+                hooks.append(replace(hook, scripts=known_as))
+    return FoundHooks(hooks=tuple(hooks), problems=tuple(problems), contents=contents)
+
+
+def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+    for number, group in enumerate(_list(value, f"{where}`")):
+        place = f"{where}[{number}]"
+        table = _table(group, f"{place}`")
+        pattern = table.get("matcher", "")
+        if not isinstance(pattern, str):
+            raise ConfigError(f"{place}.matcher` must be a text, not {SHOWN.repr(pattern)}")
+        try:
+            check_matcher(pattern)
+        except ConfigError as error:
+            raise ConfigError(f"{place}`: {error}") from error
+        yield place, table, pattern
+
+
+def _has_no_meaning(settings: Mapping[str, Any]) -> str:
+    """What a hook of another program wants that does not exist here; empty: nothing."""
+    kind = settings.get("type", "command")
+    if kind != "command":
+        return f"hooks of type {SHOWN.repr(kind)} do not exist here"
+    unknown = sorted(set(settings) - WITHOUT_EFFECT)
+    return f"`{unknown[0]}` has no meaning here" if unknown else ""
+
+
+def _command_hook(event: HookEvent, matcher: str, settings: Mapping[str, Any], where: str) -> CommandHook:
+    command, timeout = settings.get("command"), settings.get("timeout", TIMEOUT_SECONDS)
+    required = settings.get("required", False)
+    if not isinstance(command, str) or not command.strip():
+        raise ConfigError(f"{where} needs a `command`, a text for a shell")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 86_400:
+        raise ConfigError(f"{where}: `timeout` must be a number of seconds, up to a day, not {SHOWN.repr(timeout)}")
+    if not isinstance(required, bool):
+        raise ConfigError(f"{where}: `required` must be true or false, not {SHOWN.repr(required)}")
+    return CommandHook(event=event, command=command, matcher=matcher, timeout_seconds=float(timeout), required=required)
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must be an object, not {SHOWN.repr(value)}")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{where} must be a list, not {SHOWN.repr(value)}")
+    return value
+
+
+def expanded(command: str, workspace: Path) -> str:
+    """The command with the workspace in place of its variable."""
+    return re.sub(rf"\$(?:{PROJECT_VARIABLE}\b|\{{{PROJECT_VARIABLE}\}})", lambda _: str(workspace), command)
+
+
+def words_of_command(command: str, workspace: Path) -> list[str]:
+    """The words of a command as a shell splits them, as far as that can be known without running it."""
+    text = expanded(command, workspace)
+    try:
+        lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        return list(lexer)
+    except ValueError:  # a quote is not closed, as in a comment
+        return re.findall(r"[^\s'\"|&;()<>=,]+", text)
+
+
+def _scripts_of(command: str, workspace: Path) -> Iterator[tuple[Path, bytes | None]]:
+    """The files of the workspace that a command runs, with their contents. None: a file does not exist."""
+    roots = {workspace, workspace.resolve()}
+    before = ";"
+    for word in words_of_command(command, workspace):
+        is_first, is_given = not before.strip(";|&("), bool(INTERPRETER.fullmatch(before.rpartition("/")[2]))
+        before = word
+        try:
+            path = workspace / Path(word).expanduser()
+            if not any(place.is_relative_to(root) for place in (path, path.resolve()) for root in roots):
+                continue
+            is_code = is_given or path.suffix in CODE or (is_first and "/" in word)
+            if not is_file(path):
+                if is_code and not is_folder(path) and not word.startswith("-"):
+                    yield path, None
+            elif is_code or os.access(path, os.X_OK) or read_file(path, MAX_SCRIPT_BYTES).startswith(b"#!"):
+                yield path, read_file(path, MAX_SCRIPT_BYTES)
+        except (OSError, ValueError, RuntimeError):
+            continue
+
+
+def _content_digest(path: Path) -> str | None:
+    """None: the file is not there, or cannot be read."""
+    try:
+        return digest(read_file(path, MAX_SCRIPT_BYTES))
+    except OSError:
+        return None

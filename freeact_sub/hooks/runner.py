@@ -1,0 +1,105 @@
+"""`HookRunner`: runs all hooks that match, side by side, each within its time."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import anyio
+
+from freeact_sub.config.hooks import CommandHook, HookEvent, first_matched
+from freeact_sub.hooks.answer import HookAnswer, failed, together
+from freeact_sub.hooks.command import run_command
+from freeact_sub.hooks.hook import Hook, call_hook
+from freeact_sub.text import one_line
+
+AnyHook: TypeAlias = CommandHook | Hook
+AT_ONCE: Final = 20
+"""Hooks of one root that run at the same time; more wait."""
+MAX_TOLD: Final = 20
+"""Different failures of one hook that people are told of."""
+LABEL_CHARS: Final = 80
+
+logger = logging.getLogger(__name__)
+
+
+class HookRunner:
+    """Runs hooks for the agents of one root."""
+
+    def __init__(self, hooks: Iterable[AnyHook], workspace: Path) -> None:
+        """Args: hooks: those of all agents."""
+        self.hooks = tuple(hooks)
+        self._workspace = workspace
+        self._told: dict[str, set[str]] = {}
+        """What people have been told of each hook that failed."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Renew what belongs to an event loop."""
+        self._places = anyio.Semaphore(AT_ONCE, fast_acquire=True)
+
+    async def run(
+        self,
+        hooks: Sequence[AnyHook],
+        event: HookEvent,
+        names: Sequence[str],
+        data: Callable[[str], Mapping[str, Any]],
+        on_notice: Callable[[str], None],
+    ) -> HookAnswer | None:
+        """Run the hooks of an event that match.
+
+        Args:
+            hooks: Those that may match.
+            event: What happens.
+            names: What a matcher may name.
+            data: Makes what a hook reads from the name that its matcher named.
+            on_notice: Tells people of a hook that fails, and what a hook has for them.
+
+        Returns:
+            What they say together. None: no hook matches.
+        """
+        matching = [(hook, name) for hook in hooks if (name := matched(hook, event, names)) is not None]
+        if not matching:
+            return None
+        answers = await asyncio.gather(*(self._run(hook, data(name), on_notice) for hook, name in matching))
+        answer = together(answers)
+        if answer.notice:
+            on_notice(answer.notice)
+        return answer
+
+    async def _run(self, hook: AnyHook, data: Mapping[str, Any], on_notice: Callable[[str], None]) -> HookAnswer:
+        async with self._places:
+            answer = await self._in_time(hook, data)
+        if not answer.failure:
+            return answer
+        label = one_line(hook.label, LABEL_CHARS)
+        problem = f"the hook `{label}` ({hook.event}) failed: {answer.failure}"
+        logger.warning("%s", problem)
+        told = self._told.setdefault(label, set())
+        if problem not in told and len(told) < MAX_TOLD:
+            told.add(problem)
+            on_notice(problem)
+        return HookAnswer(verdict="deny", reason=f"{problem}, and it is required") if hook.required else HookAnswer()
+
+    async def _in_time(self, hook: AnyHook, data: Mapping[str, Any]) -> HookAnswer:
+        try:
+            with anyio.move_on_after(hook.timeout_seconds):
+                if isinstance(hook, Hook):
+                    return await call_hook(hook, data)
+                return await run_command(hook, _wire(data), self._workspace)
+        except Exception as error:  # border: whatever a hook raises is its failure
+            logger.info("a hook failed", exc_info=True)
+            return failed(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        return failed(f"it took longer than {hook.timeout_seconds:g} s")
+
+
+def matched(hook: AnyHook, event: HookEvent, names: Sequence[str]) -> str | None:
+    """The name that a hook's matcher names at an event. None: it does not match."""
+    return first_matched(hook.matcher, names) if hook.event == event else None
+
+
+def _wire(data: Mapping[str, Any]) -> bytes:
+    """One object of JSON; what JSON does not know becomes text."""
+    return json.dumps(data, default=str).encode("ascii") + b"\n"

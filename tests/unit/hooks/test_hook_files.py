@@ -1,0 +1,139 @@
+"""Hooks files: what is read, what is left out, what is an error, and which scripts count as a part of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeact_sub.config.hooks import FoundHooks, first_matched, parse_hooks, read_hook_files
+from freeact_sub.errors import ConfigError
+
+
+def one(command: str, **more: Any) -> dict[str, Any]:
+    return {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": command, **more}]}]}
+
+
+def parsed(value: Any, workspace: Path) -> FoundHooks:
+    return parse_hooks(value, "hooks.json", workspace)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "first"),
+    [
+        ("", ["Write", "Edit"], "Write"),
+        ("*", ["Write", "Edit"], "Write"),
+        ("Edit", ["Write", "Edit"], "Edit"),
+        ("Edit|Write", ["Write", "Edit"], "Write"),
+        ("Edit, Write", ["Write", "Edit"], "Write"),
+        ("edit", ["Write", "Edit"], None),
+        ("Writer", ["Write"], None),
+        ("Bash", ["BashOutput"], None),
+        ("Notebook.*", ["NotebookEdit"], "NotebookEdit"),
+        ("mcp__.*__delete", ["mcp__github__delete_file"], "mcp__github__delete_file"),
+        ("mcp__github", ["mcp__github__delete_file"], None),
+        ("^shell$", ["Bash", "shell"], "shell"),
+        ("", [], ""),
+        ("manual", ["auto"], None),
+    ],
+)
+def test_a_matcher_is_a_list_of_names_or_an_expression(pattern: str, names: list[str], first: str | None) -> None:
+    assert first_matched(pattern, names) == first
+
+
+def test_a_file_is_read_with_the_scripts_that_it_names(tmp_path: Path) -> None:
+    script = tmp_path / ".claude" / "hooks" / "check.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("print()")
+    (tmp_path / "notes.txt").write_text("data")
+    file = tmp_path / "hooks.json"
+    file.write_text(json.dumps({"hooks": one('python3 "$CLAUDE_PROJECT_DIR"/.claude/hooks/check.py notes.txt', timeout=5)}))
+    found = read_hook_files([file], tmp_path)
+    assert set(found.contents) == {file, script}
+    (hook,) = found.hooks
+    assert (hook.event, hook.matcher, hook.timeout_seconds, hook.required) == ("PreToolUse", "Bash", 5.0, False)
+    assert not hook.changed_scripts()
+    script.write_text("print(1)")
+    assert hook.changed_scripts() == [script]
+
+
+@pytest.mark.parametrize(
+    ("command", "scripts"),
+    [
+        ("./check", ["check"]),
+        ("${CLAUDE_PROJECT_DIR}/check --all", ["check"]),
+        ("cat | ./check && echo done >> log.txt", ["check"]),
+        ("python check", ["check"]),
+        ("bash -e run.sh", ["run.sh"]),
+        ("jq -r .tool_name < input.json", []),
+        ("python -c 'print(1)'", []),
+        ("ruff format .", []),
+        ("echo 'not closed", []),
+    ],
+)
+def test_the_scripts_of_a_command_are_what_it_runs(command: str, scripts: list[str], tmp_path: Path) -> None:
+    for name in ("check", "run.sh", "input.json", "log.txt"):
+        (tmp_path / name).write_text("#!/bin/sh\n" if name in ("check", "run.sh") else "{}")
+    found = parsed(one(command), tmp_path)
+    assert [path.name for path in found.contents] == scripts
+
+
+def test_a_script_that_appears_later_was_not_reviewed(tmp_path: Path) -> None:
+    (hook,) = parsed(one("python later.py"), tmp_path).hooks
+    assert not hook.changed_scripts()
+    (tmp_path / "later.py").write_text("print()")
+    assert hook.changed_scripts() == [tmp_path / "later.py"]
+
+
+def test_a_link_out_of_the_workspace_is_a_script_of_it(tmp_path: Path) -> None:
+    outside, workspace = tmp_path / "outside.py", tmp_path / "workspace"
+    workspace.mkdir()
+    outside.write_text("print()")
+    (workspace / "link.py").symlink_to(outside)
+    (hook,) = parsed(one("python link.py"), workspace).hooks
+    assert list(hook.scripts) == [workspace / "link.py"]
+    assert not parsed(one(f"python {outside}"), workspace).contents
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ([], "must be an object"),
+        ({"PreToolUse": {}}, "must be a list"),
+        ({"PreToolUse": [1]}, "must be an object"),
+        ({"PreToolUse": [{"matcher": "Bash(", "hooks": []}]}, "not a regular expression"),
+        ({"PreToolUse": [{"matcher": 1, "hooks": []}]}, "must be a text"),
+        ({"PreToolUse": [{"matcher": "Bash"}]}, "must be a list"),
+        (one(" "), "needs a `command`"),
+        (one("x", timeout=0), "`timeout`"),
+        (one("x", timeout=True), "`timeout`"),
+        (one("x", timeout="5"), "`timeout`"),
+        (one("x", required="yes"), "`required`"),
+    ],
+)
+def test_what_is_wrong_is_named(value: Any, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=problem) as raised:
+        parsed(value, tmp_path)
+    assert "hooks.json" in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"hooks": ', b"\xff\xfe{"])
+def test_a_file_that_is_none_is_an_error_that_names_it(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "hooks.json"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"hooks\.json"):
+        read_hook_files([file], tmp_path)
+
+
+def test_what_other_programs_write_and_does_not_exist_here_is_left_out_and_told(tmp_path: Path) -> None:
+    value = {
+        "TeammateIdle": [{"hooks": [{"type": "command", "command": "x"}]}],
+        **one("x", statusMessage="checks"),
+        "Stop": [
+            {"hooks": [{"type": "prompt", "prompt": "done?"}, {"type": "command", "command": "y", "if": "Bash(git *)"}]}
+        ],
+    }
+    found = parsed(value, tmp_path)
+    assert [hook.command for hook in found.hooks] == ["x"]
+    assert ["TeammateIdle" in found.problems[0], "'prompt'" in found.problems[1], "`if`" in found.problems[2]] == [True] * 3
+    assert len(found.problems) == 3
