@@ -13,12 +13,14 @@ import sysconfig
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.places import OURS, TESTS, environment, packages_of
 from support.sandbox import NEEDS_A_WALL
+from support.thorough import sample
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, NEEDS_A_WALL]
 
@@ -111,7 +113,7 @@ def python_of_the_kernel(w: Path, python: str) -> Started:
     )
 
 
-PLACES = {make.__doc__: make for make in (installed, editable, python_of_the_kernel)}
+PLACES = (installed, editable, python_of_the_kernel)
 
 
 def started(
@@ -147,14 +149,16 @@ def started(
     return first, second
 
 
-@pytest.mark.parametrize(("mode", "provider"), [("plan", "fork"), ("auto", "fork"), ("auto", "local")])
-@pytest.mark.parametrize("make", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize(
+    ("make", "mode", "provider"),
+    sample(list(product(PLACES, ["auto", "plan"], ["fork", "local"])), 5),
+)
 def test_what_an_agent_leaves_in_the_workspace_does_not_run_by_itself(make, mode, provider, tmp_path):
     check(make, mode, provider, tmp_path, sys.executable, {})
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="all tests here run as an ordinary user")
-@pytest.mark.parametrize("make", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("make", sample(PLACES, 1))
 def test_nor_does_it_where_all_runs_as_an_ordinary_user(make):
     who = {"user": 65534, "group": 65534, "extra_groups": []}
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
