@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from freeact_sub.cells import CellError
+from freeact_sub.cursor import CursorText
 
 OPEN_LINES: Final = 100
 """Lines at the end that can still be changed."""
 OPEN_CHARS: Final = 16_384
 """A line that is longer cannot be changed any more."""
-MAX_ESCAPE_CHARS: Final = 64
-
 _MOVES: Final = re.compile("[\r\b\x1b]")
-_TOKENS: Final = re.compile(r"(\n|\r|\x08|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_=>])")
-_UNFINISHED: Final = re.compile(r"\r\Z|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*)?\Z")
-_CURSOR: Final = re.compile(r"\x1b\[(\d*)([A-GJK])")
 FRAMES: Final = 3
 """Frames that are kept besides the first."""
 MESSAGE_CHARS: Final = 2000
@@ -73,22 +69,20 @@ class _Place:
     count: int
 
 
-class ScreenText:
+class ScreenText(CursorText[str]):
     """A screen without an edge at its right and its top."""
 
     def __init__(self, chars: int) -> None:
         """Args: chars: the bound of its text."""
         self._head_chars = chars * 2 // 3
         self._tail_chars = chars - self._head_chars
+        super().__init__(" ", OPEN_CHARS)
         self.clear()
 
     def clear(self) -> None:
         """Nothing is shown any more."""
         self._settled = HeadAndTail(self._head_chars, self._tail_chars)
-        self._lines = [""]
-        self._row = self._column = 0
-        self._unfinished = ""
-        """The beginning of an escape sequence, or of a line break of two characters."""
+        self._restart()
         self._places: dict[str, list[_Place]] = {}
         self._uncounted = 0
         """Characters that have come since those of the open lines were counted."""
@@ -105,18 +99,12 @@ class ScreenText:
 
     def write(self, text: str) -> None:
         """Writes as a program does, at the cursor."""
-        text, self._unfinished = (self._unfinished + text).replace("\r\n", "\n"), ""
-        if not _MOVES.search(text) and self._is_at_end():
+        text = text.replace("\r\n", "\n")
+        if not self._unfinished and not _MOVES.search(text) and self._is_at_end():
             self._append(text)
             return
-        unfinished = _UNFINISHED.search(text)
-        if unfinished is not None and len(unfinished[0]) <= MAX_ESCAPE_CHARS:
-            text, self._unfinished = text[: unfinished.start()], unfinished[0]
-        for index, token in enumerate(_TOKENS.split(text)):
-            if index % 2:
-                self._move(token)
-            elif token:
-                self._put(token)
+        self._uncounted += len(text)
+        self._write(text)
         self._settle()
 
     def to_end(self) -> None:
@@ -157,43 +145,8 @@ class ScreenText:
         self._row, self._column = len(self._lines) - 1, len(self._lines[-1])
         self._settle()
 
-    def _put(self, text: str) -> None:
-        """Writes over what stands at the cursor. Args: text: without line breaks."""
-        line = self._lines[self._row].ljust(self._column)
-        self._lines[self._row] = line[: self._column] + text + line[self._column + len(text) :]
-        self._column += len(text)
-        self._uncounted += len(text)
-
-    def _move(self, key: str) -> None:
-        if key == "\n":
-            self._row, self._column = self._row + 1, 0
-            if self._row == len(self._lines):
-                self._lines.append("")
-        elif key == "\r":
-            self._column = 0
-        elif key == "\b":
-            self._column = max(0, self._column - 1)
-        elif (moves := _CURSOR.fullmatch(key)) is not None:
-            self._obey(moves[2], moves[1])
-
-    def _obey(self, command: str, number: str) -> None:
-        """Moves the cursor or erases, as terminals do. Progress bars in several lines use these."""
-        count = max(1, int(number[:4] or 1))
-        if command in "ABEF":
-            self._row = max(0, min(len(self._lines) - 1, self._row + (-count if command in "AF" else count)))
-            self._column = 0 if command in "EF" else self._column
-        elif command in "CDG":
-            column = count - 1 if command == "G" else self._column + (count if command == "C" else -count)
-            self._column = max(0, min(column, OPEN_CHARS))
-        elif command == "K":
-            line = self._lines[self._row]
-            before, after = line[: self._column], line[self._column :]
-            self._lines[self._row] = {"": before, "0": before, "1": " " * (len(before) + 1) + after[1:], "2": ""}.get(
-                number, line
-            )
-        elif command == "J" and number in ("", "0"):
-            self._lines[self._row] = self._lines[self._row][: self._column]
-            del self._lines[self._row + 1 :]
+    def _line(self, text: str) -> str:
+        return text
 
     def _settle(self) -> None:
         """Gives up changing what is too far above, or too long."""
