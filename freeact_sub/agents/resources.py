@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import servers_of
-from freeact_sub.agents.from_code.actions import ActionRequests, McpRequests, OwnToolRequests, ShellRequests
+from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
+from freeact_sub.agents.from_code.servers import McpRequests
 from freeact_sub.agents.sessions.variables import KernelPast
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes

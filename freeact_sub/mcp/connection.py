@@ -13,8 +13,9 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,10 +23,12 @@ import anyio
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.elicitation import Ask, Elicitations, unanswered_note
-from freeact_sub.mcp.odd_responses import NOTES
-from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
+from freeact_sub.mcp.changes import hear_changes, listen
+from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswered_note
+from freeact_sub.mcp.listing import list_tools
+from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result
 from freeact_sub.mcp.transports import reason_of, transport_for
+from freeact_sub.system.closing import end_task
 
 if TYPE_CHECKING:
     import mcp
@@ -36,12 +39,6 @@ T = TypeVar("T")
 
 CLOSE_SECONDS: Final = 5.0
 """The bound on closing a connection: the server is asked to end, then terminated, then killed."""
-MAX_TOOLS: Final = 10_000
-"""Tools of one server that are read."""
-MAX_PAGES: Final = 1_000
-"""Of a list of tools."""
-MAX_NOTES: Final = 20
-"""On one list of tools."""
 NEEDS_PAGES: Final = -32042
 """The error of a server that refuses a call until a person has opened pages."""
 LOOK_SECONDS: Final = 0.2
@@ -53,9 +50,26 @@ MAX_TRIES: Final = 3
 class McpConnection:
     """Connects in the background as soon as it is made; the first request waits for the connection."""
 
-    def __init__(self, server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> None:
-        """Args: log_file, log_root: see `Transport`."""
+    def __init__(
+        self,
+        server: str,
+        config: McpServerConfig,
+        *,
+        log_file: Path,
+        log_root: Path,
+        on_change: "Callable[[McpConnection], None]",
+    ) -> None:
+        """Begin to connect.
+
+        Args:
+            server: The server's name.
+            config: Its settings.
+            log_file: See `Transport`.
+            log_root: See `Transport`.
+            on_change: Called with this connection when the server tells that its list of tools has changed.
+        """
         self._server = server
+        self._on_change = on_change
         self._config = config
         self._transport = transport_for(server, config, log_file=log_file, log_root=log_root)
         self._failure: BaseException | None = None
@@ -82,18 +96,32 @@ class McpConnection:
         return self._owner.done()
 
     async def list_tools(self) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
-        """Ask the server for its tools. Returns them, and notes on what of its list cannot be used.
+        """Ask the server for its tools. Returns them, and notes on what of its list cannot be used. Raises: see `ask`."""
+        return await self.ask(list_tools, "its tools")
+
+    async def ask(self, send: Callable[["mcp.Client"], Awaitable[T]], what: str, *, is_call: bool = False) -> T:
+        """Ask the server for something.
+
+        Args:
+            send: Asks it.
+            what: Names in a sentence what is asked for.
+            is_call: The time limit is that of calls; it is that of the start otherwise.
 
         Raises:
             McpError: The server cannot be reached, does not respond in time, or responds with an error.
         """
-        what, seconds = f"MCP server {self._server!r}, asked for its tools,", self._config.init_timeout_seconds
+        setting = "call_timeout_seconds" if is_call else "init_timeout_seconds"
+        what, seconds = f"MCP server {self._server!r}, asked for {what},", getattr(self._config, setting)
         try:
-            return await self._request(_list_tools, what=what, setting="init_timeout_seconds", seconds=seconds)
+            return await self._request(send, what=what, setting=setting, seconds=seconds)
         except McpError:
             raise
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
             raise McpError(f"{what} responded with an error: {reason_of(error)}", server=self._server) from error
+
+    def asking(self, ask: Ask | None) -> AbstractContextManager[AskingCall]:
+        """Inside, the server may ask a person. Args: ask: see `call`."""
+        return self._elicitations.during(ask)
 
     async def call(self, tool: str, args: dict[str, Any], ask: Ask | None = None) -> McpResult:
         """Call a tool; one that fails, or that the server refuses to call, is a result.
@@ -107,7 +135,7 @@ class McpConnection:
             McpError: The server cannot be reached, or does not respond in time.
         """
         self.has_called = True
-        with self._elicitations.during(ask) as call:
+        with self.asking(ask) as call:
             result = await self._call(tool, args)
         if not call.unanswered:
             return result
@@ -194,13 +222,16 @@ class McpConnection:
     async def _use(self, streams: Any) -> None:
         import mcp  # noqa: PLC0415  # see `transports.py`
 
-        async with mcp.Client(nullcontext(streams), elicitation_callback=self._elicitations.elicit) as client:
+        ask, hear = self._elicitations.elicit, partial(hear_changes, on_change=partial(self._on_change, self))
+        async with mcp.Client(nullcontext(streams), elicitation_callback=ask, message_handler=hear) as client:
             self._scope.deadline = math.inf
             self._ready.set_result(client)
+            listening = asyncio.create_task(listen(client, partial(self._on_change, self)), name="MCP changes")
             try:
                 await self._stop.wait()
             finally:  # a transport that fails cancels us, before the requests that are under way hear of it
                 self._stop.set()
+                await end_task(listening)
             self._scope.deadline = anyio.current_time() + CLOSE_SECONDS
 
     def _limit_start(self) -> None:
@@ -226,41 +257,6 @@ class McpConnection:
 
     def _error(self, text: str) -> McpError:
         return McpError(f"MCP server {self._server!r} {text}", server=self._server)
-
-
-async def _list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
-    """Reads all pages. Returns the tools, and a note on each thing that is left out."""
-    if client.server_capabilities.tools is None:
-        return (), ("it offers no tools",)
-    tools: dict[str, McpTool] = {}
-    notes: dict[str, None] = {}
-    cursor: str | None = None
-    seen: set[str | None] = set()
-    while cursor not in seen and len(seen) < MAX_PAGES:
-        seen.add(cursor)
-        try:
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
-            if not tools:
-                raise
-            notes[f"its list of tools breaks off after {len(tools):,} of them: {reason_of(error)}"] = None
-            break
-        notes |= dict.fromkeys((page.meta or {}).get(NOTES, ()))
-        for listed in page.tools:
-            tool = read_tool(listed)
-            if needs_task(listed):
-                notes[f"the tool {tool.name!r} can only be called as a task, which is not possible here"] = None
-            elif tools.setdefault(tool.name, tool) != tool:
-                notes[f"it lists the tool {tool.name!r} twice: the first one counts"] = None
-        if len(tools) > MAX_TOOLS:
-            notes[f"it has more than {MAX_TOOLS:,} tools: the others are left out"] = None
-            break
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    else:
-        notes[f"its list of tools has no end: what {len(seen):,} pages have is used"] = None
-    return tuple(tools.values())[:MAX_TOOLS], tuple(notes)[:MAX_NOTES]
 
 
 def _leaf(error: BaseException) -> BaseException:

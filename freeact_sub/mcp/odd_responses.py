@@ -29,8 +29,43 @@ def ordered(method: str, sent: Any) -> dict[str, Any]:
             return _tools(result)
         case "tools/call" if result.get("resultType") != "input_required":
             return {"content": [], "structuredContent": {ENVELOPE: _strict(result)}, "resultType": "complete"}
+        case "resources/list":
+            return _list(result, "resources", "uri")
+        case "resources/templates/list":
+            return _list(result, "resourceTemplates", "uriTemplate")
+        case "prompts/list":
+            return _list(result, "prompts", "name")
+        case "resources/read" if result.get("resultType") != "input_required":
+            return _list(result, "contents", None)
+        case "prompts/get" if result.get("resultType") != "input_required":
+            return _list(result, "messages", None)
+        case "completion/complete":
+            return _completion(result)
         case _:
             return result
+
+
+def _list(result: dict[str, Any], field: str, key: str | None) -> dict[str, Any]:
+    """A list in an envelope. Args: key: the field that each entry must have as a text; None: none."""
+    strict = _strict(result.get(field))
+    listed = strict if isinstance(strict, list) else []
+    entries = [entry for entry in listed if isinstance(entry, dict) and (key is None or isinstance(entry.get(key), str))]
+    order = {field: [], "_meta": {ENVELOPE: entries}, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    return order | _next_page(result)
+
+
+def _completion(result: dict[str, Any]) -> dict[str, Any]:
+    completion = result.get("completion")
+    values = completion.get("values") if isinstance(completion, dict) else None
+    texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+    return {"completion": {"values": texts[:100]}, "resultType": "complete"}
+
+
+def _next_page(result: dict[str, Any]) -> dict[str, Any]:
+    cursor = result.get("nextCursor")
+    if isinstance(cursor, str | int) and not isinstance(cursor, bool) and cursor != "":
+        return {"nextCursor": str(cursor)}
+    return {}
 
 
 def _object_of(method: str, sent: Any) -> dict[str, Any]:
@@ -46,20 +81,24 @@ def _object_of(method: str, sent: Any) -> dict[str, Any]:
 
 
 def _greeting(result: dict[str, Any]) -> dict[str, Any]:
-    """What we read of it: whether there are tools, and which server responds."""
-    capabilities = result.get("capabilities")
-    has_tools = isinstance(capabilities, dict) and capabilities.get("tools") not in (None, False)
+    """What we read of it: what is offered, whether changes of it are told, and which server responds."""
+    sent = result.get("capabilities")
+    capabilities: dict[str, Any] = {}
+    for name in ("tools", "resources", "prompts", "completions"):
+        if isinstance(sent, dict) and (offered := sent.get(name)) not in (None, False):
+            tells = isinstance(offered, dict) and offered.get("listChanged") is True
+            capabilities[name] = {"listChanged": True} if tells and name != "completions" else {}
     info = result.get("serverInfo")
     known = info if isinstance(info, dict) else {}
     names = {name: known[name] if isinstance(known.get(name), str) else "" for name in ("name", "version")}
-    order: dict[str, Any] = {"capabilities": {"tools": {}} if has_tools else {}, "serverInfo": names}
+    order: dict[str, Any] = {"capabilities": capabilities, "serverInfo": names}
     for name in ("protocolVersion", "instructions"):
         if isinstance(result.get(name), str):
             order[name] = result[name]
     return order
 
 
-def _strict(result: dict[str, Any]) -> Any:
+def _strict(result: Any) -> Any:
     try:
         return strict_json(result)
     except ValueError as error:
@@ -87,10 +126,7 @@ def _tools(result: dict[str, Any]) -> dict[str, Any]:
         notes.append(f"what is not valid in the input schema of a tool is left out; tools: {_some(mended)}")
     order: dict[str, Any] = {"tools": tools, "_meta": {NOTES: notes}, "resultType": "complete"}
     order |= {"ttlMs": 0, "cacheScope": "private"}  # which a later version of the protocol requires
-    cursor = result.get("nextCursor")
-    if isinstance(cursor, str | int) and not isinstance(cursor, bool) and cursor != "":
-        order["nextCursor"] = str(cursor)
-    return order
+    return order | _next_page(result)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

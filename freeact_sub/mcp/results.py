@@ -78,7 +78,7 @@ def read_result(result: "CallToolResult") -> McpResult:
     if content is None and structured is None:  # as in older versions of the protocol
         structured = {name: value for name, value in response.items() if name not in FIELDS} or None
     blocks = content if isinstance(content, list) else [] if content is None else [content]
-    texts, images = _read_blocks(blocks)
+    texts, images = read_blocks(blocks)
     text = "\n".join(texts)
     is_error = response.get("isError") in (True, "true")
     has_blocks = False
@@ -107,7 +107,8 @@ def _unwrapped(structured: Any) -> Any:
     return structured
 
 
-def _read_blocks(blocks: list[Any]) -> "tuple[list[str], tuple[BinaryContent, ...]]":
+def read_blocks(blocks: list[Any]) -> "tuple[list[str], tuple[BinaryContent, ...]]":
+    """The texts of content blocks, and their pictures."""
     texts: list[str] = []
     images: list[BinaryContent] = []
     for block in blocks:

@@ -9,17 +9,36 @@ import asyncio
 import collections
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
 from freeact_sub.mcp.elicitation import Ask
 from freeact_sub.mcp.json_values import strict_json
+from freeact_sub.mcp.offers import (
+    McpPrompt,
+    McpResource,
+    complete,
+    get_prompt,
+    list_prompts,
+    list_resources,
+    read_resource,
+)
 from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.system.closing import carry_out
+
+if TYPE_CHECKING:
+    import mcp
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 7.0
 """Longer than a connection takes to kill its server."""
@@ -35,12 +54,16 @@ class McpCatalogue:
     def __init__(self) -> None:
         self.listings: dict[str, ToolListing] = {}
         """By server; a failure is kept too, so that not every child tries the server again."""
+        self.versions: dict[str, str] = {}
+        """By server: distinguishes its list of tools from its earlier ones."""
         self.notes: dict[str, tuple[str, ...]] = {}
         """By server: what of its list of tools cannot be used, in words that follow its name."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """By server; held while its tools are listed."""
         self.listers: dict[str, McpServers] = {}
         """By server: whose connection has listed its tools, done nothing else, and lists none now."""
+        self.changed: dict[str, McpConnection] = {}
+        """By server: the connection on which it has told that its list of tools is another one now."""
 
 
 class McpServers:
@@ -113,6 +136,49 @@ class McpServers:
         self._take_over(server)
         return await (self._connection(server)).call(tool, strict, ask)
 
+    async def resources(self, server: str) -> tuple[McpResource, ...]:
+        """The resources of a server, and templates of their addresses. Raises: McpError, as `tools`."""
+        return await self._ask(server, list_resources, "its resources")
+
+    async def prompts(self, server: str) -> tuple[McpPrompt, ...]:
+        """The prompts of a server. Raises: McpError, as `tools`."""
+        return await self._ask(server, list_prompts, "its prompts")
+
+    async def read(self, server: str, uri: str, ask: Ask | None = None) -> McpResult:
+        """Read a resource. Raises: McpError, as `tools`. Args: ask: see `call`."""
+        send, what = partial(read_resource, uri=uri), f"the resource {uri[:200]!r}"
+        return await self._ask(server, send, what, ask, is_call=True)
+
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str], ask: Ask | None = None) -> McpResult:
+        """Get a prompt. Raises: McpError, as `tools`. Args: ask: see `call`."""
+        send = partial(get_prompt, name=name, arguments={each: str(value) for each, value in arguments.items()})
+        return await self._ask(server, send, f"the prompt {name[:200]!r}", ask, is_call=True)
+
+    async def complete(
+        self, server: str, of: McpPrompt | McpResource, argument: str, given: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        """What a server proposes for an argument of a prompt, or for a part of a template; see `offers.complete`.
+
+        Raises:
+            McpError: As `tools`.
+        """
+        return await self._ask(server, partial(complete, of=of, argument=argument, given=given), "a completion")
+
+    async def _ask(
+        self,
+        server: str,
+        send: Callable[["mcp.Client"], Awaitable[T]],
+        what: str,
+        ask: Ask | None = None,
+        *,
+        is_call: bool = False,
+    ) -> T:
+        self._check_server(server)
+        self._take_over(server)
+        connection = self._connection(server)
+        with connection.asking(ask):
+            return await connection.ask(send, what, is_call=is_call)
+
     def hand_over(self, server: str) -> "McpConnection | None":
         """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""
         connection = None if self._closed else self._current.get(server)
@@ -125,6 +191,10 @@ class McpServers:
     def notes(self, server: str) -> tuple[str, ...]:
         """What of the server's list of tools cannot be used; empty where it was not asked yet."""
         return tuple(f"MCP server {server!r}: {note}" for note in self._catalogue.notes.get(server, ()))
+
+    def version(self, server: str) -> str:
+        """Distinguishes the list of tools that the catalogue has of a server from earlier ones."""
+        return self._catalogue.versions.get(server, "")
 
     def is_read_only(self, server: str, tool: str) -> bool:
         """Whether the server has said that the tool changes nothing; False where it was not asked yet."""
@@ -146,15 +216,28 @@ class McpServers:
             raise McpError(f"MCP server {server!r} has no tool {tool!r}{hint}", server=server)
 
     async def _listed(self, server: str, *, stale: ToolListing | None) -> tuple[McpTool, ...]:
-        """The listing from the catalogue; from the server if there is none, or only this stale one."""
+        """The listing from the catalogue; from the server if there is none, or only this stale one, or it has changed."""
         listings = self._catalogue.listings
         async with self._catalogue.locks[server]:
-            if listings.get(server) is stale:
-                listings[server] = await self._list(server)
-            listing = listings[server]
+            known = listings.get(server)
+            listing = known if known is not None and known is not stale else await self._list(server)
+            if (teller := self._catalogue.changed.pop(server, None)) is not None and teller.usable:
+                listing = await self._list_again(server, teller, listing)
+            if listing != known:
+                self._catalogue.versions[server] = secrets.token_hex(4)
+            listings[server] = listing
         if isinstance(listing, McpError):
             raise McpError(str(listing), server=server)
         return listing
+
+    async def _list_again(self, server: str, teller: McpConnection, listing: ToolListing) -> ToolListing:
+        """The list that a server has now; the earlier one if it cannot be asked."""
+        try:
+            tools, self._catalogue.notes[server] = await teller.list_tools()
+        except McpError as error:
+            logger.warning("%s; what it offered before is kept", error)
+            return listing
+        return tools
 
     async def _list(self, server: str) -> ToolListing:
         self._take_over(server)
@@ -186,7 +269,11 @@ class McpServers:
         if connection is None or not connection.usable:
             log_file = self._log_folder / f"mcp-{server}.log"
             connection = self._current[server] = McpConnection(
-                server, self._configs[server], log_file=log_file, log_root=self._log_root
+                server,
+                self._configs[server],
+                log_file=log_file,
+                log_root=self._log_root,
+                on_change=partial(self._catalogue.changed.__setitem__, server),
             )
             self._connections = [connection, *(other for other in self._connections if not other.done)]
         return connection

@@ -67,7 +67,12 @@ class McpToolset(AbstractToolset[Any]):
         self._servers = servers
         self._on_error = on_error
         self._ask = ask
-        self._asked: set[str] = set()
+        self._versions: dict[str, str] = {}
+        """Of the lists of the servers that are offered."""
+        self._is_behind = False
+        """A list has changed within the run."""
+        self._run_id: str | None = None
+        self._told: set[str] = set()
         self._tools: dict[str, _Offered] = {}
 
     @property
@@ -76,12 +81,21 @@ class McpToolset(AbstractToolset[Any]):
         return "freeact-sub-mcp"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """See pydantic-ai."""
-        new = [server for server in self._servers.names if server not in self._asked]
-        listings = await asyncio.gather(*map(self._list, new))
-        for server, listed in zip(new, listings, strict=True):  # in the order of the settings, so that names are the same
-            if server not in self._asked:
-                self._asked.add(server)
+        """See pydantic-ai.
+
+        What a model is offered is the beginning of each request, which its provider keeps. So within a run tools are only
+        added, at the end, as a server begins to offer them; whatever else has changed shows in the next run.
+        """
+        servers = self._servers.names
+        listings = await asyncio.gather(*map(self._list, servers))
+        versions = {server: self._servers.version(server) for server in servers}
+        is_new_run, self._run_id = ctx.run_id != self._run_id, ctx.run_id
+        if is_new_run and (self._is_behind or versions != self._versions):
+            self._tools, self._versions, self._is_behind = {}, {}, False
+        for server, listed in zip(servers, listings, strict=True):  # in the order of the settings: names stay the same
+            if versions[server] != self._versions.get(server):
+                self._is_behind = self._is_behind or server in self._versions
+                self._versions[server] = versions[server]
                 self._offer(server, listed, ctx)
         return {
             name: ToolsetTool(
@@ -116,22 +130,26 @@ class McpToolset(AbstractToolset[Any]):
 
     def _offer(self, server: str, listed: tuple[McpTool, ...] | McpError, ctx: RunContext[Any]) -> None:
         if isinstance(listed, McpError):
-            self._on_error(listed)
+            self._tell(str(listed), server)
             return
         for note in self._servers.notes(server):
-            self._on_error(McpError(note, server=server))
+            self._tell(note, server)
         taken = built_in_names().union(TAKEN_NAMES)
-        for tool in listed:
+        known = {offered.tool.name for offered in self._tools.values() if offered.server == server}
+        for tool in (tool for tool in listed if tool.name not in known):
             name = free_name(mcp_tool_name(server, tool.name), lambda name: name in taken or name in self._tools)
             schema, arguments = _with_plain_names(tool.parameters_json_schema)
             definition = ToolDefinition(name=name, description=tool.description, parameters_json_schema=schema)
             problem = _refusal(definition, ctx)
             if problem:
                 definition = replace(definition, parameters_json_schema={"type": "object", "additionalProperties": True})
-                self._on_error(
-                    McpError(f"the input schema of MCP tool {server}.{tool.name} is left out: {problem}", server=server)
-                )
+                self._tell(f"the input schema of MCP tool {server}.{tool.name} is left out: {problem}", server)
             self._tools[name] = _Offered(server, tool, {} if problem else arguments, definition)
+
+    def _tell(self, text: str, server: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._on_error(McpError(text, server=server))
 
 
 def free_name(wanted: str, is_taken: Callable[[str], bool], most: int = MAX_NAME_CHARS) -> str:

@@ -309,7 +309,7 @@ for wrong in (lambda: agent.mcp.demo.add(99, 1), lambda: agent.mcp.demo.fail(why
     assert outcomes == ["success", "success", "success", "denied", "failed"]
     lines = of_kind(events, CodeExecutionOutput)[0].text.splitlines()
     text = "\n".join(lines)
-    assert lines[0] == "(a: int, b: int) Add two numbers."
+    assert lines[0] == "(a: int, b: int) -> int Add two numbers."
     assert "[2, 3] hello you" in text
     assert "PermissionError denied: too big" in text
     assert "RuntimeError MCP tool demo.fail failed: " in text

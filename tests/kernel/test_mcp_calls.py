@@ -5,10 +5,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, of_kind, read, root_text
 
+from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput
+from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.mcp]
 
@@ -109,3 +112,62 @@ agent.mcp.demo.picture()
     ]
     (output,) = of_kind(events, CodeExecutionOutput)
     assert ["image/png" in bundle for bundle in output.displays] == [True]
+
+
+async def test_code_reads_resources_and_prompts_of_a_server(make):
+    code = """
+print(await agent.mcp.demo.read("demo://words"), await agent.mcp.demo.read("demo://cities/Rome"))
+print([entry["uri"] for entry in await agent.mcp.demo.resources()])
+print(await agent.mcp.demo.prompt("review", language="C"))
+print([(entry["name"], entry["arguments"][0]["required"]) for entry in await agent.mcp.demo.prompts()])
+try:
+    await agent.mcp.demo.read("demo://nothing")
+except RuntimeError as error:
+    print(error)
+await agent.mcp.demo.read("demo://pixel")
+"""
+    async with make([[cell(code)], "done"], mcp_servers=SERVER, mode="auto") as agent:
+        events, _ = await read(agent.run("go"))
+    assert root_text(events).splitlines()[:5] == [
+        "some words about Rome",
+        "['demo://words', 'demo://pixel', 'demo://cities/{city}']",
+        "Review this C code for bugs.",
+        "[('review', True)]",
+        "MCP server 'demo', asked for the resource 'demo://nothing', responded with an error: Unknown resource: demo://nothing",
+    ]
+    (output,) = of_kind(events, CodeExecutionOutput)
+    assert ["image/png" in bundle for bundle in output.displays] == [True]
+    assert [event.tool_name for event in of_kind(events, ToolCallStarted)][1:3] == ["demo.read", "demo.read"]
+
+
+async def test_code_and_model_follow_as_a_server_changes_its_tools_and_nothing_else_of_the_prefix_changes(tmp_path):
+    offered: list[list[str]] = []
+
+    class Offered(AbstractCapability):
+        async def before_model_request(self, ctx, request_context):
+            tools = request_context.model_request_parameters.function_tools
+            offered.append([tool.name for tool in tools if tool.name.startswith("demo_")])
+            return request_context
+
+    code = """
+before = agent.mcp.demo.add
+await agent.mcp.demo.grow()
+while not hasattr(agent.mcp.demo, "grown_tool"):
+    await asyncio.sleep(0.05)
+print(await agent.mcp.demo.grown_tool(), before is not None)
+"""
+    script = [
+        [cell("import asyncio\n" + code)],
+        [cell("agent.mcp.demo.grow()")],
+        [ToolCallPart("demo_grown_tool", {})],
+        "done",
+    ]
+    settings = Config(workspace=tmp_path, mcp_servers=SERVER, mode="full")
+    async with Agent(settings, model=ScriptedModel(script), capabilities=[Offered()]) as agent:
+        events, result = await read(agent.run("go"))
+    assert result.status == "completed"
+    assert root_text(events).splitlines()[0] == "grown True"
+    first, *later = offered
+    assert [names[: len(first)] for names in later] == [first] * 3
+    assert [names[len(first) :] for names in later] == [["demo_grown_tool"]] * 3
+    assert [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "demo_grown_tool"] == ["grown"]

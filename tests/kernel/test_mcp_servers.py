@@ -309,3 +309,46 @@ async def test_an_http_server_that_was_restarted_is_connected_to_anew(host: McpH
     with http_server(sdk_mcp_server.__file__, port):
         assert (await servers.call("web", "add", {"a": 1, "b": 2})).value == 3
         await servers.aclose()
+
+
+async def test_reads_resources_and_prompts_and_hears_of_new_tools(host: McpHost, demo: McpServerConfig) -> None:
+    async with host.servers(demo=demo) as servers:
+        listed = {resource.uri: resource for resource in await servers.resources("demo")}
+        assert listed["demo://words"].description == "Some words"
+        template = listed["demo://cities/{city}"]
+        assert (template.is_template, listed["demo://words"].is_template) == (True, False)
+        assert (await servers.read("demo", "demo://words")).text == "some words"
+        pixel = await servers.read("demo", "demo://pixel")
+        assert [image.data for image in pixel.images] == [sdk_mcp_server.PNG]
+        with pytest.raises(McpError, match="Unknown resource"):
+            await servers.read("demo", "demo://nothing")
+
+        (prompt,) = await servers.prompts("demo")
+        assert [(each.name, each.required) for each in prompt.arguments] == [("language", True), ("focus", False)]
+        result = await servers.prompt("demo", "review", {"language": "C", "focus": "speed"})
+        assert result.text == "Review this C code for speed."
+        assert await servers.complete("demo", prompt, "language", {"language": "py"}) == ("python", "pytorch")
+        assert await servers.complete("demo", template, "city", {"city": "Ro"}) == ("Rome",)
+
+        before = await servers.tools("demo")
+        await servers.call("demo", "grow", {})
+        await eventually(lambda: "demo" in host.catalogue.changed)
+        assert {tool.name for tool in await servers.tools("demo")} - {tool.name for tool in before} <= {"grown_tool"}
+        assert "grown_tool" in {tool.name for tool in await servers.tools("demo")}
+        assert "demo" not in host.catalogue.changed
+        assert (await servers.call("demo", "grown_tool", {})).value == "grown"
+
+
+async def test_a_list_that_is_told_to_have_changed_and_has_not_keeps_its_version(host: McpHost) -> None:
+    config = McpServerConfig(command=sys.executable, args=(sdk_mcp_server.__file__,))
+    async with host.servers(demo=config) as first, host.servers(demo=config) as second:
+        await first.tools("demo")
+        await first.call("demo", "grow", {})
+        await eventually(lambda: "demo" in host.catalogue.changed)
+        assert "grown_tool" in {tool.name for tool in await second.tools("demo")}  # by the first one's connection
+        version = first.version("demo")
+        await first.call("demo", "grow", {})
+        await eventually(lambda: "demo" in host.catalogue.changed)
+        await first.tools("demo")
+        assert first.version("demo") == version
+        assert second.version("demo") == version

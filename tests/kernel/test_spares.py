@@ -156,7 +156,8 @@ async def test_that_a_spare_has_no_fork_server_is_one_line_in_the_log(tmp_path, 
 
 async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):
     async def host(method, params, clock):
-        return [{"name": "tool", "parameters_json_schema": {}}] if method == "mcp_tools" else f"{method} for two"
+        tools = {"version": "1", "tools": [{"name": "tool", "parameters_json_schema": {}}]}
+        return tools if method == "mcp_tools" else f"{method} for two"
 
     provider = ForkKernelProvider(spares=1)
     try:

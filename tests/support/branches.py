@@ -36,7 +36,7 @@ def host(answer):
     """A handler that answers `agent.mcp.host.ask(...)` in a cell with what `answer(arguments)` returns."""
 
     async def handle(method, params, clock):
-        return [HOST_TOOL] if method == "mcp_tools" else await answer(params["args"])
+        return {"version": "1", "tools": [HOST_TOOL]} if method == "mcp_tools" else await answer(params["args"])
 
     return handle
 

@@ -7,12 +7,18 @@ import socket
 import sys
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resources import TextResource
 from mcp_types import (
     BlobResourceContents,
+    Completion,
+    CompletionArgument,
     EmbeddedResource,
     ImageContent,
+    PromptReference,
     ResourceLink,
+    ResourceTemplateReference,
     TextContent,
     TextResourceContents,
     ToolAnnotations,
@@ -121,6 +127,44 @@ def add_tool() -> str:
 
 
 @server.tool()
+async def grow(ctx: Context) -> str:
+    """Adds a resource and a tool, and tells the client."""
+    server.add_tool(lambda: "grown", name="grown_tool", description="Grown.")
+    server.add_resource(TextResource(uri="demo://grown", name="grown", text="new"))
+    await ctx.notify_tools_changed()  # to those who listen, in the newer protocol
+    await ctx.session.send_tool_list_changed()  # in the older one
+    return "grown"
+
+
+@server.resource("demo://words", mime_type="text/plain", description="Some words")
+def words() -> str:
+    return "some words"
+
+
+@server.resource("demo://pixel", mime_type="image/png")
+def pixel() -> bytes:
+    return PNG
+
+
+@server.resource("demo://cities/{city}", description="A city")
+def city(city: str) -> str:
+    return f"about {city}"
+
+
+@server.prompt(description="Asks for a review")
+def review(language: str, focus: str = "bugs") -> str:
+    return f"Review this {language} code for {focus}."
+
+
+@server.completion()
+async def proposals(
+    ref: PromptReference | ResourceTemplateReference, argument: CompletionArgument, _context: object
+) -> Completion:
+    known = ["python", "pytorch", "rust"] if isinstance(ref, PromptReference) else ["Rome", "Riga"]
+    return Completion(values=[each for each in known if each.startswith(argument.value)])
+
+
+@server.tool()
 def crash() -> str:
     print("about to crash", file=sys.stderr, flush=True)
     os._exit(3)
@@ -132,7 +176,7 @@ def serve_http(port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as listening:
         print(listening.getsockname()[1], flush=True)
         app = server.streamable_http_app()
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listening])
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run([listening])
 
 
 if __name__ == "__main__":

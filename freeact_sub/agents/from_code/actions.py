@@ -17,7 +17,6 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -31,15 +30,13 @@ from freeact_sub.agents.children.type_effects import has_tool
 from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
-from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, ShellCommand, ToolCall
+from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
-from freeact_sub.errors import ApprovalDeniedError, FreeactError, McpError
+from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
-from freeact_sub.mcp import McpResult, McpServers
 from freeact_sub.spans import span
 from freeact_sub.system.closing import carry_out, end_guarded
 from freeact_sub.system.guard import GUARD_COMMAND
-from freeact_sub.tools import head_and_tail
 
 MAX_COMMAND_CHARS: Final = 100_000
 """Nobody could judge a longer one."""
@@ -51,8 +48,6 @@ OUTPUT_CHARS: Final = 1_000_000
 """Characters of output that the cell shows live and returns as head and tail; a file has all of it."""
 CHUNK_BYTES: Final = 65_536
 END_SECONDS: Final = 3.0
-ERROR_CHARS: Final = 10_000
-"""The length of an exception's message in the kernel."""
 OPERATIONS: Final[tuple[FileOperation, ...]] = get_args(FileOperation)
 
 logger = logging.getLogger(__name__)
@@ -199,48 +194,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await end_guarded(process, asyncio.create_task(process.wait()), timeout_seconds=END_SECONDS)
 
 
-class McpRequests:
-    """Handles `mcp_tools` and `mcp_call`: tools of MCP servers (`await agent.mcp.SERVER.TOOL(...)`)."""
-
-    def __init__(self, calls: CodeCalls, servers: McpServers) -> None:
-        self._calls = calls
-        self._servers = servers
-        self.handlers = {"mcp_tools": self._tools, "mcp_call": self._call}
-
-    async def _tools(self, params: Mapping[str, Any], _clock: CellClock | None) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters_json_schema": tool.parameters_json_schema,
-                "output_json_schema": tool.output_json_schema,
-            }
-            for tool in await self._servers.tools(str(params.get("server")))
-        ]
-
-    async def _call(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        server, tool, args = str(params.get("server")), str(params.get("tool")), params.get("args")
-        call = McpCall(
-            server=server,
-            tool=tool,
-            args=dict(args) if isinstance(args, Mapping) else {},
-            read_only=self._servers.is_read_only(server, tool),
-        )
-        name = f"{server}.{tool}"
-
-        ask = partial(self._calls.agent.ask_person, tool_call_id=tool_call_id_of(clock), clock=clock)
-
-        async def work() -> EndedCall[McpResult]:
-            with span("MCP call", server=server, tool=tool):
-                result = await self._servers.call(server, tool, call.args, ask)
-            return EndedCall(value=result, text=result.text, outcome="failed" if result.is_error else "success")
-
-        result = await self._calls.carry_out(name, call, call.args, clock, work)
-        if result.is_error:
-            raise McpError(f"MCP tool {name} failed: {head_and_tail(result.text, ERROR_CHARS)}", server=server)
-        return {"blocks": result.value} if result.has_blocks else {"value": result.value}
-
-
 class OwnToolRequests:
     """Answers `own_tools` and `own_call`: functions of the program (`await agent.tools.NAME(...)`)."""
 
@@ -250,9 +203,11 @@ class OwnToolRequests:
         self._kernel = kernel
         self.handlers = {"own_tools": self._tools, "own_call": self._call}
 
-    async def _tools(self, _params: Mapping[str, Any], clock: CellClock | None) -> list[dict[str, Any]]:
+    async def _tools(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:
         agent = self._calls.agent
-        return [
+        if params.get("known"):  # they stay the same while the agent lives
+            return {"version": params["known"]}
+        tools = [
             {
                 "name": tool.name,
                 "description": tool.description,
@@ -261,6 +216,7 @@ class OwnToolRequests:
             for tool in await agent.shared.own_tools.definitions(self._context(clock))
             if has_tool(agent, tool.name)
         ]
+        return {"version": "only", "tools": tools}
 
     async def _call(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         name, args = str(params.get("tool")), params.get("args")

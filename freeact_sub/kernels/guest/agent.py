@@ -10,6 +10,7 @@ import ast
 import asyncio
 import builtins
 import contextlib
+import functools
 import importlib
 import inspect
 import linecache
@@ -196,8 +197,8 @@ class AgentProxy(tasks.NodeMaker):
         paths = {server: f"agent.mcp.{name}" for name, server in names.items()}
         self.mcp = mcp.Namespace(
             "agent.mcp",
-            lambda: names,
-            lambda server: mcp.server_namespace(requests, server, paths[server]),
+            lambda _: names,
+            functools.cache(lambda server: mcp.server_namespace(requests, server, paths[server])),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
         self.tools = mcp.tools_namespace(

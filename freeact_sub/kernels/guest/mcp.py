@@ -26,39 +26,43 @@ TYPES: dict[str, Any] = {
 class Namespace:
     """Attributes that are looked up at the host when they are first used. Items are found by the host's own names too."""
 
-    def __init__(self, path: str, own_names: Callable[[], dict[str, str]], make: Callable[[str], Any], doc: str) -> None:
-        """Args: own_names: returns the host's names by their Python names. make: takes a name of the host's."""
-        self.__dict__.update(_path=path, _own_names=own_names, _make=make, _made={}, __doc__=doc)
+    def __init__(self, path: str, names: Callable[[bool], dict[str, str]], make: Callable[[str], Any], doc: str) -> None:
+        """Make it; nothing is looked up yet.
+
+        Args:
+            path: How code writes it.
+            names: Returns the host's names by their Python names; asked with True when a name is not among them.
+            make: Takes a name of the host's.
+            doc: Its help.
+        """
+        self.__dict__.update(_path=path, _names=names, _make=make, __doc__=doc)
 
     def __getattr__(self, name: str) -> Any:
         # IPython's display and completion machinery probes for private names on every object
         if name.startswith("_"):
             raise AttributeError(name)
-        names = self._own_names()
-        if name not in names:
+        names = self._names(False)
+        if name not in names and name not in (names := self._names(True)):
             raise AttributeError(f"{self._path} has no {name!r}; it has: {', '.join(names) or 'nothing'}")
-        return self._value(names[name])
+        return self._make(names[name])
 
     def __getitem__(self, name: str) -> Any:
-        names = self._own_names()
+        names = self._names(False)
+        if name not in names and name not in names.values():
+            names = self._names(True)
         own_name = names.get(name, name)
         if own_name not in names.values():
             raise KeyError(f"{self._path} has no {name!r}; it has: {', '.join(names.values()) or 'nothing'}")
-        return self._value(own_name)
-
-    def _value(self, own_name: str) -> Any:
-        if own_name not in self._made:
-            self._made[own_name] = self._make(own_name)
-        return self._made[own_name]
+        return self._make(own_name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self._path} cannot be changed")
 
     def __dir__(self) -> list[str]:
-        return list(self._own_names())
+        return list(self._names(False))
 
     def __repr__(self) -> str:
-        return f"<{self._path}: {', '.join(self._own_names()) or 'nothing'}>"
+        return f"<{self._path}: {', '.join(self._names(False)) or 'nothing'}>"
 
 
 def identifier(name: str, kind: str = "tool") -> str:
@@ -97,26 +101,108 @@ def of_reply(value: Any) -> Any:
 
 
 def server_namespace(requests: Any, server: str, path: str) -> Namespace:
-    """The tools of a server, requested from the host at their first use."""
-    return tools_namespace(requests, "mcp", path, f"Tools of the MCP server {server}.", server=server)
+    """The tools of a server, requested from the host at their first use, and functions for what else it offers."""
+    doc = (
+        f"Tools of the MCP server {server}, and `read(uri)`, `resources()`, `prompt(name, ...)`, `prompts()`; where a tool "
+        "has the same name, a `_` stands behind these."
+    )
+    listed = Listed(requests, "mcp", {"server": server}, functions_of(requests, server))
+    return Namespace(path, listed.names, listed.function, doc)
 
 
-def tools_namespace(requests: Any, kind: str, path: str, doc: str, **where: str) -> Namespace:
-    """Tools, requested from the host at their first use. Args: kind: begins the names of requests. where: goes with each."""
-    tools: dict[str, dict[str, Any]] = {}
-    names: dict[str, str] = {}
+def functions_of(requests: Any, server: str) -> dict[str, Callable[..., Any]]:
+    """Functions for the resources and prompts of a server."""
 
-    def own_names() -> dict[str, str]:
-        if not tools:
-            tools.update({tool["name"]: tool for tool in requests.ask(f"{kind}_tools", **where)})
-            names.update(python_names(tools))
-        return names
+    def read(uri: str) -> Any:
+        """Read a resource: a text as `str`, other data as `bytes` with a `mime_type`; several contents as a list.
 
-    def make(name: str) -> Callable[..., Any]:
-        python_name = next(known for known, own_name in names.items() if own_name == name)
-        return tool_function(requests, f"{kind}_call", tools[name], python_name, where)
+        Args:
+            uri: Its address, as `resources()` lists it, or made from a template.
+        """
+        return requests.call("mcp_read", server=server, uri=str(uri))
 
-    return Namespace(path, own_names, make, doc)
+    def resources() -> Any:
+        """List the server's resources, and templates of addresses, as dicts: uri, name, description, is_template."""
+        return requests.call("mcp_offers", server=server, kind="resources")
+
+    def prompt(name: str, **arguments: Any) -> Any:
+        """Get the text of a prompt that the server offers.
+
+        Args:
+            name: Its name, as `prompts()` lists it.
+            arguments: Its arguments, as text.
+        """
+        return requests.call(
+            "mcp_prompt", server=server, name=name, args={key: str(each) for key, each in arguments.items()}
+        )
+
+    def prompts() -> Any:
+        """List the server's prompts as dicts: name, description, arguments."""
+        return requests.call("mcp_offers", server=server, kind="prompts")
+
+    return {function.__name__: function for function in (read, resources, prompt, prompts)}
+
+
+def tools_namespace(requests: Any, kind: str, path: str, doc: str) -> Namespace:
+    """Tools, requested from the host at their first use. Args: kind: begins the names of requests."""
+    listed = Listed(requests, kind, {})
+    return Namespace(path, listed.names, listed.function, doc)
+
+
+class Listed:
+    """Tools as the host has listed them. Those of a server may change: they are looked at anew once in each cell."""
+
+    def __init__(self, requests: Any, kind: str, where: dict[str, str], others: dict[str, Any] | None = None) -> None:
+        """Make it; nothing is requested yet.
+
+        Args:
+            requests: Reach the host.
+            kind: Begins the names of requests.
+            where: Goes with each request.
+            others: Functions besides the tools; where a tool has the same name, a `_` stands behind theirs.
+        """
+        self._requests, self._kind, self._where, self._others = requests, kind, where, others or {}
+        self._tools: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, str] = {}
+        self._made: dict[str, Any] = {}
+        self._version = ""
+        self._cell: Any = None
+
+    def names(self, again: bool) -> dict[str, str]:
+        """The host's names by their Python names. Args: again: the list may be out of date."""
+        cell = cell_of(self._requests)
+        if again or not self._version or cell != self._cell:
+            reply = self._requests.ask(f"{self._kind}_tools", known=self._version, **self._where)
+            self._cell = cell
+            if reply["version"] != self._version:
+                self._take(reply)
+        return self._names
+
+    def function(self, own_name: str) -> Any:
+        """The function for a name of the host's."""
+        if own_name not in self._made:
+            python_name = next(known for known, name in self._names.items() if name == own_name)
+            method = f"{self._kind}_call"
+            self._made[own_name] = tool_function(self._requests, method, self._tools[own_name], python_name, self._where)
+        return self._made[own_name]
+
+    def _take(self, reply: dict[str, Any]) -> None:
+        self._version = reply["version"]
+        self._tools = {tool["name"]: tool for tool in reply["tools"]}
+        self._names = python_names(self._tools)
+        self._made = {}
+        for name, function in self._others.items():
+            free = name
+            while free in self._names or free in self._tools:
+                free += "_"
+            self._names[free] = free
+            self._made[free] = function
+
+
+def cell_of(requests: Any) -> Any:
+    """What distinguishes the cell that runs from others; None: no kernel is there."""
+    kernel = getattr(requests, "kernel", None)
+    return None if kernel is None else kernel.get_parent("shell").get("header", {}).get("msg_id")
 
 
 def tool_function(

@@ -20,8 +20,8 @@ class Host:
         self.tools = tools
 
     def ask(self, method: str, **params: Any) -> Any:
-        assert (method, params) == ("mcp_tools", {"server": "w"})
-        return self.tools
+        assert (method, params["server"]) == ("mcp_tools", "w")
+        return {"version": "1", "tools": self.tools}
 
     def call(self, method: str, **params: Any) -> Any:
         assert method == "mcp_call"
@@ -41,6 +41,8 @@ def server(*tools: dict[str, Any]) -> guest.Namespace:
     return guest.server_namespace(Host(list(tools)), "w", "agent.mcp.w")
 
 
+OTHERS = ("prompt", "prompts", "read", "resources")
+"""Functions for what a server offers besides tools."""
 TABLE = [
     (["user-id", "user_id"], ["user_id_2", "user_id"]),
     (["$filter", "filter"], ["argument__filter", "filter"]),
@@ -72,7 +74,7 @@ def test_each_argument_has_a_python_name_of_its_own(own: list[str], python: list
 def test_each_tool_has_a_python_name_of_its_own_and_answers_to_the_servers(own: list[str], python: list[str]) -> None:
     tools = server(*map(tool, own))
     names = [name.replace("argument_", "tool_") for name in python]
-    assert dir(tools) == sorted(names)
+    assert dir(tools) == sorted([*names, *OTHERS])
     assert [getattr(tools, name)() for name in names] == [tools[name]() for name in own] == [(name, {}) for name in own]
 
 
@@ -121,3 +123,11 @@ def test_random_schemas_have_a_signature() -> None:
         properties = schema.get("properties", {})
         assert function(**dict.fromkeys(properties, 1)) == ("t", dict.fromkeys(properties, 1)), number
         assert inspect.getdoc(function)
+
+
+def test_a_tool_named_as_one_of_our_functions_keeps_its_name() -> None:
+    tools = server(tool("read", "path"), tool("read_"), tool("prompts"))
+    assert dir(tools) == ["prompt", "prompts", "prompts_", "read", "read_", "read__", "resources"]
+    assert tools.read("a") == ("read", {"path": "a"})
+    assert tools["read_"]() == ("read_", {})
+    assert inspect.signature(tools.read__).parameters.keys() == {"uri"}

@@ -1,0 +1,52 @@
+"""`list_tools`: a server's list of tools, with a note on each thing that is left out."""
+
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.mcp.odd_responses import NOTES
+from freeact_sub.mcp.results import McpTool, needs_task, read_tool
+from freeact_sub.mcp.transports import reason_of
+
+if TYPE_CHECKING:
+    import mcp
+
+MAX_TOOLS: Final = 10_000
+"""Tools of one server that are read."""
+MAX_PAGES: Final = 1_000
+"""Of a list of tools."""
+MAX_NOTES: Final = 20
+"""On one list of tools."""
+
+
+async def list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+    """Reads all pages. Returns the tools, and a note on each thing that is left out."""
+    if client.server_capabilities.tools is None:
+        return (), ("it offers no tools",)
+    tools: dict[str, McpTool] = {}
+    notes: dict[str, None] = {}
+    cursor: str | None = None
+    seen: set[str | None] = set()
+    while cursor not in seen and len(seen) < MAX_PAGES:
+        seen.add(cursor)
+        try:
+            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
+            if not tools:
+                raise
+            notes[f"its list of tools breaks off after {len(tools):,} of them: {reason_of(error)}"] = None
+            break
+        notes |= dict.fromkeys((page.meta or {}).get(NOTES, ()))
+        for listed in page.tools:
+            tool = read_tool(listed)
+            if needs_task(listed):
+                notes[f"the tool {tool.name!r} can only be called as a task, which is not possible here"] = None
+            elif tools.setdefault(tool.name, tool) != tool:
+                notes[f"it lists the tool {tool.name!r} twice: the first one counts"] = None
+        if len(tools) > MAX_TOOLS:
+            notes[f"it has more than {MAX_TOOLS:,} tools: the others are left out"] = None
+            break
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    else:
+        notes[f"its list of tools has no end: what {len(seen):,} pages have is used"] = None
+    return tuple(tools.values())[:MAX_TOOLS], tuple(notes)[:MAX_NOTES]
