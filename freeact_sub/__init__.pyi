@@ -67,6 +67,8 @@ from freeact_sub.config.schema import (
     ModelsConfig as ModelsConfig,
     SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,
+)
+from freeact_sub.config.terminal import (
     TerminalConfig as TerminalConfig,
 )
 from freeact_sub.config.trust import (

@@ -64,7 +64,8 @@ class UntrustedError(ConfigError):
     Attributes:
         files: Their contents, by path.
         headless: The settings forbid asking a person.
-        only_texts: All of them are instructions or commands (`instruction_files`, `command_folders`), which can be left out.
+        only_texts: All of them are instructions, commands or skills (`instruction_files`, `command_folders`,
+            `skill_folders`), which can be left out.
     """
 
     def __init__(self, files: Mapping[Path, bytes], *, headless: bool, only_texts: bool = False) -> None:

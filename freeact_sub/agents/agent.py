@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, ov
 
 from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, TextContent
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
@@ -20,6 +20,7 @@ from freeact_sub.agents.context.by_hand import CompactionByHand
 from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.from_program import FromProgram
+from freeact_sub.agents.loaded_skills import content_of
 from freeact_sub.agents.maps.many import ManyAsks
 from freeact_sub.agents.own_kernel import OwnKernel
 from freeact_sub.agents.root import RunOptions, make_root
@@ -27,11 +28,13 @@ from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
+from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.agents.undo.undoable import Undoable
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
+from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Event
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.sessions import session_store
@@ -286,6 +289,20 @@ class Agent(Generic[OutputT]):
         `CodeExecutionOutput` among the events.
         """
         return self._root.run_cell(code)
+
+    @property
+    def skills(self) -> Mapping[str, str]:
+        """The descriptions of the root's skills (docs/skills.md), by name."""
+        return {name: skill.description for name, skill in self._shared.skills.skills.items()}
+
+    def skill(self, name: str) -> TextContent:
+        """Return the text of a skill as a part of a prompt: `agent.run([agent.skill("NAME"), "what to do"])`.
+
+        Raises InvalidRequestError if there is no such skill.
+        """
+        if name not in self.skills:
+            raise InvalidRequestError(unknown_name("skill", name, self.skills))
+        return content_of(self._shared.skills.skills[name])
 
     @property
     def present_run(self) -> Run[Any] | None:

@@ -8,6 +8,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, repa
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.estimate import size_of
+from freeact_sub.agents.loaded_skills import skills_only
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import History
 
@@ -45,7 +46,8 @@ def last_exchanges(history: Sequence[ModelMessage], wanted: History) -> list[Mod
 
 def _begins_exchange(message: ModelMessage) -> bool:
     kinds = {part.part_kind for part in message.parts}
-    return isinstance(message, ModelRequest) and "user-prompt" in kinds and kinds <= {"user-prompt", "system-prompt"}
+    is_prompt = isinstance(message, ModelRequest) and "user-prompt" in kinds and kinds <= {"user-prompt", "system-prompt"}
+    return is_prompt and not all(map(skills_only, message.parts))  # skills are loaded in the middle of one
 
 
 @dataclass(kw_only=True)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.children.type_effects import servers_of
+from freeact_sub.agents.children.type_effects import servers_of, skills_of
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
@@ -19,7 +19,16 @@ from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
-from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, branching, own_files_of, take_value, with_programs
+from freeact_sub.kernels import (
+    AuditSettings,
+    Kernel,
+    KernelSpec,
+    branching,
+    own_files_of,
+    take_value,
+    with_programs,
+    with_skills,
+)
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
@@ -56,7 +65,7 @@ class AgentKernel:
         """It starts as a copy of another kernel."""
         self.past = KernelPast()
         self._host = host
-        settings = agent.shared.config.kernel
+        settings, skills = agent.shared.config.kernel, skills_of(agent)
         provider = agent.shared.provider
         place = provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
         self.description = place.description
@@ -69,7 +78,10 @@ class AgentKernel:
             start_timeout_seconds=settings.start_timeout_seconds,
             mode=agent.policy.mode,
             mcp_servers=mcp_servers,
-            sandbox=with_programs(place.wall, agent.shared.config.mcp_servers),
+            skills=tuple(module for skill in skills.values() for module in skill.modules),
+            sandbox=with_skills(
+                with_programs(place.wall, agent.shared.config.mcp_servers), [skill.folder for skill in skills.values()]
+            ),
             own_files=own_files,
         )
         self._judged: Policy | None = None

@@ -302,7 +302,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    for problem in shared.types.problems:
+    for problem in (*shared.types.problems, *shared.skills.problems):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     taps = (held.observe, shared.activities.observe, *taps)

@@ -31,6 +31,7 @@ from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.prefixes import Prefixes
 from freeact_sub.models.traffic import Traffic
 from freeact_sub.modes import Thinking
+from freeact_sub.skills import Skills, load_skills
 from freeact_sub.tools import OwnTools, SpawnRequest
 
 
@@ -226,6 +227,7 @@ class Shared:
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
     types: AgentTypes = field(default_factory=AgentTypes)
+    skills: Skills = field(default_factory=Skills)
     factory: AgentFactory = field(default_factory=DefaultFactory)
     """Decides what a child is."""
     traffic: Traffic
@@ -303,6 +305,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         toolsets=(*own_tools.toolsets, *toolsets),
         capabilities=tuple(capabilities),
         model_settings={**build_model_settings(config), **model_settings},
+        skills=load_skills(config.skill_contents.values()),
         types=load_agent_types(config, other_tools=bool(own_tools.names or toolsets or capabilities)),
         factory=factory or DefaultFactory(),
         journal=journal,

@@ -131,6 +131,7 @@ def _parser() -> _Parser:
         parents=[common],
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.agents:list_agents")
+    _add_skills(commands, common)
     _add_permissions(commands, common)
     _add_gateway(commands, common)
     _add_session_options(parser, chooses=True)
@@ -155,6 +156,29 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
     )
     quiet = "the same as --output text"
     parser.add_argument("--quiet", action="store_const", dest="output", const="text", default=argparse.SUPPRESS, help=quiet)
+
+
+def _add_skills(commands: Any, common: argparse.ArgumentParser) -> None:
+    skills = commands.add_parser("skills", help="list, check and begin skills", allow_abbrev=False)
+    skills.set_defaults(main="freeact_sub.cli.skills:run_way")
+    ways = skills.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    ways.add_parser(
+        "list",
+        help="list the skills, and errors in their files",
+        epilog="Exit status: 0, or 1 if a file is wrong.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    check = ways.add_parser(
+        "check",
+        help="tell what the format of skills does not allow or recommend",
+        epilog="Exit status: 0 all are right, 1 one is not, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    check.add_argument("paths", nargs="*", metavar="FOLDER", help="the folder of a skill (default: all that are found)")
+    new = ways.add_parser("new", help="begin a skill in this folder", parents=[common], allow_abbrev=False)
+    new.add_argument("name", metavar="NAME", help="small letters, digits and -")
 
 
 def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -47,7 +47,7 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
             if not error.only_texts:
                 raise
             tell(f"note: not read: {error}")
-            load.keywords["arguments"] |= {"instruction_files": (), "command_folders": ()}
+            load.keywords["arguments"] |= {"instruction_files": (), "command_folders": (), "skill_folders": ()}
         elif trust is not None:
             try:
                 trust.add(error.files)

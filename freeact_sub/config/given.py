@@ -16,8 +16,8 @@ from freeact_sub.config.schema import (
     ModelsConfig,
     SessionsConfig,
     SubagentsConfig,
-    TerminalConfig,
 )
+from freeact_sub.config.terminal import TerminalConfig
 from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
 
 Table: TypeAlias = Mapping[str, Any]
@@ -111,4 +111,5 @@ class ConfigValues(TypedDict, total=False):
     terminal: TerminalConfig | Table
     agent_folders: Sequence[Path | str]
     command_folders: Sequence[Path | str]
+    skill_folders: Sequence[Path | str]
     mcp_servers: Mapping[str, McpServerConfig | Table]

@@ -17,6 +17,7 @@ from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES
 from freeact_sub.config.parsing import check, parse_json, parse_toml
 from freeact_sub.config.schema import AGENT_TYPES, CONFIG_FILE, PERMISSIONS_FILE, Config, McpServerConfig, user_folder
 from freeact_sub.config.section import words_of
+from freeact_sub.config.skill_folders import OWN_SKILLS, PROJECT_SKILLS
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, UntrustedError
 from freeact_sub.system.safe_files import files_in, full_path, is_file, is_folder, read_file
@@ -70,6 +71,7 @@ def load_config(
         "agent_folders": (folder / AGENT_TYPES, own / AGENT_TYPES.name),
         "instruction_files": tuple(folder / name for name in INSTRUCTION_FILES),
         "command_folders": (folder / COMMANDS, own / COMMANDS.name),
+        "skill_folders": (*(folder / name for name in PROJECT_SKILLS), own / OWN_SKILLS, Path.home() / PROJECT_SKILLS[0]),
     }.items():
         is_there = {"permission_files": os.path.lexists, "instruction_files": is_file}.get(name, is_folder)
         settings.setdefault(name, tuple(filter(is_there, paths)))  # what is not a file is an error: its rules would be lost
@@ -83,7 +85,8 @@ def load_config(
         types = (path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path))
         for path in (*config.permission_files, *types):
             files.read(path)
-        texts = config.command_contents | config.instruction_contents
+        skills = {path: skill.listing for path, skill in config.skill_contents.items() if not skill.problem}
+        texts = config.command_contents | config.instruction_contents | skills
         files.add(texts)
         untrusted = files.untrusted(trust, (folder, config.workspace), own)
         if untrusted:

@@ -17,6 +17,8 @@ from freeact_sub.config.gateway import GatewayConfig, check_url
 from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.section import Section
+from freeact_sub.config.skill_folders import SkillFolder, read_skill_folders
+from freeact_sub.config.terminal import TerminalConfig
 from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
 
@@ -33,7 +35,7 @@ AGENT_TYPES = Path(".agents") / "agents"
 PERMISSIONS_FILE = SETTINGS_FOLDER / "permissions.toml"
 """The rules of a workspace."""
 
-PROTECTED = (".freeact", ".agents", "mcp.json", ".git", ".gitmodules")
+PROTECTED = (".freeact", ".agents", ".claude", "mcp.json", ".git", ".gitmodules")
 """Paths in the workspace that the host or the user's git later runs or obeys. No walled kernel may write them."""
 
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -68,7 +70,8 @@ class KernelConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     """Settings for a kernel provider of another package, which reads and checks them."""
     preload: tuple[str, ...] = ()
-    """Modules that every forked kernel has already imported; `["data"]`: numpy, pandas and matplotlib."""
+    """Modules that every forked kernel has already imported; `["data"]`: numpy, pandas and matplotlib; `skills.NAME`: the
+    functions of a skill (docs/skills.md)."""
     spares: int = Field(default=1, ge=0, le=20)
     """The least number of spare forked kernels; up to 20 after many were in use at once. `0`: no spares."""
     python: str = sys.executable
@@ -189,20 +192,6 @@ class SessionsConfig(Section):
     @classmethod
     def _is_installed(cls, name: str) -> str:
         return SESSION_STORES.check(name)
-
-
-class TerminalConfig(Section):
-    """How the terminal shows things and calls for attention (docs/terminal.md)."""
-
-    notify: Literal["auto", "bell", "osc9", "off"] = "auto"
-    """The signal when a question opens or a long run ends: `bell`, `osc9` (a notification), `off`; `auto`: what the
-    terminal is known to support."""
-    pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
-    """How the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks, in any terminal
-    with colours), `off`; `auto`: what it is known to draw, otherwise only their paths."""
-    plain: bool = False
-    """`true`: a conversation in plain lines, without colours and without rows that change, for those who hear what a
-    terminal prints (docs/terminal.md); where `TERM` is `dumb` it is always held so."""
 
 
 class McpServerConfig(Section):
@@ -347,6 +336,8 @@ class Config(Section):
     command_folders: tuple[Path, ...] = ()
     """Folders with your own commands (docs/terminal.md) for the terminal; those of the workspace and the user are added if
     they exist."""
+    skill_folders: tuple[Path, ...] = ()
+    """Folders with skills (docs/skills.md), a folder each; those of the workspace and the user are added if they exist."""
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
     """MCP servers by name; usually in `mcp.json` (docs/mcp.md)."""
 
@@ -370,6 +361,11 @@ class Config(Section):
     def command_contents(self) -> dict[Path, bytes]:
         """The commands of `command_folders`, as first read; later changes are ignored."""
         return read_commands(self.command_folders)
+
+    @functools.cached_property
+    def skill_contents(self) -> dict[Path, SkillFolder]:
+        """The skills of `skill_folders`, as first read; later changes are ignored."""
+        return read_skill_folders(self.skill_folders)
 
     @field_validator("workspace")
     @classmethod

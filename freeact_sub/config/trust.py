@@ -1,8 +1,9 @@
 """`Trust` records which contents of settings files a person has looked at.
 
-An agent's code may write the workspace, and files there decide what the next start runs and allows: settings,
-rules, MCP servers, agent types. So a file is obeyed only with content that a person has reviewed. The record holds a digest
-for each path, in the user's own folder: workspaces cannot reach it, and it copies no secrets.
+An agent's code may write the workspace, and files there decide what the next start runs and allows: settings, rules, MCP
+servers, agent types, skills. So a file is obeyed only with content that a person has reviewed. The record holds a digest for
+each path (for a skill: of the list of its files), in the user's own folder: workspaces cannot reach it, and it copies no
+secrets.
 """
 
 import fcntl

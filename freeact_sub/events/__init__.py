@@ -1,10 +1,7 @@
 """The events of a run: one flat, ordered stream per root run, of frozen values.
 
-Every agent of a tree writes to the same stream; its header (`agent_id`, `parent_id`, `depth`) names the sender. The
-channel numbers an event when it queues it (`channel.py`), which keeps `seq` free of gaps.
-
-Each run of an agent has exactly one `AgentStarted` and one `AgentFinished`, which is its last event. A child
-that has ended and is resumed begins another run, under the same `agent_id`.
+Every agent of a tree writes to the same stream; its header names the sender, and the channel (`channel.py`) its place. Each
+run of an agent has one `AgentStarted` and one `AgentFinished`, its last event; a child that is resumed begins another run.
 """
 
 import json
@@ -65,10 +62,7 @@ class AgentEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentStarted(AgentEvent):
-    """An agent starts a run.
-
-    A child's `tool_call_id` names its parent's call: `task`, `delegate` or a cell. None: the root's, or a program's.
-    """
+    """An agent starts a run. Its `tool_call_id` is its parent's call: `task`, `delegate` or a cell; None: of a program."""
 
     type: Literal["AgentStarted"] = "AgentStarted"
     prompt: str
@@ -350,6 +344,14 @@ class StrategyProgress(StrategyStep, AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SkillLoaded(AgentEvent):
+    """The agent's conversation has the text of a skill (docs/skills.md) from now on."""
+
+    type: Literal["SkillLoaded"] = "SkillLoaded"
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cancelled(AgentEvent):
     """The run was cancelled from outside; its `AgentFinished` follows."""
 
@@ -379,6 +381,7 @@ Event: TypeAlias = (
     | AgentMessage
     | PlanUpdated
     | StrategyProgress
+    | SkillLoaded
     | Cancelled
 )
 """All event classes."""
@@ -386,8 +389,8 @@ Event: TypeAlias = (
 
 def __dir__() -> list[str]:
     """Return the public names of the package."""
-    kinds = [kind.__name__ for kind in get_args(Event)]
-    return ["AgentEvent", "Answer", "Decision", "Event", "MessageKind", "QuestionField", "Remember", *kinds]
+    own = ("AgentEvent", "Answer", "Decision", "Event", "MessageKind", "QuestionField", "Remember")
+    return [*own, *(kind.__name__ for kind in get_args(Event))]
 
 
 @cache

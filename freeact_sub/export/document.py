@@ -15,6 +15,7 @@ from freeact_sub.events import (
     Notice,
     QuestionAnswered,
     Response,
+    SkillLoaded,
 )
 from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
@@ -121,6 +122,8 @@ def note(item: StoryItem) -> str:
             return f"Strategy {one_line(item.name)}: {counted(item.steps, 'step')}{found}"
         case Compacted():
             return f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
+        case SkillLoaded():
+            return f"The skill {one_line(item.name)} was loaded."
         case Cancelled():
             return "The run was cancelled."
         case _:

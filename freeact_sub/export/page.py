@@ -21,6 +21,7 @@ from freeact_sub.events import (
     QuestionAnswered,
     QuestionRequest,
     Response,
+    SkillLoaded,
     Thoughts,
 )
 from freeact_sub.export.document import note
@@ -263,6 +264,7 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     StrategySteps: _strategy,
     PlanItem: _plan,
     Compacted: _compacted,
+    SkillLoaded: lambda item: f'<p class="quiet">{escaped(note(item))}</p>',
     KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
     **dict.fromkeys(
         (Notice, AgentMessage, Cancelled, QuestionAnswered), lambda item: f'<p class="warn">{escaped(note(item))}</p>'

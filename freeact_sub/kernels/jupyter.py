@@ -7,6 +7,7 @@ launcher has the rest: the start of the process and its resources on that machin
 import asyncio
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -34,6 +35,7 @@ def _freeact_install():
     import asyncio, sys
     given = get_ipython().kernel.get_parent("shell")["content"]["given"]
     exec(compile(given["guest"], "<freeact_guest>", "exec"), {})
+    sys.modules["freeact_guest.skills"].install(given["skills"])
     guest = sys.modules["freeact_guest.agent"]
     guest.install(get_ipython(), given["servers"], asyncio.get_running_loop(), given["hook"])
 _freeact_install()
@@ -163,7 +165,8 @@ class JupyterKernel:
     def _given(self) -> dict[str, Any]:
         """What `_install_code` is given."""
         hook = self.spec.hook_settings(*filter(None, (self.scratch,)))
-        return {"guest": guest_source(), "servers": self.spec.mcp_servers, "hook": hook}
+        skills = [asdict(module) for module in self.spec.skills]
+        return {"guest": guest_source(), "servers": self.spec.mcp_servers, "hook": hook, "skills": skills}
 
     def hand_out(self, handler: HostRequestHandler) -> None:
         """Gives a kernel that was started ahead of demand to its agent."""

@@ -16,6 +16,7 @@ from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
+from freeact_sub.skills import SkillModule
 
 ADVICE: Final = (
     "The sandbox keeps what is run outside of it later: Python environments, repositories, the source of projects that are "
@@ -60,6 +61,8 @@ class KernelSpec:
     """The mode of its agent, for kernels without a wall."""
     mcp_servers: tuple[str, ...] = ()
     """Names of the servers under `agent.mcp` in the kernel."""
+    skills: tuple[SkillModule, ...] = ()
+    """The Python of skills, which code in the kernel imports as `skills.NAME`."""
     sandbox: SandboxPolicy | None = None
     """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None

@@ -31,6 +31,7 @@ from freeact_sub.events import (
     QuestionRequest,
     Response,
     ResponseChunk,
+    SkillLoaded,
     StrategyProgress,
     Thoughts,
     ThoughtsChunk,
@@ -228,6 +229,10 @@ def _progress(view: AgentStory, event: ModelProgress) -> Rows:
         yield Row(title=busy(event.paused_seconds), passing=True)
 
 
+def _skill(_view: AgentStory, event: SkillLoaded) -> Rows:
+    yield Row(title="loads the skill", detail=one_line(event.name), tone="quiet")
+
+
 def _compacted(_view: AgentStory, event: Compacted) -> Rows:
     notes = [f"old outputs that became notes: {event.outputs:,}"] if event.outputs else []
     parts = [Part(text=note, tone="quiet", brief=True) for note in notes]
@@ -288,6 +293,7 @@ ROWS: Final[dict[type, Callable[[AgentStory, Any], Rows]]] = {
     AgentMessage: _message,
     PlanUpdated: _plan,
     StrategyProgress: _nothing,
+    SkillLoaded: _skill,
     Cancelled: _cancelled,
 }
 """One row for each type of event."""

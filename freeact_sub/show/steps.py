@@ -20,6 +20,7 @@ from freeact_sub.events import (
     QuestionAnswered,
     QuestionRequest,
     Response,
+    SkillLoaded,
     StrategyProgress,
     Thoughts,
     ToolCallStarted,
@@ -238,6 +239,7 @@ StoryItem: TypeAlias = (
     | Compacted
     | KernelLost
     | AgentMessage
+    | SkillLoaded
     | Cancelled
     | str
 )

@@ -21,6 +21,7 @@ from freeact_sub.events import (
     QuestionAnswered,
     QuestionRequest,
     Response,
+    SkillLoaded,
     StrategyProgress,
     Thoughts,
     ToolCallStarted,
@@ -127,6 +128,7 @@ class StoryItems:
                 | Compacted()
                 | KernelLost()
                 | AgentMessage()
+                | SkillLoaded()
                 | Cancelled()
             ):
                 self.items.append(event)

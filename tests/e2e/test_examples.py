@@ -26,6 +26,7 @@ PROGRAMS = (
     "values",
     "pipeline",
     "named_agents/run",
+    "skills/run",
 )
 STRATEGIES = ("branches", "debate", "agent_function", "plan_and_execute")
 
@@ -253,6 +254,13 @@ def test_named_agents(examples: Path) -> None:
     draft = examples / "named_agents/draft.md"
     draft.write_text(draft.read_text().replace("31 mm", "28 mm"))
     assert output_of(examples / "named_agents/run.py").endswith('{"verdict": "publish", "changes": []}\n')
+
+
+def test_skills(examples: Path) -> None:
+    output = output_of(examples / "skills/run.py")
+    assert output.startswith("skills: commit-message table-report\nit loads table-report\n")
+    assert "temp: line 5 is empty" in output
+    assert "| temp | 245 | 4 | -10.2 | 59.9 |" in output
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -28,6 +28,7 @@ from freeact_sub.events import (
     QuestionRequest,
     Response,
     ResponseChunk,
+    SkillLoaded,
     StrategyProgress,
     Thoughts,
     ThoughtsChunk,
@@ -108,6 +109,7 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         StrategyProgress(
             **CHILD, strategy=text, step=3, of=5, strategy_id="s", best="0", node=SearchedState(node_id="0", action=text)
         ),
+        SkillLoaded(**CHILD, name=text),
         Cancelled(**CHILD),
         AgentFinished(
             **CHILD, status="limit", output="answer " + text, error=text, warnings=(text,), usage=USAGE, tree_usage=USAGE

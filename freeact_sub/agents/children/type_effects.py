@@ -1,7 +1,7 @@
 """The effects of a named type on an agent: its tools, its MCP servers, the agents it may start, its instructions.
 
-A child without a type has its parent's. What a type forbids (`tools.deny`, `mcp`, its mode) also holds for all descendants;
-what it selects (`tools.allow`) applies to its own agents only, so that a coordinator may start workers.
+A child without a type has its parent's. What a type forbids (`tools.deny`, `mcp`, `skills`, its mode) also holds for all
+descendants; what it selects (`tools.allow`) applies to its own agents only, so that a coordinator may start workers.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ from freeact_sub.errors import (
     SpawnForbiddenError,
 )
 from freeact_sub.modes import narrower
+from freeact_sub.skills import Skill
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
 
 SPAWNING: Final = ("task", "delegate", "subagents")
@@ -95,6 +96,15 @@ def servers_of(agent: TreeAgent) -> dict[str, McpServerConfig]:
         if above.agent_type is not None and above.agent_type.mcp is not None:
             servers = {name: server for name, server in servers.items() if name in above.agent_type.mcp}
     return dict(servers)
+
+
+def skills_of(agent: TreeAgent) -> dict[str, Skill]:
+    """Return the skills that an agent may load, by name."""
+    skills = agent.shared.skills.skills
+    for above in agent.ancestors():
+        if above.agent_type is not None and above.agent_type.skills is not None:
+            skills = {name: skill for name, skill in skills.items() if name in above.agent_type.skills}
+    return dict(skills)
 
 
 def has_tool(agent: TreeAgent, name: str) -> bool:

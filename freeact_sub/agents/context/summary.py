@@ -11,6 +11,7 @@ from pydantic_ai.messages import (
     ModelRequestPart,
     ModelResponse,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -18,6 +19,7 @@ from pydantic_ai.messages import (
 )
 
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, outdated, size_of
+from freeact_sub.agents.loaded_skills import loaded_in, skill_in, skills_only
 from freeact_sub.tools import head_and_tail
 
 TEXT_CHARS: Final = 4_000
@@ -74,17 +76,48 @@ def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessag
     if not isinstance(first, ModelRequest):
         return list(messages[:end])
     rest = list(first.parts[len(beginning(messages)) :])
-    if end <= 1 and all(isinstance(part, CompactionPart) for part in rest):
+    if end <= 1 and all(isinstance(part, CompactionPart) or skills_only(part) for part in rest):
         return []
     return [*([replace(first, parts=rest)] if rest else []), *messages[1:end]]
 
 
-def with_summary(messages: Sequence[ModelMessage], end: int, summary: str, variables: str) -> list[ModelMessage]:
-    """Return the conversation with a summary. Args: end: see `newest_turns`. variables: appended to the summary."""
+def skills_to_keep(messages: Sequence[ModelMessage], end: int, tokens: int) -> tuple[list[TextContent], list[str]]:
+    """Return the skills that a summary would remove and that stay, and the names of those for which there is no room.
+
+    Args:
+        messages: A conversation.
+        end: See `newest_turns`.
+        tokens: How many they may take together; the newest come first.
+    """
+    stays = loaded_in([ModelRequest(parts=beginning(messages)), *messages[end:]])
+    kept, left_out, left = list[TextContent](), list[str](), tokens * BYTES_PER_TOKEN
+    for name, skill in reversed(loaded_in(messages[:end]).items()):
+        if name in stays:
+            continue
+        left -= len(skill.content.encode())
+        if left >= 0:
+            kept.insert(0, skill)
+        else:
+            left_out.append(name)
+    return kept, left_out
+
+
+def with_summary(
+    messages: Sequence[ModelMessage], end: int, summary: str, variables: str, skills: Sequence[TextContent] = ()
+) -> list[ModelMessage]:
+    """Return the conversation with a summary.
+
+    Args:
+        messages: A conversation.
+        end: See `newest_turns`.
+        summary: Of what comes before.
+        variables: Appended to the summary.
+        skills: They stay as they are.
+    """
     content = "\n\n".join(filter(None, [summary, variables]))
     part = CompactionPart(content=content, metadata={"summary": summary})
     first = messages[0]
-    parts = [*beginning(messages), part]
+    parts = [*beginning(messages), part, *([UserPromptPart(content=[*skills])] if skills else ())]
     head = replace(first, parts=parts) if isinstance(first, ModelRequest) else ModelRequest(parts=parts)
     return [head, *outdated(messages[end:])]
 
@@ -127,7 +160,13 @@ def _pieces(messages: Sequence[ModelMessage], share: float) -> list[str]:
 
 def _text_of(content: Any) -> str:
     items = [content] if isinstance(content, str) else content
-    return "\n".join(item if isinstance(item, str) else "[a picture or file]" for item in items)
+    return "\n".join(map(_item_text, items))
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, TextContent):
+        return f"[the skill {name}]" if (name := skill_in(item)) else item.content
+    return item if isinstance(item, str) else "[a picture or file]"
 
 
 def _code_of(call: ToolCallPart) -> str:

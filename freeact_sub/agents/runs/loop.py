@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 import pydantic_ai
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, UserContent
+from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
@@ -24,6 +24,8 @@ from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code.ask import AskRequests
 from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.from_code.people import ProgressRequests
+from freeact_sub.agents.from_code.skills import SkillRequests
+from freeact_sub.agents.loaded_skills import with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
@@ -104,7 +106,8 @@ class AgentLoop:
         self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(agent)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
         background = BackgroundRequests(self.resources.calls, self.children)
-        for requests in (self.tasks, self.asks, self.progress, background, nodes):
+        skills = SkillRequests(agent, lambda: self.history, self.send)
+        for requests in (self.tasks, self.asks, self.progress, background, nodes, skills):
             self.resources.requests.add(requests.handlers)
 
     def _run_of_child(
@@ -278,15 +281,12 @@ class AgentLoop:
         """Declare the run ended, because it did not end in time."""
         self._finish(RunResult(status="cancelled", output=self._last_text, error="it did not end in time"))
 
-    def send(self, text: str) -> bool | None:
-        """Send the model a message, which it reads before its next request.
-
-        Returns: None before its first request, False after its last.
-        """
+    def send(self, text: str | TextContent) -> bool | None:
+        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
         if not self._takes_messages or self._turns is None or self._turns.context is None:
             return None if self._takes_messages else False
         try:
-            self._turns.context.enqueue(whole_text(text))
+            self._turns.context.enqueue(whole_text(text) if isinstance(text, str) else text)
         except UserError:  # the run has made its last request
             return False
         return True
@@ -324,7 +324,7 @@ class AgentLoop:
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self.agent.shared.stream.take_messages() if self.agent.parent is None else ()
         return opening_prompt(
-            work.content or (work.prompt,),
+            await with_skills(work.content or (work.prompt,), self.history, self.agent.emitter),
             note=with_child_note(work.note, self.agent),
             messages=messages,
             kernel_news=news,

@@ -9,14 +9,16 @@ from string import Template
 from typing import Final, TypeAlias
 
 from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
-from pydantic_ai.messages import UserContent
+from pydantic_ai.messages import TextContent, UserContent
 
-from freeact_sub.agents.children.type_effects import begins_as, has_tool, startable
+from freeact_sub.agents.children.type_effects import begins_as, has_tool, skills_of, startable
+from freeact_sub.agents.loaded_skills import title_of
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier
+from freeact_sub.skills import catalogue
 from freeact_sub.system.safe_files import read_file
 from freeact_sub.text import one_line
 
@@ -83,6 +85,8 @@ def read_prompt(prompt: Prompt) -> tuple[str, tuple[UserContent, ...]]:
             texts.append(part)
         elif isinstance(part, Path):
             texts.append(f"[{part.name}]")
+        elif isinstance(part, TextContent):
+            texts.append(title_of(part))
         elif isinstance(part, CONTENTS):
             texts.append(f"[{part.media_type if isinstance(part, BinaryContent) else part.kind.replace('-', ' ')}]")
         else:
@@ -129,6 +133,7 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         outside=SANDBOXED if agent.policy.wall == "workspace" else "",
         own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
         mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
+        skills=catalogue(skills_of(agent)),
         spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )
     body = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""

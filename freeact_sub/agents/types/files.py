@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from freeact_sub.agents.types.frontmatter import BadLineError, Document, read_document
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
 from freeact_sub.modes import CodeActions, Mode, Thinking
+from freeact_sub.skills import load_skills
 from freeact_sub.system.safe_files import files_in, read_file
 from freeact_sub.tools import TOOL_NAMES
 
@@ -70,6 +71,8 @@ class _TypeHead(_TypeSection):
     """Overrides the defaults; a call may override it in turn."""
     mcp: tuple[str, ...] | None = None
     """Its MCP servers, out of the parent's. None: all of them."""
+    skills: tuple[str, ...] | None = None
+    """Its skills (docs/skills.md), out of the parent's. None: all of them."""
     max_depth: int | None = Field(default=None, ge=0, le=10)
     """The depth down to which its agents may start others. None: the setting."""
     output: dict[str, Any] | None = None
@@ -120,7 +123,16 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
     for agent_type in types.values():
         unknown = [unknown_name("agent type", name, types) for name in agent_type.allow_agents or () if name not in types]
         problems += [f"{agent_type.file}: `allow_agents` names {problem}" for problem in unknown]
+        problems += _unknown_skills(agent_type, config)
     return AgentTypes(types=types, problems=tuple(problems))
+
+
+def _unknown_skills(agent_type: AgentType, config: Config) -> list[str]:
+    if not agent_type.skills:
+        return []
+    known = load_skills(config.skill_contents.values()).skills
+    unknown = [unknown_name("skill", name, known) for name in agent_type.skills if name not in known]
+    return [f"{agent_type.file}: `skills` names {problem}" for problem in unknown]
 
 
 def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> AgentType:

@@ -32,6 +32,7 @@ from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.modes import Mode
+from freeact_sub.skills import SkillModule
 from freeact_sub.system.closing import end_task
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1
@@ -60,6 +61,7 @@ class _SpareKey:
     workspace: Path
     environment: tuple[tuple[str, str], ...]
     mcp_servers: tuple[str, ...]
+    skills: tuple[SkillModule, ...]
     sandbox: SandboxPolicy | None
     audit: AuditSettings | None
 
@@ -71,6 +73,7 @@ class _SpareKey:
             workspace=spec.workspace,
             environment=tuple(sorted(spec.environment.items())),
             mcp_servers=spec.mcp_servers,
+            skills=spec.skills,
             sandbox=spec.sandbox,
             audit=spec.audit,
         )
@@ -182,7 +185,12 @@ class ForkKernelProvider(LocalKernelProvider):
         """The fork server for a kernel, started if need be; None where kernels cannot be forked."""
         if sys.platform != "linux":
             return None
-        key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
+        key = ForkKey(
+            python=spec.python,
+            preload=self._preload,
+            environment=tuple(sorted(spec.environment.items())),
+            skills=spec.skills if any(name.startswith("skills.") for name in self._preload) else (),
+        )
         starting = self.servers.get(key)
         if starting is None or not _is_usable(starting) or self._again.get(key, math.inf) <= self._now():
             ended = _server_of(starting) if starting is not None else None

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from freeact_sub.errors import KernelBranchError
@@ -81,6 +82,7 @@ class ForkLauncher(LocalLauncher):
             "attach": self.spec.sandbox is None,
             "log": str(self.folder.path / LOG_FILE),
             "servers": self.spec.mcp_servers,
+            "skills": [asdict(module) for module in self.spec.skills],
             "audit": self.spec.hook_settings(self.scratch, *(() if self.own_files is None else (self.own_files.root,))),
             "wall": self.wall,
         }

@@ -16,13 +16,14 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.pythons.about import lent
+from freeact_sub.skills import SkillModule
 from freeact_sub.system.closing import carry_out, end_guarded, end_task
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
@@ -48,6 +49,8 @@ class ForkKey:
     python: str
     preload: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    skills: tuple[SkillModule, ...] = ()
+    """The Python of skills, if modules of it are to be preloaded."""
 
 
 class ForkUnsafeError(KernelStartError):
@@ -99,7 +102,12 @@ class ForkServer:
             ours.close()
             raise KernelStartError(f"the fork server could not be started: {error}") from error
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        settings = {"preload": list(self.key.preload), "guest": guest_source(), "lent": needs.wire() if needs else None}
+        settings = {
+            "preload": list(self.key.preload),
+            "guest": guest_source(),
+            "skills": [asdict(module) for module in self.key.skills],
+            "lent": needs.wire() if needs else None,
+        }
         self._send(settings)
         try:
             async with asyncio.timeout(START_SECONDS):

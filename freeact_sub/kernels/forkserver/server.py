@@ -6,10 +6,10 @@ It runs in the kernels' Python, so it needs ipykernel and the standard library o
 ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelApp` with its shell, but without sockets,
 threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
 
-It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE, "lent": ...}`) and
-answers `{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see
-`brancher.py`) and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its
-sockets and when it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
+It talks JSON lines over CONTROL_FD. First it gets its settings (`preload`, `guest`, `skills`, `lent`) and answers
+`{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see `brancher.py`)
+and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its sockets and when
+it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
 Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
 a child subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a
@@ -29,6 +29,7 @@ import socket
 import sys
 import time
 import types
+from collections.abc import Iterable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -60,7 +61,6 @@ class Server:
 
     def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Imports all that kernels will need, and builds what can be built before a fork."""
-        failed = {}
         if settings["lent"]:
             sys.modules["freeact_lender"].install(settings["lent"])
         for name in BLAS_THREADS:
@@ -68,12 +68,10 @@ class Server:
         os.environ.setdefault("MPLBACKEND", INLINE)  # matplotlib reads it when it is imported
         with contextlib.suppress(ImportError):  # only what is defined in cells cannot be saved then
             importlib.import_module("cloudpickle")
-        for name in settings["preload"]:
-            try:
-                importlib.import_module(name)
-            except Exception as error:  # noqa: BLE001  # border: any module may fail in any way; kernels can do without
-                failed[name] = f"{type(error).__name__}: {error}"
+        failed = preload(name for name in settings["preload"] if not name.startswith("skills."))
         exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
+        sys.modules["freeact_guest.skills"].install(settings["skills"])
+        failed |= preload(name for name in settings["preload"] if name.startswith("skills."))
         reason = ""
         try:
             for name in ("borrowed_streams", "borrowed_app"):
@@ -270,10 +268,22 @@ class Server:
         if request["servers"] is None:
             sys.modules["freeact_guest.descriptors"].install(self.app.shell, loop)
         else:
+            sys.modules["freeact_guest.skills"].install(request.get("skills", ()))
             agent = sys.modules["freeact_guest.agent"]
             requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])
             sys.modules["freeact_brancher"].Brancher(self.app, requests)
         self.app.start()
+
+
+def preload(names: Iterable[str]) -> dict[str, str]:
+    """Imports modules; returns why some could not be."""
+    failed = {}
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  # border: any module may fail in any way; kernels can do without
+            failed[name] = f"{type(error).__name__}: {error}"
+    return failed
 
 
 def prepare(request: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ def _freeact_install():
     exec(compile(given["place"], "<freeact_gateway>", "exec"), place.__dict__)
     folder = place.settle(given["environment"], given["workspace"])
     exec(compile(given["guest"], "<freeact_guest>", "exec"), {})
+    sys.modules["freeact_guest.skills"].install(given["skills"])
     hook = given["hook"]
     if hook is not None:
         hook["folders"].append(folder)

@@ -29,6 +29,7 @@ SENT: Final = (
     "schemas",
     "returns",
     "people",
+    "skills",
     "tasks",
     "mcp",
     "names",

@@ -28,6 +28,7 @@ from typing import Any
 from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
 from .people import AskingFunction
 from .saved import snapshots
+from .skills import LoadingFunction
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
@@ -206,6 +207,7 @@ class AgentProxy(tasks.NodeMaker):
         )
         self.children = tasks.ChildrenProxy(requests)
         self.ask_user = AskingFunction(requests.call)
+        self.skill = LoadingFunction(requests.ask)
         self._requests = requests
 
     def task(  # noqa: PLR0913  # independent options; all but the first have a default

@@ -196,6 +196,16 @@ def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerC
     return replace(policy, programs=(*policy.programs, *programs))
 
 
+def with_skills(policy: SandboxPolicy | None, folders: Iterable[Path]) -> SandboxPolicy | None:
+    """The policy of a kernel that reads these folders of skills, and must not write them."""
+    if policy is None or not policy.walled:
+        return policy
+    paths = [place for path in folders for place in {path, Path(os.path.realpath(path))}]
+    outside = tuple(path for path in paths if not is_below(path, (*policy.readable, *policy.writable)))
+    inside = tuple(path for path in paths if is_below(path, policy.writable))
+    return replace(policy, readable=(*policy.readable, *outside), protected=(*policy.protected, *inside))
+
+
 def look(policy: SandboxPolicy) -> tuple[Support, Repositories]:
     """The machine's means and the paths that a kernel with this policy must not change; reads folders."""
     return support(), find_kept(policy)

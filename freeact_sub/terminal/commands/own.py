@@ -1,4 +1,4 @@
-"""A person's own commands: `.agents/commands/NAME.md` is a prompt, sent by `/NAME words`."""
+"""A person's own commands: `.agents/commands/NAME.md` is a prompt, sent by `/NAME words`; so is a skill, by its name."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.config.parsing import prose_of_file
+from freeact_sub.skills import Skill
 from freeact_sub.text import one_line, visible
 
 ARGUMENTS: Final = "$ARGUMENTS"
@@ -24,6 +25,8 @@ class OwnCommand:
     prompt: str
     words: str
     """The description in its head, or its first line."""
+    skill: str = ""
+    """The skill that goes before the prompt. Empty: none."""
 
     def with_arguments(self, arguments: str) -> str:
         """The prompt. Args: arguments: replace `$ARGUMENTS`, or follow the text if that is not in it."""
@@ -47,6 +50,25 @@ def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapp
         if command := _command(prose_of_file(content)[:MAX_CHARS]):
             found[name] = command
     return found
+
+
+def skill_commands(skills: Mapping[str, Skill], taken: Collection[str]) -> tuple[dict[str, OwnCommand], list[str]]:
+    """Return the commands that load skills, and the names of skills that have none, because another command has it."""
+    named = {f"/{name}": skill for name, skill in skills.items() if _NAME.fullmatch(name)}
+    found = {
+        command: OwnCommand(
+            prompt=f"Use the skill {skill.name}.", words=one_line(visible(skill.description), WORDS_CHARS), skill=skill.name
+        )
+        for command, skill in named.items()
+        if command not in taken
+    }
+    return found, [skill.name for command, skill in named.items() if command in taken]
+
+
+def skill_of(text: str, commands: Mapping[str, OwnCommand]) -> str:
+    """Return the skill that a text begins with; empty if it is none."""
+    command = commands.get(text.split(maxsplit=1)[0]) if text.startswith("/") else None
+    return "" if command is None else command.skill
 
 
 def prompt_of(text: str, commands: Mapping[str, OwnCommand]) -> str:

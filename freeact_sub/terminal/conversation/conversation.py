@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
+from freeact_sub.skills import load_skills
 from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
-from freeact_sub.terminal.commands.own import own_commands, prompt_of
+from freeact_sub.terminal.commands.own import own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
 from freeact_sub.terminal.commands.table import COMMANDS
@@ -75,12 +76,16 @@ class Conversation:
         self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None", plain: bool
     ) -> None:
         self._open_session = open_session
-        own = own_commands(config.command_contents, [command.name for command in COMMANDS])
-        self.present = Present(config=config, once=prompt is not None, own_commands=own)
+        names = [command.name for command in COMMANDS]
+        own = own_commands(config.command_contents, names)
+        skills, clashes = skill_commands(load_skills(config.skill_contents.values()).skills, [*names, *own])
+        self.present = Present(config=config, once=prompt is not None, own_commands={**own, **skills})
         self.interrupts = Interrupts(self.interrupted)
         self.display = _display_class(plain=plain)(
             self.present, verbose=verbose, keyboard=Person(self), other_program=self.interrupts.ignoring_keys
         )
+        for name in clashes:
+            self.display.note(f"the skill {name} is not called by /{name}, which is a command")
         if prompt is not None:
             self.present.waiting.put(prompt)
         self._goes_along: list[str] = []
@@ -250,7 +255,11 @@ class Conversation:
         if not isinstance(asked, str):
             return asked.run(agent)
         pictures = await asyncio.to_thread(pictures_of, self._words_of(asked), Path.cwd())
-        return agent.run(self._prompt_of(asked), pictures=pictures)
+        content, skill = self._prompt_of(asked), skill_of(asked, self.present.own_commands)
+        if skill not in agent.skills:
+            return agent.run(content, pictures=pictures)
+        self.present.typed[f"/{skill}\n{content}"] = asked
+        return agent.run([agent.skill(skill), content], pictures=pictures)
 
     def _prompt_of(self, typed: str) -> str:
         """The model's text of a prompt: with the commands that the person has run since the last one."""

@@ -31,6 +31,7 @@ from freeact_sub.events import (
     PlanUpdated,
     QuestionAnswered,
     Response,
+    SkillLoaded,
     Thoughts,
     ToolCallStarted,
     ToolOutput,
@@ -217,7 +218,7 @@ class Story:
                 yield from self._note(clean(event.content), "yellow")
             case AgentMessage() if is_news(event):
                 yield from self._note(message_text(self._views, event), "yellow")
-            case Compacted() | Cancelled() if not self._folds:
+            case Compacted() | Cancelled() | SkillLoaded() if not self._folds or isinstance(event, SkillLoaded):
                 for row in shown:
                     yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
                     yield from self._below(*(draw_part(part) for part in row.parts))

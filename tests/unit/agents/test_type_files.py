@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from freeact_sub import Config, load_config
 from freeact_sub.agents.types.files import AgentType, ToolNames, load_agent_types, parse_agent_type
-from freeact_sub.agents.types.frontmatter import BadLineError, read_document
 from freeact_sub.cli import main
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.frontmatter import BadLineError, read_document
 from freeact_sub.config.schema import McpServerConfig
 
 WHOLE = """---
