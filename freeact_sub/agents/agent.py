@@ -37,7 +37,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Event
 from freeact_sub.kernels import KernelProvider
-from freeact_sub.sessions import session_store
+from freeact_sub.sessions import SessionStore, session_store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -187,6 +187,11 @@ class Agent(Generic[OutputT]):
     def session_id(self) -> str | None:
         """The id under which the session can be resumed. None: nothing is recorded."""
         return self._root.session.session_id
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The store of its session and of others."""
+        return self._root.session.store
 
     @property
     def history(self) -> list[ModelMessage]:

@@ -98,7 +98,7 @@ async def bound_result(result: Any, bounds: Bounds, tool_call_id: str) -> Any:
     returned = result if isinstance(result, ToolReturn) else ToolReturn(result)
     sections = returned.sections if isinstance(returned, OwnReturn) else ()
     bounded = isinstance(returned, OwnReturn) and returned.bounded
-    contents = _Contents(bounds.pictures)
+    contents = _ResultParts(bounds.pictures)
     values, extra = contents.take(returned.return_value), contents.take_content(returned.content)
     values += contents.notes()
     texts = [item for item in (*values, *extra) if isinstance(item, str)]
@@ -140,14 +140,14 @@ def head_and_tail(text: str, limit: int, where: str = "") -> str:
 def text_of(result: Any) -> str:
     """A tool's result as people read it."""
     if isinstance(result, ToolReturn):
-        contents = _Contents(pictures=True)
+        contents = _ResultParts(pictures=True)
         return "\n".join(map(text_of, [*contents.take(result.return_value), *contents.take_content(result.content)]))
     if isinstance(result, BinaryContent):
         return f"[{result.media_type}, {len(result.data):,} bytes]"
     return result if isinstance(result, str) else _json(result)
 
 
-class _Contents:
+class _ResultParts:
     """Separates the texts of results from files such as pictures."""
 
     def __init__(self, pictures: bool) -> None:

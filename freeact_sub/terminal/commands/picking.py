@@ -23,10 +23,9 @@ def resume(person: "Console", rest: str) -> None:
 
 
 async def _pick(person: "Console", agent: "Agent") -> None:
-    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.picker import Picker, choices_of  # noqa: PLC0415  # slow to import
 
-    store, workspace = session_store(agent.config.sessions), agent.config.workspace
+    store, workspace = agent.sessions, agent.config.workspace
     picker = Picker(lambda: choices_of(store, workspace, agent.session_id))
     await person.display.screen.show_pages(picker)
     if picker.chosen is not None:

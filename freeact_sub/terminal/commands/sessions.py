@@ -57,11 +57,9 @@ class Opening:
 
     def _found(self, agent: "Agent") -> str | None:
         """The id of the session; None: list the sessions."""
-        from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
-
         if self.session in ("", NEW):
             return self.session or None
-        found = session_store(agent.config.sessions).find(self.session).session_id
+        found = agent.sessions.find(self.session).session_id
         if found == agent.session_id:
             raise SessionError(f"{found} is this conversation")
         return found
@@ -89,9 +87,7 @@ def earlier_sessions(agent: "Agent") -> "list[StoredSession]":
     Raises:
         SessionError: They cannot be read.
     """
-    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
-
-    sessions = session_store(agent.config.sessions).sessions(agent.config.workspace)
+    sessions = agent.sessions.sessions(agent.config.workspace)
     return [session for session in sessions if session.title and session.session_id != agent.session_id]
 
 

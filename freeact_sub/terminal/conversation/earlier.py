@@ -47,11 +47,9 @@ def read_earlier(agent: "Agent") -> Earlier | None:
     Raises:
         SessionError: The session cannot be read.
     """
-    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
-
     if agent.session_id is None:
         return None
-    store = session_store(agent.config.sessions)
+    store = agent.sessions
     session = store.find(agent.session_id)
     with store.reader(session.session_id) as reader:
         agents = reader.agents()
