@@ -108,7 +108,7 @@ assert not heavy, heavy
         (
             ["walk"],
             [
-                "unknown command 'walk' (run, agents, permissions, gateway, kernelspec, sessions, rlm, map)",
+                "unknown command 'walk' (run, agents, skills, permissions, gateway, kernelspec, sessions, rlm, map)",
                 "`freeact-sub run walk`",
             ],
         ),
