@@ -12,10 +12,7 @@ import asyncio
 import codecs
 import itertools
 import logging
-import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -35,8 +32,7 @@ from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
 from freeact_sub.spans import span
-from freeact_sub.system.closing import carry_out, end_guarded
-from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.guarded_shell import guarded_shell
 
 MAX_COMMAND_CHARS: Final = 100_000
 """Nobody could judge a longer one."""
@@ -47,7 +43,6 @@ MAX_PURPOSE_CHARS: Final = 2_000
 OUTPUT_CHARS: Final = 1_000_000
 """Characters of output that the cell shows live and returns as head and tail; a file has all of it."""
 CHUNK_BYTES: Final = 65_536
-END_SECONDS: Final = 3.0
 OPERATIONS: Final[tuple[FileOperation, ...]] = get_args(FileOperation)
 
 logger = logging.getLogger(__name__)
@@ -146,7 +141,10 @@ class ShellRequests:
         buffer = CellOutputBuffer(model_chars=OUTPUT_CHARS, file=file, root=config.workspace)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         shown = 0
-        async with _guarded(command, config.workspace, environment) as process:
+        shell = guarded_shell(
+            command, config.workspace, environment, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
+        )
+        async with shell as process:
             if process.stdout is None:
                 raise FreeactError("the command has no output to read")
             try:
@@ -162,36 +160,6 @@ class ShellRequests:
         if shown < buffer.total_chars:
             yield f"\n[… {buffer.total_chars - shown:,} more characters of output: {buffer.file} …]\n"
         yield {"exit_code": exit_code, "output": buffer.text}
-
-
-@asynccontextmanager
-async def _guarded(
-    command: str, workspace: Path, environment: Mapping[str, str]
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a shell that runs the command; leaving the block ends it and all its descendants."""
-    shell = shutil.which("bash", path=environment.get("PATH")) or "/bin/sh"
-    process = await asyncio.create_subprocess_exec(
-        *GUARD_COMMAND,
-        str(os.getpid()),
-        shell,
-        "-c",
-        command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=workspace,
-        env=dict(environment),
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        await carry_out(_end(process))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        await end_guarded(process, asyncio.create_task(process.wait()), timeout_seconds=END_SECONDS)
 
 
 class OwnToolRequests:
