@@ -4,9 +4,9 @@ A child without a type has its parent's. What a type forbids (`tools.deny`, `mcp
 descendants; what it selects (`tools.allow`) applies to its own agents only, so that a coordinator may start workers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic_ai import ToolDefinition
 
@@ -28,6 +28,8 @@ from freeact_sub.errors import (
 from freeact_sub.modes import narrower
 from freeact_sub.skills import Skill
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
+
+T = TypeVar("T")
 
 SPAWNING: Final = ("task", "delegate", "subagents")
 """The tools that start and manage children. Denying `task` denies them all."""
@@ -91,20 +93,23 @@ def _depth(agent_type: AgentType, agent: TreeAgent) -> Budget:
 
 def servers_of(agent: TreeAgent) -> dict[str, McpServerConfig]:
     """Return the MCP servers that an agent may use."""
-    servers = agent.shared.config.mcp_servers
-    for above in agent.ancestors():
-        if above.agent_type is not None and above.agent_type.mcp is not None:
-            servers = {name: server for name, server in servers.items() if name in above.agent_type.mcp}
-    return dict(servers)
+    return _narrowed(agent.shared.config.mcp_servers, agent, lambda agent_type: agent_type.mcp)
 
 
 def skills_of(agent: TreeAgent) -> dict[str, Skill]:
     """Return the skills that an agent may load, by name."""
-    skills = agent.shared.skills.skills
+    return _narrowed(agent.shared.skills.skills, agent, lambda agent_type: agent_type.skills)
+
+
+def _narrowed(
+    found: Mapping[str, T], agent: TreeAgent, listed: Callable[[AgentType], Collection[str] | None]
+) -> dict[str, T]:
+    """What the types of an agent and of its ancestors leave. Args: listed: the names in a type. None: all."""
     for above in agent.ancestors():
-        if above.agent_type is not None and above.agent_type.skills is not None:
-            skills = {name: skill for name, skill in skills.items() if name in above.agent_type.skills}
-    return dict(skills)
+        names = None if above.agent_type is None else listed(above.agent_type)
+        if names is not None:
+            found = {name: each for name, each in found.items() if name in names}
+    return dict(found)
 
 
 def has_tool(agent: TreeAgent, name: str) -> bool:

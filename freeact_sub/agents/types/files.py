@@ -120,19 +120,14 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
                 problems.append(sentence(f"{path}: {error}; this agent type is left out"))
             else:
                 types.setdefault(agent_type.name, agent_type)
+    names_skills = any(agent_type.skills for agent_type in types.values())
+    skills = load_skills(config.skill_contents.values()).skills if names_skills else {}
     for agent_type in types.values():
         unknown = [unknown_name("agent type", name, types) for name in agent_type.allow_agents or () if name not in types]
         problems += [f"{agent_type.file}: `allow_agents` names {problem}" for problem in unknown]
-        problems += _unknown_skills(agent_type, config)
+        unknown = [unknown_name("skill", name, skills) for name in agent_type.skills or () if name not in skills]
+        problems += [f"{agent_type.file}: `skills` names {problem}" for problem in unknown]
     return AgentTypes(types=types, problems=tuple(problems))
-
-
-def _unknown_skills(agent_type: AgentType, config: Config) -> list[str]:
-    if not agent_type.skills:
-        return []
-    known = load_skills(config.skill_contents.values()).skills
-    unknown = [unknown_name("skill", name, known) for name in agent_type.skills if name not in known]
-    return [f"{agent_type.file}: `skills` names {problem}" for problem in unknown]
 
 
 def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> AgentType:
