@@ -27,7 +27,7 @@ from freeact_sub.kernels import (
     own_files_of,
     take_value,
     with_programs,
-    with_skills,
+    with_read_only,
 )
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
@@ -79,7 +79,7 @@ class AgentKernel:
             mode=agent.policy.mode,
             mcp_servers=mcp_servers,
             skills=tuple(module for skill in skills.values() for module in skill.modules),
-            sandbox=with_skills(
+            sandbox=with_read_only(
                 with_programs(place.wall, agent.shared.config.mcp_servers), [skill.folder for skill in skills.values()]
             ),
             own_files=own_files,

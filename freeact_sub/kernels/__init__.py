@@ -16,7 +16,7 @@ from freeact_sub.kernels.kernel import (
 )
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.provider import make_provider
-from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, with_programs, with_skills
+from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, with_programs, with_read_only
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, recover
 
@@ -50,6 +50,6 @@ __all__ = [
     "recover",
     "take_value",
     "with_programs",
-    "with_skills",
+    "with_read_only",
     "write_value",
 ]

@@ -196,8 +196,8 @@ def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerC
     return replace(policy, programs=(*policy.programs, *programs))
 
 
-def with_skills(policy: SandboxPolicy | None, folders: Iterable[Path]) -> SandboxPolicy | None:
-    """The policy of a kernel that reads these folders of skills, and must not write them."""
+def with_read_only(policy: SandboxPolicy | None, folders: Iterable[Path]) -> SandboxPolicy | None:
+    """The policy of a kernel that reads these folders, and must not write them."""
     if policy is None or not policy.walled:
         return policy
     paths = [place for path in folders for place in {path, Path(os.path.realpath(path))}]
