@@ -82,7 +82,7 @@ print(server.a_b_2.__doc__)
     async with make([[cell(code)], "done"], mcp_servers={"my-server": config(tools)}, mode="full") as agent:
         events, _ = await read(agent.run("go"))
     assert root_text(events).splitlines() == [
-        "True ['a_b', 'a_b_2', 'tool_']",
+        "True ['a_b', 'a_b_2', 'prompt', 'prompts', 'read', 'resources', 'tool_']",
         '["a-b", {"user-id": 1, "user_id": 2}] ["a_b", {"user-id": 3}] ["", {}]',
         "a-b",
         "",
