@@ -146,13 +146,17 @@ class Terminal:
         self._child.send(keys)
 
     def answer(self, key: str, *texts: str) -> None:
-        """Wait until the question that shows these texts is on the screen, and answer it by a key.
+        """Wait until the approval that shows these texts is on the screen, and answer it by a key."""
+        self.reply(key, "Approval 1 of", *texts)
 
-        What is on the screen has stood for this long, so the key counts, however slow the machine is.
+    def reply(self, keys: str, *texts: str) -> None:
+        """Wait until a question's texts are on the screen, and type.
+
+        What is on the screen has stood for this long, so the keys count, however slow the machine is.
         """
-        self.wait_at_bottom("Approval 1 of", *texts)
+        self.wait_at_bottom(*texts)
         time.sleep(GUARD_SECONDS * 1.5)
-        self.press(key)
+        self.press(keys)
 
     def enter(self, line: str) -> None:
         """Type a line, and when the terminal shows it, press Enter."""
