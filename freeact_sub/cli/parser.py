@@ -67,8 +67,21 @@ class _UsageError(Exception):
 
 
 class _Parser(OpenParser):
+    gathers = ""
+    """The name of the argument that takes several words, which may stand before, between and after the options."""
+
     def error(self, message: str) -> NoReturn:
         raise _UsageError(message)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """See `ArgumentParser`, which gives such an argument only the words up to the next option."""
+        options, left = super().parse_known_args(args, namespace)
+        if self.gathers and left:
+            end = left.index("--") if "--" in left else len(left)
+            if not any(word.startswith("-") and word != "-" for word in left[:end]):
+                setattr(options, self.gathers, [*getattr(options, self.gathers), *left[:end], *left[end + 1 :]])
+                left = []
+        return options, left
 
     def check_command(self, command: str, known: list[str]) -> None:
         """See `OpenParser`. Several words are a prompt; the error suggests the nearest command."""
@@ -176,6 +189,7 @@ def _add_skills(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
     )
+    check.gathers = "paths"
     check.add_argument("paths", nargs="*", metavar="FOLDER", help="the folder of a skill (default: all that are found)")
     new = ways.add_parser("new", help="begin a skill in this folder", parents=[common], allow_abbrev=False)
     new.add_argument("name", metavar="NAME", help="small letters, digits and -")
@@ -240,6 +254,7 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     rlm.set_defaults(main="freeact_sub.cli.rlm:answer")
+    rlm.gathers = "words"
     rlm.add_argument(
         "words", nargs="+", metavar="FILE ... QUESTION", help="text files (- or none: standard input), then a question"
     )

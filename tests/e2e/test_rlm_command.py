@@ -9,6 +9,8 @@ import pytest
 from support.chat_server import ChatReply, by_turn
 from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment
 
+from freeact_sub.cli.parser import parse
+
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 
@@ -59,3 +61,32 @@ def test_a_file_that_is_not_there_is_named(server: Chat, tmp_path: Path) -> None
     done = asked(server, tmp_path, "missing.txt", "why?")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "freeact-sub: cannot read missing.txt: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("rlm FILE --depth 2 QUESTION", ["FILE", "QUESTION"]),
+        ("rlm --depth 2 FILE QUESTION", ["FILE", "QUESTION"]),
+        ("rlm FILE QUESTION --depth 2", ["FILE", "QUESTION"]),
+        ("rlm A --depth 2 B --sub-model small QUESTION", ["A", "B", "QUESTION"]),
+        ("rlm - --depth=2 QUESTION", ["-", "QUESTION"]),
+        ("rlm --depth 2 QUESTION", ["QUESTION"]),
+        ("rlm FILE --depth 2 -- -5?", ["FILE", "-5?"]),
+        ("--model m rlm FILE --depth 2 QUESTION", ["FILE", "QUESTION"]),
+    ],
+)
+def test_options_may_stand_anywhere(words: str, expected: list[str]) -> None:
+    options = parse(words.split())
+    assert (options.words, options.depth) == (expected, 2)
+
+
+@pytest.mark.parametrize("words", ["rlm FILE --dept 2 QUESTION", "rlm FILE --depth 2 QUESTION -x", "rlm --depth 2"])
+def test_wrong_options_are_refused_wherever_they_stand(words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(words.split())
+    assert ended.value.code == 2
+
+
+def test_folders_of_skills_may_stand_around_options() -> None:
+    assert parse(["skills", "check", "a", "--model", "m", "b"]).paths == ["a", "b"]
