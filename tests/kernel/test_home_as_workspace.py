@@ -81,6 +81,53 @@ print(worked)
     assert any(".ipython, which does not exist yet" in text for text in told) != is_there
 
 
+async def test_what_shells_and_programs_of_the_user_obey_cannot_be_written(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    for name in (
+        ".ssh/config",
+        ".config/autostart/a.desktop",
+        ".local/bin/ls",
+        "bin/ls",
+        "dotfiles/zshrc",
+        ".gitconfig",
+        "notes/a",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    (home / ".zshrc").symlink_to("dotfiles/zshrc")
+    attack = """
+import os, pathlib
+def attempt(work):
+    try: work()
+    except OSError: return False
+    return True
+home = pathlib.Path.home()
+tries = {
+    'ssh': lambda: (home / '.ssh/config').write_text('x'),
+    'new': lambda: (home / '.ssh/rc').write_text('x'),
+    'start': lambda: (home / '.config/autostart/b.desktop').write_text('x'),
+    'program': lambda: (home / '.local/bin/ls').write_text('x'),
+    'bin': lambda: (home / 'bin/git').write_text('x'),
+    'link': lambda: (home / '.zshrc').write_text('x'),
+    'behind': lambda: (home / 'dotfiles/zshrc').write_text('x'),
+    'moved': lambda: os.rename(home / '.ssh', home / 'ssh'),
+    'replaced': lambda: ((home / 'mine').write_text('x'), os.replace(home / 'mine', home / '.gitconfig')),
+    'notes': lambda: (home / 'notes/a').write_text('x'),
+}
+print([name for name, work in tries.items() if attempt(work)])
+"""
+    told: list[str] = []
+    provider = LocalKernelProvider(on_notice=told.append)
+    try:
+        async with open_kernel(provider, home, **sandboxed("auto", home)) as kernel:
+            ran = await run_cell(kernel, attack)
+    finally:
+        await provider.aclose()
+    assert ran.text == "['notes']\n", ran
+    assert any("new hidden files in" in text for text in told)
+
+
 async def test_private_folders_in_the_workspace_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()

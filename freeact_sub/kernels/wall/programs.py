@@ -130,11 +130,27 @@ class _LaterCodeSearch:
         self.keep(os.environ.get("UV_CACHE_DIR") or os.path.join(cache, "uv"))  # environments have hard links to its files
         for folder in CACHES:
             self.keep(os.path.expanduser(folder))
+        self._home(os.path.expanduser("~"))
         shared = tuple(f"{os.path.abspath(entry)}/" for entry in sys.path if os.path.realpath(entry) in self._roots)
         for name, module in tuple(sys.modules.items()) if shared else ():
             file = getattr(module, "__file__", None)
             if file and "." not in name and name != "__main__" and file.startswith(shared):
                 self.keep(os.path.dirname(file) if hasattr(module, "__path__") else file)
+
+    def _home(self, home: str) -> None:
+        """The hidden files of the user's home folder, which shells, SSH, git, editors and the desktop obey."""
+        real = os.path.realpath(home)
+        if not self._is_writable(real) or not os.path.isdir(home):
+            return
+        with os.scandir(home) as entries:
+            for entry in entries:
+                own = os.path.realpath(entry.path)
+                if (entry.name.startswith(".") or entry.name == "bin") and not any(
+                    is_in(root, [own]) for root in self._roots
+                ):
+                    for step in environments.links_from(entry.path):
+                        self.keep(step)
+        self._open[f"new hidden files in {real} (your shell and other programs obey them)"] = None
 
     def python(self, python: str) -> None:
         """A Python that is started."""
