@@ -18,7 +18,8 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from freeact_sub.config.schema import Config, McpServerConfig
+from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import Config
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 SPECIAL: Final = {"workspace": "this folder", "kernel.python": "this Python"}
@@ -43,9 +44,11 @@ keeps what it has; 0 allows nothing. Under a bound on tokens or money, each requ
 `model_settings`, or 4096, or the rest if that is less.
 """
 SERVERS: Final = """
-MCP servers are read from `.freeact/mcp.json` or `mcp.json` in the workspace, or from the file that `--mcp` names, in
-the usual form `{"mcpServers": {"NAME": {"command": "...", "args": [...]}}}`. `${VAR}` and `${VAR:-default}` are filled
-in. Each agent opens its own connections on first use ([MCP servers](mcp.md)).
+MCP servers are read from your own `~/.config/freeact/mcp.json`, and from `.freeact/mcp.json` or `mcp.json` in the
+workspace, whose servers win; or only from the file that `--mcp` names. The form is the usual one,
+`{"mcpServers": {"NAME": {"command": "...", "args": [...]}}}`, also with comments. `${VAR}` and `${VAR:-default}` are
+filled in. Keys of other programs are read where they have a meaning here. Each agent opens its own connections on first
+use ([MCP servers](mcp.md)).
 """
 
 

@@ -59,11 +59,14 @@ from freeact_sub.config.gateway import (
 from freeact_sub.config.load import (
     load_config as load_config,
 )
+from freeact_sub.config.mcp_server import (
+    McpServerConfig as McpServerConfig,
+    OAuthConfig as OAuthConfig,
+)
 from freeact_sub.config.schema import (
     Config as Config,
     ContextConfig as ContextConfig,
     KernelConfig as KernelConfig,
-    McpServerConfig as McpServerConfig,
     ModelsConfig as ModelsConfig,
     SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,

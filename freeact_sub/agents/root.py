@@ -26,6 +26,7 @@ from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.mcp_server import unread_keys
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
@@ -302,7 +303,8 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    for problem in (*shared.types.problems, *shared.skills.problems):
+    unread = unread_keys(held.config.mcp_servers)
+    for problem in (*shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     taps = (held.observe, shared.activities.observe, *taps)

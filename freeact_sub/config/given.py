@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.mcp_server import McpServerConfig, OAuthConfig
 from freeact_sub.config.schema import (
     ContextConfig,
     KernelConfig,
-    McpServerConfig,
     ModelsConfig,
     SessionsConfig,
     SubagentsConfig,
@@ -72,11 +72,15 @@ class McpServerValues(TypedDict, total=False):
     cwd: str | None
     url: str | None
     headers: Mapping[str, str]
+    oauth: OAuthConfig | Table
     type: Literal["stdio", "http", "streamable-http"] | None
     disabled: bool
     init_timeout_seconds: float
     call_timeout_seconds: float
     max_message_bytes: int
+    only_tools: Sequence[str] | None
+    without_tools: Sequence[str]
+    unread: Sequence[str]
 
 
 class ConfigValues(TypedDict, total=False):

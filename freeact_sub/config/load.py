@@ -13,9 +13,19 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from freeact_sub.config.foreign_mcp import as_ours
 from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES
+from freeact_sub.config.jsonc import parse_jsonc
+from freeact_sub.config.mcp_server import McpServerConfig, OAuthConfig
 from freeact_sub.config.parsing import check, parse_json, parse_toml
-from freeact_sub.config.schema import AGENT_TYPES, CONFIG_FILE, PERMISSIONS_FILE, Config, McpServerConfig, user_folder
+from freeact_sub.config.schema import (
+    AGENT_TYPES,
+    CONFIG_FILE,
+    MCP_FILE,
+    PERMISSIONS_FILE,
+    Config,
+    user_folder,
+)
 from freeact_sub.config.section import words_of
 from freeact_sub.config.skill_folders import OWN_SKILLS, PROJECT_SKILLS
 from freeact_sub.config.trust import Trust
@@ -43,7 +53,7 @@ def load_config(
         workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
         arguments: Nested settings that win over all others; values of None are skipped.
         environment: Variables to read instead of `os.environ`.
-        mcp_file: An `mcp.json` to read. Default: `.freeact/mcp.json`, else `mcp.json`, in the workspace, if there.
+        mcp_file: An `mcp.json` to read. Default: the user's, and `.freeact/mcp.json`, else `mcp.json`, in the workspace.
         trust: The contents that a person has reviewed; other files of the workspace are not obeyed. None: all files are
             obeyed, which suits a program that reads its own folder.
 
@@ -75,10 +85,10 @@ def load_config(
     }.items():
         is_there = {"permission_files": os.path.lexists, "instruction_files": is_file}.get(name, is_folder)
         settings.setdefault(name, tuple(filter(is_there, paths)))  # what is not a file is an error: its rules would be lost
-    usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if os.path.lexists(path))
-    found = _expanded(mcp_file) if mcp_file else next(usual, None)
-    if found is not None:
-        servers = _mcp_servers(files.read(found), found, variables)
+    servers: dict[str, Any] = {}
+    for path in (_expanded(mcp_file),) if mcp_file else mcp_files(folder, own):
+        servers |= _mcp_servers(files.read(path), path, variables)
+    if servers:
         settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
     config = _validate(Config, settings).choosing(_without_none(arguments or {}))
     if trust is not None:
@@ -93,6 +103,13 @@ def load_config(
             only_texts = untrusted.keys() <= texts.keys()
             raise UntrustedError(untrusted, headless=config.headless is not None, only_texts=only_texts)
     return config
+
+
+def mcp_files(workspace: Path, own: Path) -> tuple[Path, ...]:
+    """The files with MCP servers that are there: the user's, then one of the workspace, whose servers win."""
+    usual = (path for path in (workspace / ".freeact" / MCP_FILE, workspace / MCP_FILE) if os.path.lexists(path))
+    mine = (own / MCP_FILE,) if os.path.lexists(own / MCP_FILE) else ()
+    return (*mine, *([found] if (found := next(usual, None)) else []))
 
 
 def is_of_another_provider(model: Any, earlier: Any) -> bool:
@@ -162,15 +179,18 @@ def read_mcp_servers(path: Path | str, environment: Mapping[str, str] | None = N
 
 def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     try:
-        content = parse_json(text)
+        content = parse_jsonc(text)
     except ValueError as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     servers = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(servers, dict):
         raise ConfigError(f'{path} has no object `mcpServers`: write {{"mcpServers": {{"name": {{"command": …}}}}}}')
     filled: dict[str, Any] = fill_variables(servers, variables, path)
+    known, known_oauth = frozenset(McpServerConfig.model_fields), frozenset(OAuthConfig.model_fields)
     for name, server in filled.items():
-        _validate(McpServerConfig, server, where=f"{path}, server {name!r}: ")
+        if isinstance(server, dict):
+            filled[name] = as_ours(server, known, known_oauth)
+        _validate(McpServerConfig, filled[name], where=f"{path}, server {name!r}: ")
     return filled
 
 

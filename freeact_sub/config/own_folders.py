@@ -15,3 +15,8 @@ def state_folder() -> Path:
 def own_folders() -> tuple[Path, ...]:
     """All of them, without links."""
     return (user_folder().resolve(), state_folder().resolve())
+
+
+def token_folder() -> Path:
+    """The folder of the sign-ins to MCP servers, which no kernel sees."""
+    return user_folder() / "mcp-tokens"

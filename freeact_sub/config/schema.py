@@ -13,9 +13,10 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from freeact_sub.config.budget import ChildBudget, RootBudget
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
-from freeact_sub.config.gateway import GatewayConfig, check_url
+from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.instruction_files import read_commands, read_files
+from freeact_sub.config.mcp_server import McpServerConfig, check_names
 from freeact_sub.config.section import Section
 from freeact_sub.config.skill_folders import SkillFolder, read_skill_folders
 from freeact_sub.config.terminal import TerminalConfig
@@ -23,12 +24,14 @@ from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Pr
 from freeact_sub.system.safe_files import full_path, is_folder
 
 if TYPE_CHECKING:
-    from freeact_sub.config.given import ConfigValues, KernelValues, McpServerValues, SubagentsValues
+    from freeact_sub.config.given import ConfigValues, KernelValues, SubagentsValues
 
 SETTINGS_FOLDER = Path(".freeact")
 """The program's own folder in a workspace."""
 CONFIG_FILE = SETTINGS_FOLDER / "config.toml"
 """The settings of a workspace."""
+MCP_FILE = "mcp.json"
+"""The MCP servers, in the workspace, in its settings folder, or in the user's folder."""
 AGENT_TYPES = Path(".agents") / "agents"
 """The agent types of a workspace."""
 
@@ -46,14 +49,6 @@ ON_THIS_MACHINE = ("fork", "local")
 
 LARGEST = 2**60
 """The largest bound that the system can hold."""
-
-
-def _check_names(variables: dict[str, str]) -> dict[str, str]:
-    """Raise ValueError unless all can be names of environment variables."""
-    for name in variables:
-        if not name or "=" in name:
-            raise ValueError(f"{name!r} is not the name of an environment variable")
-    return variables
 
 
 class KernelConfig(Section):
@@ -109,7 +104,7 @@ class KernelConfig(Section):
     cpu_seconds: int = Field(default=0, ge=0, le=LARGEST)
     """Bound on the processor time of each process of a kernel. `0`: no bound."""
 
-    _names_of_variables = field_validator("env")(_check_names)
+    _names_of_variables = field_validator("env")(check_names)
 
     @field_validator("python", mode="before")
     @classmethod
@@ -192,47 +187,6 @@ class SessionsConfig(Section):
     @classmethod
     def _is_installed(cls, name: str) -> str:
         return SESSION_STORES.check(name)
-
-
-class McpServerConfig(Section):
-    """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
-
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[McpServerValues]) -> None: ...
-
-    command: str | None = None
-    """The program of a stdio server."""
-    args: tuple[str, ...] = ()
-    """Its arguments."""
-    env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables; only a few others are passed on."""
-    cwd: str | None = None
-    """Its working directory."""
-    url: str | None = None
-    """The address of a streamable HTTP server, instead of `command`."""
-    headers: dict[str, str] = Field(default_factory=dict)
-    """Headers that are sent with every request to the URL."""
-    type: Literal["stdio", "http", "streamable-http"] | None = None
-    """The transport's name. It is accepted because other programs write it, and not used."""
-    disabled: bool = False
-    """`true`: the server is left out."""
-    init_timeout_seconds: float = Field(default=30, gt=0)
-    """The time that the server may take to start."""
-    call_timeout_seconds: float = Field(default=300, gt=0)
-    """The time that a call may take."""
-    max_message_bytes: int = Field(default=10_000_000, ge=1_000)
-    """A larger message from the server is refused, and its call fails."""
-
-    _names_of_variables = field_validator("env")(_check_names)
-
-    @model_validator(mode="after")
-    def _one_transport(self) -> Self:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("needs either `command` or `url`")
-        if self.url is not None:
-            check_url(self.url, "http://127.0.0.1:8000/mcp")
-        return self
 
 
 class ModelsConfig(Section):

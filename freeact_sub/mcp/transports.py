@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from freeact_sub.config.network_variables import check_network_variables
-from freeact_sub.config.schema import McpServerConfig
+from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND

@@ -15,7 +15,8 @@ from support.sandbox import NEEDS_A_WALL, PREPARED, sandboxed
 
 import freeact_sub
 from freeact_sub import Agent, Config
-from freeact_sub.config.schema import KernelConfig, McpServerConfig
+from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import ForkKernelProvider, policy_for
 from freeact_sub.kernels.wall.gaps import source_notice
 from freeact_sub.kernels.wall.programs import is_in

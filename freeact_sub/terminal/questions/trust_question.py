@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from freeact_sub.config.parsing import parse_json, parse_toml
+from freeact_sub.config.jsonc import parse_jsonc
+from freeact_sub.config.parsing import parse_toml
 from freeact_sub.terminal.questions.yes_no import agrees
 from freeact_sub.text import counted, visible
 
@@ -38,7 +39,7 @@ def settings_lines(path: Path, content: bytes) -> list[str]:
     text = content.decode(errors="backslashreplace")
     try:
         if path.suffix == ".json":
-            return [*flat_lines(parse_json(content))]
+            return [*flat_lines(parse_jsonc(content))]
         if path.suffix == ".toml":
             return [*flat_lines(parse_toml(content))]
     except ValueError:

@@ -13,7 +13,7 @@ from support.sample_events import ROOT, one_of_each, picture, request
 from freeact_sub.calls import McpCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.config.schema import McpServerConfig
+from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import SessionError
 from freeact_sub.events import (
     AgentEvent,

@@ -1,0 +1,91 @@
+"""`McpServerConfig`, the settings of one MCP server."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Self, Unpack
+
+from pydantic import Field, field_validator, model_validator
+
+from freeact_sub.config.gateway import check_url
+from freeact_sub.config.section import Section
+
+if TYPE_CHECKING:
+    from freeact_sub.config.given import McpServerValues
+
+
+def check_names(variables: dict[str, str]) -> dict[str, str]:
+    """Raise ValueError unless all can be names of environment variables."""
+    for name in variables:
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} is not the name of an environment variable")
+    return variables
+
+
+class OAuthConfig(Section):
+    """How a person signs in to an HTTP server (docs/mcp.md); most servers need none of it."""
+
+    client_id: str | None = None
+    """The id of a client that you have registered with the server's provider. By default the program registers itself."""
+    client_secret: str | None = None
+    """Its secret, if it has one: `${VAR}` takes it from the environment."""
+    scope: str | None = None
+    """The rights to ask for, with blanks between them. By default those that the server names."""
+    callback_port: int | None = Field(default=None, ge=1, le=65535)
+    """The port of `http://localhost:PORT/callback`, to which the browser returns. By default any free one."""
+
+
+class McpServerConfig(Section):
+    """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
+
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[McpServerValues]) -> None: ...
+
+    command: str | None = None
+    """The program of a stdio server."""
+    args: tuple[str, ...] = ()
+    """Its arguments."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables; only a few others are passed on."""
+    cwd: str | None = None
+    """Its working directory."""
+    url: str | None = None
+    """The address of a streamable HTTP server, instead of `command`."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers that are sent with every request to the URL."""
+    oauth: OAuthConfig = OAuthConfig()
+    type: Literal["stdio", "http", "streamable-http"] | None = None
+    """The transport's name. It is accepted because other programs write it, and not used."""
+    disabled: bool = False
+    """`true`: the server is left out."""
+    init_timeout_seconds: float = Field(default=30, gt=0)
+    """The time that the server may take to start."""
+    call_timeout_seconds: float = Field(default=300, gt=0)
+    """The time that a call may take."""
+    max_message_bytes: int = Field(default=10_000_000, ge=1_000)
+    """A larger message from the server is refused, and its call fails."""
+    only_tools: tuple[str, ...] | None = None
+    """The tools to offer, by the server's names. By default all."""
+    without_tools: tuple[str, ...] = ()
+    """Tools that are not offered."""
+    unread: tuple[str, ...] = ()
+    """Keys of its file that mean nothing here: a notice names them at the start."""
+
+    def offers(self, tool: str) -> bool:
+        """Whether agents may see a tool of the server."""
+        return tool not in self.without_tools and (self.only_tools is None or tool in self.only_tools)
+
+    _names_of_variables = field_validator("env")(check_names)
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either `command` or `url`")
+        if self.url is not None:
+            check_url(self.url, "http://127.0.0.1:8000/mcp")
+        return self
+
+
+def unread_keys(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:
+    """One sentence on the keys of files with servers that mean nothing here; none if all do."""
+    found = [f"{', '.join(server.unread)} of {name!r}" for name, server in servers.items() if server.unread]
+    return (f"keys of MCP servers that mean nothing here are not used: {'; '.join(found)}",) if found else ()

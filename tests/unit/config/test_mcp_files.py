@@ -1,0 +1,187 @@
+"""`mcp.json`: with comments, with keys of other programs, and changed without losing anything."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from freeact_sub.config.jsonc import parse_jsonc, plain_json, with_member, without_member
+from freeact_sub.config.load import load_config, read_mcp_servers
+from freeact_sub.config.mcp_edit import add_server, remove_server
+from freeact_sub.config.mcp_server import McpServerConfig, unread_keys
+from freeact_sub.errors import ConfigError
+
+FOREIGN = """{
+  // mine
+  "inputs": [{"id": "key"}],
+  "mcpServers": {
+    "a": {"command": "x", "args": ["http://y // no comment"]}, /* first */
+    "b": {
+      "url": "https://b.example/mcp" // inside
+    }, // after b
+  },
+  "other": "/* no comment, */",
+}
+"""
+
+
+def server(**keys: object) -> dict:
+    return {"command": "x", **keys}
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    def read(**keys: object) -> McpServerConfig:
+        (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"a": keys}}))
+        return load_config(tmp_path, environment={}).mcp_servers["a"]
+
+    return read
+
+
+def test_comments_and_last_commas_are_read_and_texts_stay() -> None:
+    content = parse_jsonc(FOREIGN)
+    assert content["mcpServers"]["a"]["args"] == ["http://y // no comment"]
+    assert content["other"] == "/* no comment, */"
+    assert len(plain_json(FOREIGN)) == len(FOREIGN)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_server_is_added_and_removed_and_the_rest_stays(tmp_path: Path, line_end: str, mark: str) -> None:
+    file = tmp_path / "mcp.json"
+    original = (mark + FOREIGN.replace("\n", line_end)).encode()
+    file.write_bytes(original)
+    file.chmod(0o640)
+    add_server(file, "c", server(args=["1"]), mode=0o644)
+    added = file.read_bytes().decode()
+    assert list(parse_jsonc(added.encode())["mcpServers"]) == ["a", "b", "c"]
+    assert f'}}, // after b{line_end}    "c": {{{line_end}      "command": "x"' in added
+    assert added.count("\n") == added.count(line_end)
+    remove_server(file, "c")
+    assert file.read_bytes() == original
+    assert file.stat().st_mode & 0o777 == 0o640
+    remove_server(file, "b")
+    remove_server(file, "a")
+    left = file.read_bytes().decode()
+    assert parse_jsonc(left.encode()) == {"inputs": [{"id": "key"}], "mcpServers": {}, "other": "/* no comment, */"}
+    assert "// mine" in left
+    assert "// after b" in left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mcpServers": {"a": {"command": "x"}}}',
+        '{"mcpServers": {"a": {"command": "x"},}}',
+        '{"mcpServers":{}}',
+        '{"mcpServers": {\n}\n}\n',
+        '{"mcpServers": { // none yet\n}}',
+        "{}",
+        '{"$schema": "s"}',
+        '{\n\t"mcpServers": {\n\t\t"a": {"command": "x"}\n\t}\n}\n',
+        '{"mcpServers": {"a": 1, "a": {"command": "x"}}}',
+        "",
+    ],
+)
+def test_any_form_can_be_changed(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(text)
+    before = parse_jsonc(text or "{}")
+    add_server(file, "new", server(), mode=0o644)
+    expected = before | {"mcpServers": {**before.get("mcpServers", {}), "new": server()}}
+    assert parse_jsonc(file.read_bytes()) == expected
+    remove_server(file, "new")
+    assert parse_jsonc(file.read_bytes()) == {**before, "mcpServers": before.get("mcpServers", {})}
+    for name in [*before.get("mcpServers", {})]:
+        remove_server(file, name)
+    assert parse_jsonc(file.read_bytes())["mcpServers"] == {}
+
+
+def test_what_cannot_be_changed_is_told_and_stays(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    for text, words in {
+        "[]": "no object `mcpServers`",
+        '{"mcpServers": 3}': "no object `mcpServers`",
+        "{": "cannot change",
+        '{"mcpServers": {"a": {}}}': "has a server 'a' already: remove it first",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            add_server(file, "a", server(), mode=0o644)
+        assert file.read_text() == text
+    with pytest.raises(ConfigError, match="has no server 'b'"):
+        remove_server(file, "b")
+    with pytest.raises(ValueError, match="it has no 'x'"):
+        without_member('{"a": {}}', ("a",), "x")
+    assert json.loads(with_member("{}", ("a", "b"), "c", 1)) == {"a": {"b": {"c": 1}}}
+
+
+def test_programs_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    adding = [threading.Thread(target=add_server, args=(file, f"s{n}", server()), kwargs={"mode": 0o600}) for n in range(8)]
+    for thread in adding:
+        thread.start()
+    for thread in adding:
+        thread.join()
+    assert set(read_mcp_servers(file)) == {f"s{n}" for n in range(8)}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_of_other_programs_have_their_meaning(read) -> None:
+    assert read(command="x", timeout=60).call_timeout_seconds == 60
+    assert read(command="x", timeout=60_000).call_timeout_seconds == 60
+    assert read(command="x", timeout=60, call_timeout_seconds=5).call_timeout_seconds == 5
+    assert read(httpUrl="https://a.example/mcp").url == "https://a.example/mcp"
+    assert read(serverUrl="https://a.example/mcp", type="streamableHttp").type == "http"
+    assert read(command="x", enabled=False).disabled
+    assert read(command="x", disabled=True, enabled=True).disabled
+    for key in ("disabledTools", "excludeTools"):
+        assert [read(command="x", **{key: ["t"]}).offers(tool) for tool in "tu"] == [False, True]
+    for key in ("includeTools", "enabledTools", "tools"):
+        assert [read(command="x", **{key: ["t"]}).offers(tool) for tool in "tu"] == [True, False]
+    assert read(command="x", tools=["*"]).offers("t")
+    oauth = read(url="https://a.example/mcp", oauth={"clientId": "i", "scopes": ["r", "w"], "callbackPort": 8000}).oauth
+    assert (oauth.client_id, oauth.scope, oauth.callback_port) == ("i", "r w", 8000)
+
+
+def test_a_key_that_would_narrow_is_never_dropped(read) -> None:
+    with pytest.raises(ConfigError, match="without_tools"):
+        read(command="x", disabledTools="t")
+
+
+def test_what_means_nothing_here_is_one_notice_and_approves_nothing(tmp_path: Path) -> None:
+    servers = {
+        "a": server(autoApprove=["*"], alwaysAllow=["t"], trust=True, envFile=".env"),
+        "b": {"url": "https://b.example/mcp", "type": "sse", "oauth": {"registrationUrl": "x"}},
+        "c": server(enviroment={}),
+        "d": server(timeout="soon"),
+        "e": server(),
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    config = load_config(tmp_path, environment={})
+    assert config.permission_files == ()
+    [notice] = unread_keys(config.mcp_servers)
+    assert notice == (
+        "keys of MCP servers that mean nothing here are not used: "
+        "`autoApprove` (a rule allows calls: docs/approvals.md), `alwaysAllow` (a rule allows calls: docs/approvals.md), "
+        "`trust` (a rule allows calls: docs/approvals.md), `envFile` of 'a'; "
+        "`type` (sse is the older transport: the newer one is tried at its URL), `oauth.registrationUrl` of 'b'; "
+        "`enviroment` of 'c'; `timeout` of 'd'"
+    )
+    assert unread_keys({"e": config.mcp_servers["e"]}) == ()
+
+
+def test_the_servers_of_the_user_count_in_all_workspaces(tmp_path: Path) -> None:
+    own = tmp_path / "own/freeact"
+    own.mkdir(parents=True)
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    (own / "mcp.json").write_text(json.dumps({"mcpServers": {"mine": server(), "both": server(args=["user"])}}))
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "own")}
+    assert list(load_config(workspace, environment=environment).mcp_servers) == ["mine", "both"]
+    (workspace / "mcp.json").write_text(json.dumps({"mcpServers": {"both": server(args=["work"])}}))
+    config = load_config(workspace, environment=environment)
+    assert (list(config.mcp_servers), config.mcp_servers["both"].args) == (["mine", "both"], ("work",))
+    only = load_config(workspace, environment=environment, mcp_file=workspace / "mcp.json")
+    assert list(only.mcp_servers) == ["both"]
