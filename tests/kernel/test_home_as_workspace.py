@@ -7,8 +7,10 @@ from support.kernels import PROVIDERS, open_kernel, run_cell
 from support.sandbox import NEEDS_A_WALL, sandboxed
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.errors import KernelStartError
+from freeact_sub.errors import KernelBranchError, KernelStartError
 from freeact_sub.kernels import LocalKernelProvider
+from freeact_sub.kernels.workspaces.own_files import lay_over
+from freeact_sub.system.private_folders import KernelFolder
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
 
@@ -49,7 +51,53 @@ async def test_what_the_program_obeys_later_cannot_be_written(kind, is_there, tm
     finally:
         await provider.aclose()
     assert (ran.status, ran.text) == ("ok", "[]\n")
-    assert [*(home / ".config/freeact").iterdir()] == []
+    assert [path.name for path in (home / ".config/freeact").iterdir()] == ["mcp-tokens"]
+
+
+@pytest.mark.parametrize("kind", ["local", "fork"])
+@pytest.mark.parametrize("mode", ["plan", "auto", "ask", "full"])
+async def test_sign_ins_to_mcp_servers_are_not_seen_in_any_mode(mode, kind, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    tokens = home / ".config/freeact/mcp-tokens"
+    tokens.mkdir(parents=True)
+    (tokens / "a.json").write_text("secret")
+    attack = f"""
+import os, subprocess
+tried = {{}}
+for place in ({str(tokens)!r}, '/proc/self/root{tokens}', '/proc/self/cwd/.config/freeact/mcp-tokens'):
+    tried[place] = (os.path.exists(place + '/a.json'), os.listdir(place))
+print(set(map(str, tried.values())))
+print(subprocess.run(['cat', {str(tokens / "a.json")!r}], capture_output=True, text=True).stdout)
+for work in (lambda: open({str(tokens / "a.json")!r}, 'w'), lambda: os.rmdir({str(tokens)!r}),
+             lambda: os.rename({str(tokens)!r}, {str(tokens)!r} + '2')):
+    try: work(); print('worked')
+    except OSError: pass
+"""
+    provider = PROVIDERS[kind]()
+    try:
+        async with open_kernel(provider, home, **sandboxed(mode, home)) as kernel:
+            ran = await run_cell(kernel, attack)
+    finally:
+        await provider.aclose()
+    assert (ran.status, ran.text) == ("ok", "{'(False, [])'}\n\n")
+    assert (tokens / "a.json").read_text() == "secret"
+
+
+async def test_no_branch_has_a_copy_of_sign_ins(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    tokens = home / ".config/freeact/mcp-tokens"
+    tokens.mkdir(parents=True)
+    (tokens / "a.json").write_text("secret")
+    with pytest.raises(KernelBranchError, match="the workspace holds your sign-ins to MCP servers"):
+        await lay_over(home, KernelFolder.__new__(KernelFolder), 0, None, lay=no_overlay)
+
+
+async def no_overlay(_):
+    return "not needed"
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -40,6 +40,9 @@ class Gaps:
             for folder in set(own_folders()).intersection(policy.protected):
                 with contextlib.suppress(OSError):
                     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in policy.hidden if policy.walled else ():
+            with contextlib.suppress(OSError):  # as above; a sign-in that comes later is hidden, too
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         machine, kept = await asyncio.to_thread(sandbox.look, policy)
         missing = sandbox.check(policy, machine, kept)
         if not kept.complete:

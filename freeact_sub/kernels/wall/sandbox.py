@@ -18,8 +18,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.own_folders import own_folders
-from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig
+from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.own_folders import own_folders, token_folder
+from freeact_sub.config.schema import PROTECTED, KernelConfig
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
@@ -102,6 +103,8 @@ class SandboxPolicy:
     writable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     """Within what is writable, and not to be written, besides what git obeys (`find_kept`)."""
+    hidden: tuple[Path, ...] = ()
+    """Folders that are not seen, wherever they are."""
     workspace: Path | None = None
     """The workspace, among what is writable."""
     python: str = sys.executable
@@ -148,7 +151,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
     )
     required = config.sandbox == "required"
     if mode in ("ask", "full"):
-        return SandboxPolicy(mode=mode, walled=False, limits=limits, required=required)
+        return SandboxPolicy(mode=mode, walled=False, hidden=(token_folder().resolve(),), limits=limits, required=required)
     system = (*map(Path, SYSTEM_FOLDERS), *(Path("/etc") / name for name in SYSTEM_SETTINGS))
     python = installed_in(config.python)
     readable = (*system, *map(Path, needed_by(config.python)), *config.readable)
@@ -157,6 +160,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
     if mode == "plan":
         readable, writable = (*readable, *writable), ()
     own = [folder for folder in own_folders() if is_below(folder, writable)]
+    tokens = token_folder().resolve()
     return SandboxPolicy(
         mode=mode,
         walled=True,
@@ -164,6 +168,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         writable=writable,
         not_readable=elsewhere,
         protected=(*(workspace / name for name in PROTECTED), *own) if writable else (),
+        hidden=(tokens,) if is_below(tokens, (*readable, *writable)) else (),
         workspace=workspace,
         python=config.python,
         programs=(LaterProgram(name="the start of a kernel", command=config.python, env=tuple(config.env.items())),),
@@ -245,6 +250,8 @@ def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
     if policy.protected and not machine.view:
         what = "freeact's settings, git's repositories, Python environments and programs that are run later"
         missing.append(f"{what}, in the workspace (mount namespaces cannot be used)")
+    if policy.walled and policy.hidden and not machine.view:
+        missing.append("your sign-ins to MCP servers (mount namespaces cannot be used)")
     missed = policy.limits.processes is not None and (policy.limits.processes_wanted or policy.required)
     if missed and (machine.root or not sys.platform.startswith("linux")):
         missing.append("the number of processes (root is exempt; kernel.max_processes = 0 asks for no limit)")
@@ -334,6 +341,7 @@ def wire(
         "writable": [str(path) for path in policy.writable],
         "kept": list(kept.kept),
         "pinned": pinned(kept.kept, policy.writable),
+        "hidden": [str(path) for path in policy.hidden],
         "above": _above(cwd, folder) if machine.view and policy.walled and cwd in policy.writable else "",
         "folder": str(folder),
         "cwd": str(cwd),

@@ -8,7 +8,7 @@ from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC = 2, 4, 8, 4096, 16384
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC = 1, 2, 4, 8, 4096, 16384
 MS_PRIVATE, MS_SLAVE, MNT_DETACH = 1 << 18, 1 << 19, 2
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
@@ -52,6 +52,7 @@ def enter_view(policy: dict[str, Any]) -> bool:
         pin(path, 0)
     for path in policy["kept"]:
         pin(path, READ_ONLY)
+    hide(policy["hidden"])
     make_devices(made)
     for path, target in (links | more_links).items():
         if not below(path, readable | writable):
@@ -66,10 +67,13 @@ def enter_view(policy: dict[str, Any]) -> bool:
     return new_user
 
 
-def take_own_memory() -> bool:
+def take_own_memory(hidden: list[str]) -> bool:
     """Leaves the machine's shared memory for one that ends with the kernel and everything it has started.
 
     The rest of the file tree stays what it is; what is mounted on the machine later is seen.
+
+    Args:
+        hidden: Folders that are not seen.
 
     Returns:
         Whether it came with a user namespace.
@@ -77,7 +81,15 @@ def take_own_memory() -> bool:
     new_user = new_namespaces()
     mount("none", "/", None, MS_REC | MS_SLAVE)
     mount_own_memory()
+    hide(hidden)
     return new_user
+
+
+def hide(folders: list[str]) -> None:
+    """Mounts an empty folder that cannot be written over each of the folders that is there."""
+    for folder in folders:
+        if os.path.isdir(folder):
+            mount("tmpfs", folder, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=500,size=4k")
 
 
 def mount_own_memory() -> None:

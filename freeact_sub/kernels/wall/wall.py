@@ -70,7 +70,7 @@ def build(policy: dict[str, Any]) -> None:
     if "view" in policy["pieces"]:
         counted_anew = view.enter_view(policy)
     elif "memory" in policy["pieces"]:
-        counted_anew = view.take_own_memory()
+        counted_anew = view.take_own_memory(policy["hidden"])
     if "limits" in policy["pieces"]:
         set_limits(policy["limits"], counted_anew)
     drop_capabilities()
@@ -219,7 +219,7 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 def probe() -> dict[str, Any]:
     """The machine's means, tested in processes of their own."""
     policy = {"walled": True, "readable": ["/usr"], "writable": [], "folder": "/usr", "cwd": "/usr"}
-    policy |= {"pinned": [], "kept": ["/usr"], "above": ""}
+    policy |= {"pinned": [], "kept": ["/usr"], "hidden": [], "above": ""}
     return {
         "landlock": landlock_abi() if works(lambda: restrict_files({**policy, "network": False, "pieces": []}), True) else 0,
         "seccomp": works(lambda: load("seccomp").install(walled=True, network=False, connect=False, join=True), True),

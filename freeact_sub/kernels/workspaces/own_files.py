@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from freeact_sub.config.own_folders import token_folder
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError
 from freeact_sub.kernels.files.places import open_below
 from freeact_sub.kernels.workspaces.changes import Changes, Stamp, difference, found_in, stamps
 from freeact_sub.kernels.workspaces.layer import CHANGES, COPY, FOLDER, Copying, CopyLimitError
 from freeact_sub.system.private_folders import KernelFolder
+from freeact_sub.system.safe_files import files_in
 
 MAX_FILES: Final = 2_000
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -129,6 +131,9 @@ async def lay_over(
     Raises:
         KernelBranchError: Neither is possible; the message says why.
     """
+    if await asyncio.to_thread(_holds_tokens, workspace):
+        what = "the workspace holds your sign-ins to MCP servers, which a branch could read"
+        raise KernelBranchError(f"the branch cannot have files of its own: {what}")
     real = str(workspace.resolve())  # noqa: ASYNC240  # of a folder that has just been looked through
     inside = tuple(path.removeprefix(f"{real}/") for path in kept if path.startswith(f"{real}/"))
     try:
@@ -165,6 +170,12 @@ def _settings(workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles 
         "identity": folder.identity,
         "origin": None if origin is None else {"path": str(origin.folder.path), "identity": origin.folder.identity},
     }
+
+
+def _holds_tokens(workspace: Path) -> bool:
+    """Whether a copy of the workspace would have tokens, which the wall hides only at their own place."""
+    folder = token_folder().resolve()
+    return folder.is_relative_to(workspace.resolve()) and bool(files_in(folder, ".json"))
 
 
 def _before(workspace: Path) -> dict[str, Stamp]:
