@@ -31,6 +31,7 @@ from freeact_sub.mcp.transports import reason_of, transport_for
 from freeact_sub.system.closing import end_task
 
 if TYPE_CHECKING:
+    import httpx2
     import mcp
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class McpConnection:
         log_file: Path,
         log_root: Path,
         on_change: "Callable[[McpConnection], None]",
+        auth: "httpx2.Auth | None" = None,
     ) -> None:
         """Begin to connect.
 
@@ -67,11 +69,12 @@ class McpConnection:
             log_file: See `Transport`.
             log_root: See `Transport`.
             on_change: Called with this connection when the server tells that its list of tools has changed.
+            auth: See `Transport`.
         """
         self._server = server
         self._on_change = on_change
         self._config = config
-        self._transport = transport_for(server, config, log_file=log_file, log_root=log_root)
+        self._transport = transport_for(server, config, log_file=log_file, log_root=log_root, auth=auth)
         self._failure: BaseException | None = None
         self._closing = False
         self._may_be_cancelled = False
@@ -191,6 +194,9 @@ class McpConnection:
         except Exception as error:
             if self._transport.has_forgotten(client):
                 self._stop.set()
+            if refusal := self._transport.refusal():
+                self._stop.set()  # a sign-in may come before the next call
+                raise self._error(refusal) from error
             if self.usable:
                 raise
             raise await self._loss(error) from error
@@ -253,6 +259,8 @@ class McpConnection:
         await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
         if self._closing:
             return self._error("was closed during the request")
+        if isinstance(self._failure, McpError):
+            return self._failure
         return self._error(self._transport.loss(self._failure or error))
 
     def _error(self, text: str) -> McpError:

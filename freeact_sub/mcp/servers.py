@@ -237,7 +237,7 @@ class McpServers:
         except McpError as error:
             logger.warning("%s; what it offered before is kept", error)
             return listing
-        return tools
+        return self._offered(server, tools)
 
     async def _list(self, server: str) -> ToolListing:
         self._take_over(server)
@@ -250,7 +250,11 @@ class McpServers:
             return error
         if not connection.has_called:
             self._catalogue.listers[server] = self
-        return tools
+        return self._offered(server, tools)
+
+    def _offered(self, server: str, tools: tuple[McpTool, ...]) -> tuple[McpTool, ...]:
+        """The tools without those that the settings leave out."""
+        return tuple(tool for tool in tools if self._configs[server].offers(tool.name))
 
     def _take_over(self, server: str) -> None:
         """Called before a server is asked: a connection that has only listed is this agent's, if it has none."""

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.errors import McpError
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND
@@ -50,6 +50,8 @@ class Transport(ABC):
     """Takes the standard error of a server that we start."""
     log_root: Path
     """See `McpServers`."""
+    auth: httpx2.Auth | None = None
+    """Of an HTTP server, instead of a person's sign-in."""
 
     @abstractmethod
     def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AbstractAsyncContextManager[Any]:
@@ -75,6 +77,10 @@ class Transport(ABC):
         """Whether the server no longer knows our session, so that only a new connection helps."""
         del client
         return False
+
+    def refusal(self) -> str:
+        """Why the last request was refused, if a person can mend it, in words that follow the server's name."""
+        return ""
 
 
 @dataclass(kw_only=True)
@@ -153,6 +159,8 @@ class HttpTransport(Transport):
 
     _status: str = field(default="", init=False)
     """The status of the last response if it was a refusal."""
+    _unauthorized: str = field(default="", init=False)
+    """The status of the last response that asked for a sign-in, if no success came after it."""
 
     @asynccontextmanager
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
@@ -170,6 +178,7 @@ class HttpTransport(Transport):
             # a response that is late would end the whole transport: each request has a bound of its own
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             event_hooks={"response": [self._note_status, self._bound]},
+            auth=self._auth(),
         )
         on_begin()
         most = self.config.max_message_bytes
@@ -180,6 +189,8 @@ class HttpTransport(Transport):
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
+        if refusal := self.refusal():
+            return refusal
         reason = self._status or reason_of(failure) if late_seconds is None else f"no response within {late_seconds:g} s"
         return f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`"
 
@@ -193,6 +204,25 @@ class HttpTransport(Transport):
 
         return self._status.startswith("404") and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
+    def refusal(self) -> str:
+        """See `Transport.refusal`."""
+        if self._has_key or not self._unauthorized:
+            return ""
+        why = "refuses what you have signed in for" if self._unauthorized.startswith("403") else "needs you to sign in"
+        return f"at {self._url} {why} ({self._unauthorized}): run `freeact-sub mcp login {self.server}`"
+
+    @property
+    def _has_key(self) -> bool:
+        """Whether the settings have what the server may want instead of a sign-in."""
+        return any(name.lower() == "authorization" for name in self.config.headers)
+
+    def _auth(self) -> httpx2.Auth | None:
+        if self.auth is not None or self._has_key:
+            return self.auth
+        from freeact_sub.mcp.signed_in import SignedIn  # noqa: PLC0415  # as above
+
+        return SignedIn(self.server, str(self.config.url))
+
     @property
     def _url(self) -> str:
         """The URL without its secret parts."""
@@ -202,6 +232,8 @@ class HttpTransport(Transport):
     async def _note_status(self, response: httpx2.Response) -> None:
         """Notes the status of a refusal, which the SDK drops: it tells of a wrong key."""
         self._status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
+        if self._status.startswith(("401", "403")) or not self._status:
+            self._unauthorized = self._status
 
     async def _bound(self, response: httpx2.Response) -> None:
         """Bounds the body of a response; a larger one ends the connection before it fills the memory."""
@@ -215,10 +247,12 @@ class HttpTransport(Transport):
             response.encoding = "utf-8"
 
 
-def transport_for(server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> Transport:
-    """The transport that a server's settings name. Args: log_file, log_root: see `Transport`."""
+def transport_for(
+    server: str, config: McpServerConfig, *, log_file: Path, log_root: Path, auth: httpx2.Auth | None = None
+) -> Transport:
+    """The transport that a server's settings name. Args: log_file, log_root, auth: see `Transport`."""
     kind = StdioTransport if config.url is None else HttpTransport
-    return kind(server=server, config=config, log_file=log_file, log_root=log_root)
+    return kind(server=server, config=config, log_file=log_file, log_root=log_root, auth=auth)
 
 
 def reason_of(error: BaseException | None) -> str:
