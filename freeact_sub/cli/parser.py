@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from freeact_sub import __version__
 from freeact_sub.cli.borrowed_argparse import OpenParser
+from freeact_sub.cli.mcp_options import add_mcp
 from freeact_sub.config.command_options import add_options
 from freeact_sub.modes import MODES
 
@@ -152,6 +153,7 @@ def _parser() -> _Parser:
     _add_sessions(commands, common)
     _add_rlm(commands, common)
     _add_map(commands, common)
+    add_mcp(commands, common, _Parser)
     return parser
 
 
