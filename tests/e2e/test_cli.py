@@ -108,7 +108,7 @@ assert not heavy, heavy
         (
             ["walk"],
             [
-                "unknown command 'walk' (run, agents, skills, permissions, gateway, kernelspec, sessions, rlm, map)",
+                "unknown command 'walk' (run, agents, skills, permissions, gateway, kernelspec, sessions, rlm, map, mcp)",
                 "`freeact-sub run walk`",
             ],
         ),

@@ -61,7 +61,7 @@ def test_its_commands_exist(page: str) -> None:
         rest = words[len(command) :]
         is_prompt = bool(rest) and " " in rest[0]
         assert command or not rest or rest[0].startswith("-") or is_prompt, words
-        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= options_of(*command), words
+        assert {word.partition("=")[0] for word in rest if word.startswith("--")} - {"--"} <= options_of(*command), words
 
 
 def test_its_options_exist(page: str) -> None:
@@ -70,6 +70,7 @@ def test_its_options_exist(page: str) -> None:
         | options_of("map")
         | options_of("permissions", "check")
         | options_of("kernelspec", "install")
+        | options_of("mcp", "add")
         | OTHER_PROGRAMS
     )
     for code in inline_code(page):
