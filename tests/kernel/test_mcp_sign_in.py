@@ -176,6 +176,29 @@ async def test_tokens_that_cannot_be_written_serve_this_session(place: Place, mo
             await place.who()
 
 
+async def test_tokens_do_not_follow_a_server_that_sends_requests_elsewhere(place: Place) -> None:
+    await place.sign_in()
+    with http_server(oauth_server.__file__) as other:
+        place.set(redirect=f"http://127.0.0.1:{other}")
+        with pytest.raises(McpError, match=r"cannot be reached at .* \(Redirect to .* not followed"):
+            await place.who()
+        place.change(use_until=1)
+        with pytest.raises(McpError, match=r"refreshes no sign-in now \(307\)"):
+            await place.who()
+        there = httpx2.get(f"http://127.0.0.1:{other}/seen").json()
+        assert there == dict.fromkeys(there, [])
+        place.set(redirect="")
+        place.config = McpServerConfig(url=place.url, headers={"Authorization": "Bearer key-of-the-settings"})
+        place.set(redirect=f"http://127.0.0.1:{other}")
+        with pytest.raises(McpError, match="not followed"):
+            await place.who()
+        there = httpx2.get(f"http://127.0.0.1:{other}/seen").json()
+        assert there == dict.fromkeys(there, [])
+    place.set(redirect="")
+    place.config = McpServerConfig(url=place.url)
+    assert await place.who() == "read"
+
+
 async def test_more_rights_are_asked_for_by_the_next_sign_in(place: Place) -> None:
     await place.sign_in()
     place.set(needs="write")

@@ -27,10 +27,11 @@ SETTINGS: dict = {
     "authorization_endpoint": "",
     "token_endpoint": "",
     "padding": 0,
+    "redirect": "",
 }
 """`seconds`: how long tokens last. `refresh`: the status of a refresh. `error`: of an authorization. `state`: sent instead of the
-right one. `needs`: a scope that a call of the tool needs. `padding`: bytes of the metadata."""
-seen: dict = {"register": [], "authorize": [], "token": [], "mcp": []}
+right one. `needs`: a scope that a call of the tool needs. `padding`: bytes of the metadata. `redirect`: where the MCP server and its tokens have moved."""
+seen: dict = {"register": [], "authorize": [], "token": [], "mcp": [], "keys": []}
 codes: dict[str, dict] = {}
 access: dict[str, str] = {}
 refresh: dict[str, str] = {}
@@ -80,6 +81,8 @@ async def authorize(request: Request) -> Response:
 async def token(request: Request) -> Response:
     form = dict(await request.form())
     seen["token"].append(form)
+    if SETTINGS["redirect"]:
+        return RedirectResponse(f"{SETTINGS['redirect']}/token")  # 307: with its method and body
     if form["grant_type"] == "refresh_token":
         if SETTINGS["refresh"] != 200:
             return JSONResponse({"error": "invalid_grant"}, SETTINGS["refresh"])
@@ -100,7 +103,10 @@ def granted(scope: str) -> Response:
 
 
 async def mcp(request: Request) -> Response:
-    key = request.headers.get("authorization", "").removeprefix("Bearer ")
+    seen["keys"].append(request.headers.get("authorization", ""))
+    if SETTINGS["redirect"]:
+        return RedirectResponse(f"{SETTINGS['redirect']}/mcp")
+    key = seen["keys"][-1].removeprefix("Bearer ")
     if key not in access:
         place = f"{here(request)}/.well-known/oauth-protected-resource/mcp"
         challenge = f'Bearer resource_metadata="{place}", scope="{SETTINGS["scope"]}"'

@@ -3,10 +3,13 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from freeact_sub.config.schema import Config
+from freeact_sub.errors import McpError
+from freeact_sub.mcp.tokens import TokenFile
 
 MIN_CHARS: Final = 8
 """Shorter values are not secrets; removing them would damage ordinary words."""
@@ -15,7 +18,7 @@ NAMES: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|
 
 
 def known_secrets(config: Config, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return all secret values: those in the settings, and those of environment variables named like keys."""
+    """Return all secret values: of the settings, of sign-ins to MCP servers, of environment variables named like keys."""
     found = {*_named(environment), *_of_settings(config)}
     return sorted(value for value in found if len(value) >= MIN_CHARS)
 
@@ -27,10 +30,12 @@ def _of_settings(config: Config) -> Iterator[str]:
     yield from _named(config.model_settings)
     yield from _headers(config.model_settings.get("extra_headers"))
     yield from _password(config.base_url)
-    for server in config.mcp_servers.values():
+    for name, server in config.mcp_servers.items():
         yield from _headers(server.headers)
         yield from _named(server.env)
+        yield from _named(server.oauth.model_dump())
         yield from _password(server.url)
+        yield from _sign_in(name, server.url)
 
 
 def _named(values: Mapping[str, Any]) -> Iterator[str]:
@@ -58,3 +63,11 @@ def _password(url: str | None) -> Iterator[str]:
         return
     if password:
         yield from (password, unquote(password))
+
+
+def _sign_in(server: str, url: str | None) -> Iterator[str]:
+    """Return the tokens with which a person is signed in now."""
+    with suppress(McpError):  # a file that cannot be used: its server tells, when it is called
+        kept = None if url is None else TokenFile(server, url).read()
+        if kept is not None:
+            yield from (*_named(kept.tokens), *_named(kept.client))

@@ -13,6 +13,7 @@ from freeact_sub import Config
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.errors import SessionBusyError
 from freeact_sub.events import AgentFinished, Notice, ResponseChunk, UsageUpdated
+from freeact_sub.mcp.tokens import SignIn, TokenFile
 from freeact_sub.testing import first_prompt
 
 DEEP = {"subagents": {"max_depth": 3}, "mode": "full"}
@@ -117,12 +118,19 @@ async def test_without_a_session_nothing_is_written(make, store):
 async def test_secrets_are_in_no_file(make, store, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-environment-0123")
     secrets = {"sk-environment-0123", "header-key-4567", "env-token-89ab", "url-password-cd", "gateway-token-ef"}
+    secrets |= {"access-token-0246", "refresh-token-1357", "client-secret-89", "own-secret-of-settings"}
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    tokens = {"access_token": "access-token-0246", "refresh_token": "refresh-token-1357"}
+    client = {"client_secret": "client-secret-89"}
+    url = "http://127.0.0.1:1/signed-in"
+    TokenFile("y", url).write(SignIn(url=url, tokens=tokens, client=client))
     config = {
         "mode": "full",
         "base_url": "http://me:url-password-cd@127.0.0.1:1/v1",
         "kernel": {"env": {"MY_TOKEN": "env-token-89ab"}, "gateway": {"token": "gateway-token-ef"}},
         "mcp_servers": {
-            "x": {"url": "http://127.0.0.1:1/mcp", "headers": {"X-Any": "Bearer header-key-4567"}, "disabled": True}
+            "x": {"url": "http://127.0.0.1:1/mcp", "headers": {"X-Any": "Bearer header-key-4567"}, "disabled": True},
+            "y": {"url": url, "oauth": {"client_secret": "own-secret-of-settings"}, "disabled": True},
         },
     }
     text = " ".join(secrets)
