@@ -186,14 +186,14 @@ async def test_tokens_do_not_follow_a_server_that_sends_requests_elsewhere(place
         with pytest.raises(McpError, match=r"refreshes no sign-in now \(307\)"):
             await place.who()
         there = httpx2.get(f"http://127.0.0.1:{other}/seen").json()
-        assert there == dict.fromkeys(there, [])
+        assert there == {what: [] for what in there}
         place.set(redirect="")
         place.config = McpServerConfig(url=place.url, headers={"Authorization": "Bearer key-of-the-settings"})
         place.set(redirect=f"http://127.0.0.1:{other}")
         with pytest.raises(McpError, match="not followed"):
             await place.who()
         there = httpx2.get(f"http://127.0.0.1:{other}/seen").json()
-        assert there == dict.fromkeys(there, [])
+        assert there == {what: [] for what in there}
     place.set(redirect="")
     place.config = McpServerConfig(url=place.url)
     assert await place.who() == "read"
