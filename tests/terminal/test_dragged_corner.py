@@ -15,7 +15,7 @@ import pytest
 from support.terminal import CONVERSATION
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")]
 
 CHILDREN = 20
 ASKING = 5

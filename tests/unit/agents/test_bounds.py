@@ -120,6 +120,7 @@ async def test_requests_that_fail_count_so_that_a_loop_over_them_ends(make):
     assert result.status == "limit"
 
 
+@pytest.mark.slow
 async def test_a_program_that_loops_over_children_ends_at_the_default_bounds(make):
     async with make({"x": ["answer"]}, config=FULL) as agent:
 

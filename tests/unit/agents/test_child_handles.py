@@ -90,9 +90,11 @@ async def test_a_handle_tells_task_and_end_here_and_elsewhere(make, case, sessio
             before.renewed()
         return
     assert before.renewed() == after
-    assert await asyncio.to_thread(elsewhere, before) == after
+    if not before.task.isascii():  # one other program is enough
+        assert await asyncio.to_thread(elsewhere, before) == after
 
 
+@pytest.mark.slow
 async def test_a_child_whose_program_was_killed_is_interrupted(make, tmp_path):
     go = asyncio.Event()
     async with make(lambda *_: [go, "late"], session="new") as agent:

@@ -54,6 +54,7 @@ async def run_all(agent, prompts):
     return events, results
 
 
+@pytest.mark.slow
 async def test_two_hundred_prompts_fit_into_a_window_of_16k_and_the_fact_of_the_third_is_there(windowed):
     def script(messages, info):
         if is_summary_request(messages):

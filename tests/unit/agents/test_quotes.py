@@ -63,6 +63,7 @@ async def run_map(agent, rows, decide=lambda request: request.approve(), *, time
     return asked, told, await run.result()
 
 
+@pytest.mark.slow
 async def test_the_true_cost_lies_within_the_quoted_spread(opened):
     within = 0
     for seed in range(FAN_OUTS):

@@ -4,6 +4,7 @@ Work is counted, not timed: the characters that our functions hold when they ret
 come with each new piece holds it then.
 """
 
+import itertools
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ import pytest
 from pydantic_ai.messages import ThinkingPart
 from pydantic_ai.models import Model, StreamedResponse
 from support.agents import cell, of_kind, read
+from support.thorough import sample
 
 import freeact_sub
 from freeact_sub import Agent, Config
 from freeact_sub.events import Response, ResponseChunk
 from freeact_sub.testing import FakeKernelProvider
+
+pytestmark = pytest.mark.slow
 
 PACKAGE = str(Path(freeact_sub.__file__).parent)
 
@@ -78,8 +82,7 @@ def test_who_looks_at_all_that_came_is_found():
     assert chars_of(4_000) / chars_of(2_000) > 3.9
 
 
-@pytest.mark.parametrize("code_actions", ["tool", "block"])
-@pytest.mark.parametrize("kind", REPLIES)
+@pytest.mark.parametrize(("kind", "code_actions"), sample([*itertools.product(REPLIES, ["tool", "block"])], 5))
 async def test_text_is_work_in_proportion_to_its_length(make, kind, code_actions):
     assert await ratio_of(make, lambda size: [REPLIES[kind](size), "Done."], 2_000, code_actions=code_actions) < 2.5
 
@@ -101,8 +104,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("code_actions", ["tool", "block"])
-@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize(("kind", "code_actions"), sample([*itertools.product(PARTS, ["tool", "block"])], 3))
 async def test_other_parts_are_work_in_proportion_to_their_length(make, kind, code_actions):
     assert await ratio_of(make, lambda size: [PARTS[kind](size), "Done."], 2_000, code_actions=code_actions) < 2.5
 
@@ -138,8 +140,10 @@ class OwnModel(Model):
         yield OwnStream(model_request_parameters=parameters, text=self.text)
 
 
-@pytest.mark.parametrize("code_actions", ["tool", "block"])
-@pytest.mark.parametrize("kind", ["prose", "one line", "other fence", "JSON"])
+OWN = [*itertools.product(["prose", "one line", "other fence", "JSON"], ["tool", "block"])]
+
+
+@pytest.mark.parametrize(("kind", "code_actions"), sample(OWN, 3))
 async def test_single_characters_of_a_model_of_ones_own_are_too(tmp_path, kind, code_actions):
     chars = []
     for size in (1_000, 2_000):

@@ -213,6 +213,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_what_is_mounted_in_a_folder_is_not_touched(tmp_path):
     alone = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
