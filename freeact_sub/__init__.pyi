@@ -116,6 +116,9 @@ from freeact_sub.export import (
     export_events as export_events,
     export_session as export_session,
 )
+from freeact_sub.hooks import (
+    Hook as Hook,
+)
 from freeact_sub.kernels import (
     Changes as Changes,
     Kernel as Kernel,

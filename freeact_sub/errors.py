@@ -162,12 +162,13 @@ class ApprovalDeniedError(FreeactError):
     """A call was denied.
 
     Attributes:
-        reason: The reason in the words of the person or rule that denied it.
+        reason: The reason in the words of the person, rule or hook that denied it.
+        ends_run: The run ends as well, as with `on_denial = "end"`.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, ends_run: bool = False) -> None:
         super().__init__(f"denied: {reason}" if reason else "denied")
-        self.reason = reason
+        self.reason, self.ends_run = reason, ends_run
 
 
 class NoAnswerError(FreeactError):

@@ -36,6 +36,7 @@ from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Event
+from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.sessions import SessionStore, session_store
 
@@ -88,6 +89,7 @@ class Agent(Generic[OutputT]):
         model: Model | str | None = None,
         models: Mapping[str, Model | str] | None = None,
         tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
+        hooks: Sequence[Hook] = (),
         deps: Any = None,
         toolsets: Sequence[AbstractToolset[Any]] = (),
         capabilities: Sequence[AbstractCapability[Any]] = (),
@@ -109,6 +111,7 @@ class Agent(Generic[OutputT]):
                 pydantic-ai is asked at its own address and with its own settings, which override `model_settings`.
             tools: Functions of this program, or pydantic-ai's `Tool`, for this agent and its children. They run in this
                 process, and each call needs approval. Code in cells calls them as `await agent.tools.NAME(...)`.
+            hooks: Functions that are called before calls and at other moments, besides the hooks of files (docs/hooks.md).
             deps: What `RunContext.deps` is in them, and in the tools of `toolsets`.
             toolsets: pydantic-ai toolsets for this agent and its children. Their tools need approval like the built-in ones.
             capabilities: pydantic-ai capabilities for this agent and its children.
@@ -130,6 +133,7 @@ class Agent(Generic[OutputT]):
             config or Config(),
             model=model,
             models=models or {},
+            hooks=hooks,
             own_tools=(tools, deps),
             toolsets=toolsets,
             capabilities=capabilities,

@@ -13,6 +13,7 @@ from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
+from freeact_sub.agents.hooks import WROTE, all_commands, has_hook
 from freeact_sub.agents.sessions.variables import KernelPast
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
@@ -80,7 +81,8 @@ class AgentKernel:
             mcp_servers=mcp_servers,
             skills=tuple(module for skill in skills.values() for module in skill.modules),
             sandbox=with_read_only(
-                with_programs(place.wall, agent.shared.config.mcp_servers), [skill.folder for skill in skills.values()]
+                with_programs(place.wall, agent.shared.config.mcp_servers, all_commands(agent)),
+                [skill.folder for skill in skills.values()],
             ),
             own_files=own_files,
         )
@@ -112,9 +114,12 @@ class AgentKernel:
         if policy != self._judged:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
             folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
+            folders = (*folders, *_also_writable(self._agent))
+            if has_hook(self._agent, "PreToolUse", WROTE):
+                folders = ()  # it hears of all writes
             network = wall is None or wall.network
             no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
-            settings = AuditSettings(writable=(*folders, *_also_writable(self._agent)), asked=asked, no_network=no_network)
+            settings = AuditSettings(writable=folders, asked=asked, no_network=no_network)
             self._judged, self._hook = policy, self._agent.shared.provider.hook(settings)
         return self._hook
 

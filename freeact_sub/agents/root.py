@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.history import checked_history
+from freeact_sub.agents.hooks import Notifications, session_ends
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
@@ -29,6 +30,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.config.mcp_server import unread_keys
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
+from freeact_sub.hooks import Hook
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop, running_loop
@@ -68,7 +70,8 @@ class Root:
             taps: Called with every event.
             closes_provider: The provider of kernels is closed with the root.
         """
-        self.tree, self.agent, self.session, self.taps = tree, agent, session, taps
+        self._notifications = Notifications(tree=tree)
+        self.tree, self.agent, self.session, self.taps = tree, agent, session, (self._notifications.tap, *taps)
         self.loop: AgentLoop | None = None
         """None: it is not open."""
         self._output_type = output_type
@@ -225,6 +228,8 @@ class Root:
         self._runs.is_open = True
         self.on_close(resources.aclose)
         self.on_close(self.session.follow(loop, is_new=not self.agent.run.record.history))
+        self.on_close(partial(session_ends, self.agent))
+        self.on_close(self._notifications.aclose)
         resources.kernel.start_soon()  # ready when the first prompt comes
 
     async def _close(self) -> None:
@@ -263,6 +268,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     *,
     model: Model | str | None,
     models: Mapping[str, Model | str],
+    hooks: Sequence[Hook],
     own_tools: tuple[Sequence[Tool[Any] | Callable[..., Any]], Any],
     toolsets: Sequence[AbstractToolset[Any]],
     capabilities: Sequence[AbstractCapability[Any]],
@@ -292,6 +298,8 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     shared = make_shared(
         held.config,
         model=model,
+        hooks=hooks,
+        session_id=held.session_id or "",
         own_tools=make_own_tools(*own_tools),
         toolsets=toolsets,
         capabilities=capabilities,
@@ -304,7 +312,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
     unread = unread_keys(held.config.mcp_servers)
-    for problem in (*shared.types.problems, *shared.skills.problems, *unread):
+    for problem in (*shared.config.found_hooks.problems, *shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     taps = (held.observe, shared.activities.observe, *taps)

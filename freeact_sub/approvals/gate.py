@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
 from freeact_sub.approvals.decision import HARMLESS_TOOLS, decide
 from freeact_sub.approvals.folder_reads import too_many
 from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenApproval
@@ -172,9 +173,10 @@ class Gate:
         path: tuple[str, ...],
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
+        hooks: CallHooks | None = None,
     ) -> str | None:
         """Returns if the call may run: what a person wants to run instead of a cell's code, or None; see `decision`."""
-        decision = await self.decision(call, policy, emitter, path=path, tool_call_id=tool_call_id, pause=pause)
+        decision = await self.decision(call, policy, emitter, path=path, tool_call_id=tool_call_id, pause=pause, hooks=hooks)
         return None if decision is None else decision.code
 
     async def decision(
@@ -186,6 +188,7 @@ class Gate:
         path: tuple[str, ...],
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
+        hooks: CallHooks | None = None,
     ) -> Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question.
 
@@ -195,7 +198,8 @@ class Gate:
             emitter: Emits events for the agent.
             path: The agents from the root to this one, as people should see them.
             tool_call_id: The model's tool call that the action belongs to.
-            pause: Entered while a person is asked; stops the clock of a running cell.
+            pause: Entered while a person is asked, or hooks run; stops the clock of a running cell.
+            hooks: Those of the agent. None: it has none.
 
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
@@ -204,24 +208,38 @@ class Gate:
         for problem in self._files.notices() if self._files is not None else ():
             emitter.put(Notice(content=problem))
         tally = self._tallies.get(emitter.agent_id, Tally())
-        if ruling.verdict == "allow":
+        _refuse_denied(ruling)
+        if ruling.verdict == "allow" and hooks is None:
             tally.allow(call)
             return None
-        if ruling.verdict == "deny":
-            raise ApprovalDeniedError(ruling.reason)
-        if emitter.channel.closed:
-            raise ApprovalDeniedError(NOBODY)
-        with pause or nullcontext(), span("approval", agent_id=emitter.agent_id, call=call.kind):
-            decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id))
+        with pause or nullcontext():
+            ruling, decided = await self._hear(hooks, call, policy, ruling)
+            if ruling.verdict == "allow":
+                tally.allow(call)
+                return None
+            if emitter.channel.closed:
+                raise ApprovalDeniedError(NOBODY)
+            if decided is None and hooks is not None:
+                decided = decision_of(ruling, await hooks.on_question(call, ruling.suggests))
+            with span("approval", agent_id=emitter.agent_id, call=call.kind):
+                decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id), decided)
         tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)
-        ruling = await self.ruling(
-            call, policy
-        )  # while a person thought, rules, links and what wildcards find may have changed
-        if ruling.verdict == "deny":
-            raise ApprovalDeniedError(ruling.reason)
+        # while a person thought, rules, links and what wildcards find may have changed
+        _refuse_denied(await self.ruling(call, policy))
         return decision
+
+    async def _hear(
+        self, hooks: CallHooks | None, call: Call, policy: Policy, ruling: Ruling
+    ) -> tuple[Ruling, Decision | None]:
+        """See `with_hooks`; while hooks run, the same may change as while a person thinks."""
+        heard = None if hooks is None else await hooks.before(call)
+        if heard is None:
+            return ruling, None
+        ruling = await self.ruling(call, policy)
+        _refuse_denied(ruling)
+        return with_hooks(ruling, heard)
 
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
@@ -253,7 +271,10 @@ class Gate:
         if item := self._open.get(request_id):
             item.question.shown = True
 
-    async def _ask(self, call: Call, policy: Policy, ruling: Ruling, caller: "_Caller") -> Decision:
+    async def _ask(
+        self, call: Call, policy: Policy, ruling: Ruling, caller: "_Caller", decided: Decision | None
+    ) -> Decision:
+        """Asks. Args: decided: the answer, if hooks have given it: nobody is asked, and the record says so."""
         request_id = f"approval-{secrets.token_hex(4)}"
         if_nobody = NEEDS_PERSON if ruling.needs_person else headless_decision(self._headless or "auto", policy.mode)
         if isinstance(call, FanOut):
@@ -273,8 +294,8 @@ class Gate:
             path=caller.path,
             reason=ruling.reason,
             suggested=ruling.suggests,
-            headless=self._headless is not None,
-            if_nobody=if_nobody,
+            headless=decided is not None or self._headless is not None,
+            if_nobody=decided or if_nobody,
         )
         item = self._open[request_id] = _Open(question=question, policy=policy, ruling=ruling)
         ASKED[request_id] = self
@@ -289,8 +310,8 @@ class Gate:
                 item.request = await caller.emitter.emit(request, tool_call_id=caller.tool_call_id)
                 if caller.emitter.channel.closed:
                     question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
-                elif self._headless is not None:
-                    question.decide(if_nobody)
+                elif request.headless:
+                    question.decide(request.if_nobody)
                 decision = await question.outcome
             if decision.allowed and decision.remember:
                 await self._remember(decision, ruling)
@@ -339,6 +360,11 @@ class _Caller:
 
     def emit(self, event: ApprovalDecided | Notice) -> None:
         self.emitter.put(event, tool_call_id=self.tool_call_id)
+
+
+def _refuse_denied(ruling: Ruling) -> None:
+    if ruling.verdict == "deny":
+        raise ApprovalDeniedError(ruling.reason)
 
 
 def headless_decision(headless: Headless, mode: Mode) -> Decision:

@@ -116,4 +116,5 @@ class ConfigValues(TypedDict, total=False):
     agent_folders: Sequence[Path | str]
     command_folders: Sequence[Path | str]
     skill_folders: Sequence[Path | str]
+    hook_files: Sequence[Path | str]
     mcp_servers: Mapping[str, McpServerConfig | Table]

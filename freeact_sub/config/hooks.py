@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from freeact_sub.config.parsing import SHOWN, parse_json
+from freeact_sub.config.frontmatter import read_document
+from freeact_sub.config.parsing import SHOWN, parse_json, text_of_file
 from freeact_sub.config.trust import digest
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import is_file, is_folder, read_file
@@ -37,8 +38,11 @@ INTERPRETER: Final = re.compile(r"(python|pypy|node|deno|bun|bash|dash|sh|zsh|ru
 """The word after one of these is the file that it runs."""
 CODE: Final = frozenset((".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".zsh", ".rb", ".pl"))
 """Endings of scripts."""
+BINARY_BYTES: Final = 8_000
+"""A file with a null byte among so many is no text."""
 WITHOUT_EFFECT: Final = frozenset({"type", "command", "timeout", "required", "name", "description", "statusMessage"})
 """The keys of a command that are read, and those that change nothing of what it does."""
+ASSIGNMENT: Final = re.compile(r"\w+=")
 LIST_OF_NAMES: Final = re.compile(r"[\w\s|,-]*")
 """A pattern without any other character is a list of names, not an expression."""
 
@@ -75,6 +79,9 @@ class CommandHook:
     """If it fails, it counts as a denial."""
     scripts: Mapping[Path, str | None] = field(default_factory=dict)
     """The files of the workspace that it runs, with the digests of their contents as they were read. None: no such file."""
+
+    programs: tuple[tuple[str, ...], ...] = ()
+    """The words of each program that it starts, as far as that is known."""
 
     @property
     def label(self) -> str:
@@ -152,7 +159,7 @@ def parse_hooks(value: Any, source: str, workspace: Path) -> FoundHooks:
                 scripts = dict(_scripts_of(hook.command, workspace))
                 contents |= {path: text for path, text in scripts.items() if text is not None}
                 known_as = {path: None if text is None else digest(text) for path, text in scripts.items()}
-                hooks.append(replace(hook, scripts=known_as))
+                hooks.append(replace(hook, scripts=known_as, programs=tuple(simple_commands(hook.command, workspace))))
     return FoundHooks(hooks=tuple(hooks), problems=tuple(problems), contents=contents)
 
 
@@ -208,34 +215,43 @@ def expanded(command: str, workspace: Path) -> str:
     return re.sub(rf"\$(?:{PROJECT_VARIABLE}\b|\{{{PROJECT_VARIABLE}\}})", lambda _: str(workspace), command)
 
 
-def words_of_command(command: str, workspace: Path) -> list[str]:
-    """The words of a command as a shell splits them, as far as that can be known without running it."""
+def simple_commands(command: str, workspace: Path) -> list[tuple[str, ...]]:
+    """The words of each program that a command starts, as far as that can be known without running it."""
     text = expanded(command, workspace)
     try:
         lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
-        return list(lexer)
+        words = list(lexer)
     except ValueError:  # a quote is not closed, as in a comment
-        return re.findall(r"[^\s'\"|&;()<>=,]+", text)
+        words = re.findall(r"[^\s'\"|&;()<>=,]+", text)
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if word and not word.strip(";|&("):
+            commands.append([])
+        elif word.strip("<>)") and (commands[-1] or not ASSIGNMENT.match(word)):
+            commands[-1].append(word)
+    return [tuple(words) for words in commands if words]
 
 
 def _scripts_of(command: str, workspace: Path) -> Iterator[tuple[Path, bytes | None]]:
     """The files of the workspace that a command runs, with their contents. None: a file does not exist."""
     roots = {workspace, workspace.resolve()}
-    before = ";"
-    for word in words_of_command(command, workspace):
-        is_first, is_given = not before.strip(";|&("), bool(INTERPRETER.fullmatch(before.rpartition("/")[2]))
-        before = word
+    pairs = [pair for words in simple_commands(command, workspace) for pair in zip(("", *words), words, strict=False)]
+    for before, word in pairs:
+        is_given = bool(INTERPRETER.fullmatch(before.rpartition("/")[2]))
         try:
             path = workspace / Path(word).expanduser()
             if not any(place.is_relative_to(root) for place in (path, path.resolve()) for root in roots):
                 continue
-            is_code = is_given or path.suffix in CODE or (is_first and "/" in word)
+            is_code = is_given or path.suffix in CODE or (not before and "/" in word)
             if not is_file(path):
                 if is_code and not is_folder(path) and not word.startswith("-"):
                     yield path, None
-            elif is_code or os.access(path, os.X_OK) or read_file(path, MAX_SCRIPT_BYTES).startswith(b"#!"):
-                yield path, read_file(path, MAX_SCRIPT_BYTES)
+            else:
+                content = read_file(path, MAX_SCRIPT_BYTES)
+                is_script = is_code or os.access(path, os.X_OK) or content.startswith(b"#!")
+                if is_script and b"\0" not in content[:BINARY_BYTES]:  # nobody could review a program
+                    yield path, content
         except (OSError, ValueError, RuntimeError):
             continue
 
@@ -246,3 +262,12 @@ def _content_digest(path: Path) -> str | None:
         return digest(read_file(path, MAX_SCRIPT_BYTES))
     except OSError:
         return None
+
+
+def scripts_of_type(path: Path, content: bytes, workspace: Path) -> Mapping[Path, bytes]:
+    """The scripts that the hooks of an agent type run, with their contents; none if its file is wrong."""
+    try:
+        head = read_document(text_of_file(content)).head
+        return parse_hooks(head.get("hooks", {}), str(path), workspace).contents
+    except (ConfigError, ValueError):
+        return {}

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from freeact_sub.config.foreign_mcp import as_ours
+from freeact_sub.config.hooks import HOOKS_FILE, scripts_of_type
 from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES
 from freeact_sub.config.jsonc import parse_jsonc
 from freeact_sub.config.mcp_server import McpServerConfig, OAuthConfig
@@ -35,6 +36,7 @@ from freeact_sub.system.safe_files import files_in, full_path, is_file, is_folde
 ENVIRONMENT_PREFIX = "FREEACT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_IS_THERE = {"permission_files": os.path.lexists, "hook_files": os.path.lexists, "instruction_files": is_file}
 
 
 def load_config(
@@ -82,8 +84,9 @@ def load_config(
         "instruction_files": tuple(folder / name for name in INSTRUCTION_FILES),
         "command_folders": (folder / COMMANDS, own / COMMANDS.name),
         "skill_folders": (*(folder / name for name in PROJECT_SKILLS), own / OWN_SKILLS, Path.home() / PROJECT_SKILLS[0]),
+        "hook_files": (folder / HOOKS_FILE, own / HOOKS_FILE.name),
     }.items():
-        is_there = {"permission_files": os.path.lexists, "instruction_files": is_file}.get(name, is_folder)
+        is_there = _IS_THERE.get(name, is_folder)
         settings.setdefault(name, tuple(filter(is_there, paths)))  # what is not a file is an error: its rules would be lost
     servers: dict[str, Any] = {}
     for path in (_expanded(mcp_file),) if mcp_file else mcp_files(folder, own):
@@ -92,10 +95,13 @@ def load_config(
         settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
     config = _validate(Config, settings).choosing(_without_none(arguments or {}))
     if trust is not None:
-        types = (path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path))
+        types = [path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path)]
         for path in (*config.permission_files, *types):
             files.read(path)
         skills = {path: skill.listing for path, skill in config.skill_contents.items() if not skill.problem}
+        files.add(config.found_hooks.contents)
+        for path in types:
+            files.add(scripts_of_type(path, files.read(path), config.workspace))
         texts = config.command_contents | config.instruction_contents | skills
         files.add(texts)
         untrusted = files.untrusted(trust, (folder, config.workspace), own)

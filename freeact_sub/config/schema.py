@@ -15,6 +15,7 @@ from freeact_sub.config.budget import ChildBudget, RootBudget
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.git_environment import git_environment
+from freeact_sub.config.hooks import FoundHooks, read_hook_files
 from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.mcp_server import McpServerConfig, check_names
 from freeact_sub.config.section import Section
@@ -292,6 +293,8 @@ class Config(Section):
     they exist."""
     skill_folders: tuple[Path, ...] = ()
     """Folders with skills (docs/skills.md), a folder each; those of the workspace and the user are added if they exist."""
+    hook_files: tuple[Path, ...] = ()
+    """Files with hooks (docs/hooks.md); `load_config()` adds the project's and yours if they exist."""
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
     """MCP servers by name; usually in `mcp.json` (docs/mcp.md)."""
 
@@ -320,6 +323,15 @@ class Config(Section):
     def skill_contents(self) -> dict[Path, SkillFolder]:
         """The skills of `skill_folders`, as first read; later changes are ignored."""
         return read_skill_folders(self.skill_folders)
+
+    @functools.cached_property
+    def found_hooks(self) -> FoundHooks:
+        """The hooks of `hook_files`, as first read; later changes are ignored.
+
+        Raises:
+            ConfigError: A file cannot be read, or is wrong.
+        """
+        return read_hook_files(self.hook_files, self.workspace)
 
     @field_validator("workspace")
     @classmethod

@@ -7,6 +7,6 @@
 from freeact_sub.hooks.answer import HookAnswer
 from freeact_sub.hooks.hook import Hook
 from freeact_sub.hooks.names import CallNames, names_of
-from freeact_sub.hooks.runner import HookRunner
+from freeact_sub.hooks.runner import HookRunner, matched
 
-__all__ = ["CallNames", "Hook", "HookAnswer", "HookRunner", "names_of"]
+__all__ = ["CallNames", "Hook", "HookAnswer", "HookRunner", "matched", "names_of"]

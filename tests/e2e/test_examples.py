@@ -21,6 +21,7 @@ PROGRAMS = (
     "fan_out",
     "typed_output",
     "own_tool",
+    "hooks",
     "own_tools_in_cells",
     "rlm",
     "values",

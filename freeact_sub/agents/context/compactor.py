@@ -17,6 +17,7 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
 from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
 from freeact_sub.agents.context.summary import newest_turns, skills_to_keep, to_summarise, transcript, with_summary
+from freeact_sub.agents.hooks import refusal_to_compact
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
@@ -174,7 +175,8 @@ class Compactor:
         room = round(window * share)
         if request_tokens(messages, self.parameters) <= max(room, self._again_at):
             return None
-        shortened = await self._shortened(messages, room)
+        refused = await refusal_to_compact(self.agent, "auto")
+        shortened = None if refused else await self._shortened(messages, room)
         left = messages if shortened is None else shortened.messages
         self._again_at = estimate_uncounted(left, self.parameters) + round(window * AGAIN)
         return shortened
@@ -182,8 +184,10 @@ class Compactor:
     async def when_refused(self, messages: Sequence[ModelMessage]) -> Shortened | None:
         """Return the conversation that a server has refused, with notes instead of older outputs, else of the newest ones.
 
-        None: there is no long output left.
+        None: there is no long output left, or a hook wants the conversation as it is.
         """
+        if await refusal_to_compact(self.agent, "auto"):
+            return None
         for end, keep in ((max(0, len(messages) - 1), KEPT_CHARS), (len(messages), NEWEST_CHARS)):
             shorter, outputs = await self._files.without_outputs(messages, end, keep=keep)
             if outputs:
@@ -199,8 +203,10 @@ class Compactor:
             keep: What the summary must keep above all.
 
         Raises:
-            FreeactError: The summary could not be made.
+            FreeactError: The summary could not be made, or a hook forbids it.
         """
+        if refused := await refusal_to_compact(self.agent, "manual", keep):
+            raise FreeactError(f"a hook forbids it: {refused}")
         end = newest_turns(messages, 0) if messages else 0
         summarised = await self._summarised(messages, end, below=estimate_uncounted(messages, self.parameters), keep=keep)
         return summarised and self._measured(messages, summarised)

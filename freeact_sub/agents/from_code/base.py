@@ -10,9 +10,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.hooks import after_call, note_action
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, acting_as, in_cell
-from freeact_sub.calls import Call
+from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock
 from freeact_sub.text import wrong_fields
@@ -77,6 +78,8 @@ class CodeCalls(ToolCalls):
     async def check(self, call: Call, clock: CellClock | None) -> None:
         """See `ToolCalls.ask_for`."""
         await self.ask_for(call, tool_call_id_of(clock), clock)
+        if isinstance(call, ShellCommand):
+            note_action(self.agent, call)
 
     def _check_allowed(self, call: Call) -> None:
         check_has_tool(self.agent, call)
@@ -99,7 +102,12 @@ class CodeCalls(ToolCalls):
 
         async def run() -> EndedCall[T]:
             ended = await work()
-            return replace(ended, text=head_and_tail(ended.text, limit))
+            ended = replace(ended, text=head_and_tail(ended.text, limit))
+            with paused(clock):
+                said = await after_call(self.agent, call, "", text=ended.text, outcome=ended.outcome)
+            if said.note:  # the value is the code's; the model reads it with the result of the cell
+                self.agent.run.heard.add(tool_call_id_of(clock), said.note)
+            return ended
 
         requested = RequestedCall(
             name=name,

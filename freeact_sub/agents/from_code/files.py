@@ -8,7 +8,9 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_FILES, NOT_LOOKED_INTO, changed_files
+from freeact_sub.agents.hooks import note_action
 from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
 
@@ -36,7 +38,10 @@ class FileRequests:
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
                 files.read[name] = None
         writers = self._agent.shared.file_attribution
-        for warning in writers.note(files, self._names(params.get("written")), now):
+        written = self._names(params.get("written"))
+        for name in written:
+            note_action(self._agent, FileWrite(path=str(self._agent.shared.config.workspace / name)))
+        for warning in writers.note(files, written, now):
             self._agent.emitter.put(Notice(content=warning))
         files.undo(frozenset(self._names(params.get("undone"))))
         writers.note_removed(files, self._names(params.get("removed")), certain=True)

@@ -16,6 +16,7 @@ from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.agents.budgets.estimate import price_of
 from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.calls import FanOut
@@ -90,7 +91,12 @@ class FanOuts:
         decision = None
         if agent.shared.config.headless is None:
             decision = await agent.shared.gate.decision(
-                call, agent.present_policy, agent.emitter, path=agent.path, pause=agent.run.clocks_paused()
+                call,
+                agent.present_policy,
+                agent.emitter,
+                path=agent.path,
+                pause=agent.run.clocks_paused(),
+                hooks=hooks_of_call(agent, None),
             )
         elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)

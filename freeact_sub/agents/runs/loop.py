@@ -25,6 +25,7 @@ from freeact_sub.agents.from_code.ask import AskRequests
 from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.from_code.skills import SkillRequests
+from freeact_sub.agents.hooks import opening_context
 from freeact_sub.agents.loaded_skills import with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
@@ -315,21 +316,20 @@ class AgentLoop:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
+        told = await opening_context(self.agent, work.prompt)
         news = await kernel.past.bring_back()  # first: what is undone later goes back to that
         if self._before_prompt is not None:
             await self._before_prompt(work.prompt)
         kernel.past.replace(None)
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
-        values = "" if work.prepare is None else await work.prepare(await kernel.get())
-        messages = self.agent.shared.stream.take_messages() if self.agent.parent is None else ()
         return opening_prompt(
             await with_skills(work.content or (work.prompt,), self.history, self.agent.emitter),
-            note=with_child_note(work.note, self.agent),
-            messages=messages,
+            note=with_child_note(f"{work.note}\n\n{told}".strip(), self.agent),
+            values="" if work.prepare is None else await work.prepare(await kernel.get()),
+            messages=self.agent.shared.stream.take_messages() if self.agent.parent is None else (),
             kernel_news=news,
             branched=kernel.is_branch,
-            values=values,
         )
 
     async def _run_program(self, program: AgentProgram) -> Any:

@@ -23,6 +23,7 @@ from pydantic_ai.messages import ModelMessage, repair_messages
 from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.ports import KernelHolder
+from freeact_sub.agents.runs.hook_notes import HookNotes
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget
@@ -215,6 +216,7 @@ class PresentRun:
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
+    heard: HookNotes = field(default_factory=HookNotes)
     clock: RunClock = field(init=False)
     _started: float = 0.0
     _holds_slot: bool = False

@@ -20,6 +20,7 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 
 from freeact_sub.agents.children.choices import with_model_named
 from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree import TreeAgent
@@ -229,7 +230,13 @@ class ToolCalls:
             call = with_model_named(call, agent)
         self._check_allowed(call)
         changed = await agent.shared.gate.check(
-            call, agent.present_policy, agent.emitter, path=agent.path, tool_call_id=tool_call_id, pause=self._paused(clock)
+            call,
+            agent.present_policy,
+            agent.emitter,
+            path=agent.path,
+            tool_call_id=tool_call_id,
+            pause=self._paused(clock),
+            hooks=hooks_of_call(agent, tool_call_id),
         )
         if acts_outside(call):
             agent.run.note_outside_action()

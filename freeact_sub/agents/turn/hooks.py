@@ -28,6 +28,8 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
+from freeact_sub.agents.hooks import reason_to_go_on
+from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.first_requests import prefix_of, warn_of_unread_cache
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
@@ -52,6 +54,8 @@ class RunHooks(AbstractCapability[Any]):
     """Returns the question for a model that would end its run while children are working; empty: none."""
     _is_cut_off: bool = field(default=False, init=False)
     """The latest request was made, and has brought no response."""
+    _continued: int = field(default=0, init=False)
+    """How often hooks have had the run go on."""
     _prefix: FirstRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -239,12 +243,18 @@ class RunHooks(AbstractCapability[Any]):
         del node
         turns = self.turns
         if isinstance(result, End) and turns.ended is None and not turns.reporting and turns.may_go_on:
-            question = self.forgotten()
+            question = self.forgotten() or await self._hear_hooks(result.data.output)
             if question:
                 turns.kept_answer = replace(result.data, output=turns.answers.whole(result.data.output))
                 turns.answers.reset()
                 ctx.enqueue(question)
         return result
+
+    async def _hear_hooks(self, output: Any) -> str:
+        """Why hooks want the run to go on; empty: they do not."""
+        question = await reason_to_go_on(self.turns.agent, text_of(output), self._continued)
+        self._continued += bool(question)
+        return question
 
     @property
     def _salvages(self) -> bool:

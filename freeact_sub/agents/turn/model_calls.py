@@ -24,6 +24,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
+from freeact_sub.agents.hooks import after_call
 from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
@@ -259,7 +260,7 @@ class ModelCalls:
     def _refused(self, reason: Refusal) -> EndedCall[Any]:
         """Returns why a call was not run, for the model; with `on_denial = "end"` a denial ends the run."""
         if isinstance(reason, ApprovalDeniedError):
-            if self.turns.agent.shared.config.on_denial == "end":
+            if reason.ends_run or self.turns.agent.shared.config.on_denial == "end":
                 self.turns.ended = reason
                 raise reason
             return EndedCall(value=ToolDenied(str(reason)), text=str(reason), outcome="denied")
@@ -283,13 +284,21 @@ class ModelCalls:
         except (ModelRetry, ToolRetryError, ToolFailed, ToolFailedError) as error:
             await bound_error(error, bounds, call_id)
             raise
-        result = (
-            with_note(await bound_result(result, bounds, call_id), _changed_note(changed))
-            if changed
-            else (await bound_result(result, bounds, call_id))
-        )
         seconds = time.monotonic() - began
+        result = await bound_result(result, bounds, call_id)
+        hooks = await self._hear_hooks(requested, text_of(result), outcome_of(result))
+        for note in filter(None, (hooks, _changed_note(changed) if changed else "")):
+            result = with_note(result, note)
         return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
+
+    async def _hear_hooks(self, requested: RequestedCall, text: str, outcome: str) -> str:
+        """Runs the hooks after a call, which may end the run; returns what they tell the model."""
+        agent = self.turns.agent
+        with agent.run.clocks_paused():
+            said = await after_call(agent, requested.call, requested.tool_call_id, text=text, outcome=outcome)
+        if said.ended is not None:
+            self.turns.end(said.ended)
+        return said.note
 
     def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
         """Advises a model that goes in circles, and ends the run if it continues."""

@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
+from freeact_sub.config.hooks import CommandHook, FoundHooks, parse_hooks
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
@@ -79,6 +80,8 @@ class _TypeHead(_TypeSection):
     """The JSON schema of its answer. None: text."""
     allow_agents: tuple[str, ...] | None = None
     """The types that its agents may start. None: all."""
+    hooks: dict[str, Any] = {}
+    """Hooks for its agents and all below them, as in a hooks file; its `Stop` is their `SubagentStop`."""
 
 
 class AgentType(_TypeHead):
@@ -89,6 +92,10 @@ class AgentType(_TypeHead):
     """Added to the system prompt of its agents."""
     file: str = ""
     """The path of its file."""
+    found_hooks: tuple[CommandHook, ...] = ()
+    """Its hooks."""
+    problems: tuple[str, ...] = ()
+    """One sentence for each hook that was left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +130,7 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
     names_skills = any(agent_type.skills for agent_type in types.values())
     skills = load_skills(config.skill_contents.values()).skills if names_skills else {}
     for agent_type in types.values():
+        problems += agent_type.problems
         unknown = [unknown_name("agent type", name, types) for name in agent_type.allow_agents or () if name not in types]
         problems += [f"{agent_type.file}: `allow_agents` names {problem}" for problem in unknown]
         unknown = [unknown_name("skill", name, skills) for name in agent_type.skills or () if name not in skills]
@@ -171,7 +179,22 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
             schema_output_type(head.output)
         except ConfigError as error:
             raise BadLineError(f"`output`: {error}", line=document.line_of(("output",))) from error
-    return AgentType(name=name, prompt=document.body, file=file, **dict(head))
+    found = _hooks(head, document, config, file or name)
+    return AgentType(
+        name=name,
+        prompt=document.body,
+        file=file,
+        found_hooks=tuple(replace(hook, event="SubagentStop") if hook.event == "Stop" else hook for hook in found.hooks),
+        problems=found.problems,
+        **dict(head),
+    )
+
+
+def _hooks(head: _TypeHead, document: Document, config: Config, source: str) -> FoundHooks:
+    try:
+        return parse_hooks(head.hooks, source, config.workspace)
+    except ConfigError as error:
+        raise BadLineError(str(error), line=document.line_of(("hooks",))) from error
 
 
 def _check_names(head: _TypeHead, document: Document, config: Config) -> None:

@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.config.hooks import CommandHook
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.own_folders import own_folders, token_folder
 from freeact_sub.config.schema import PROTECTED, KernelConfig
@@ -183,8 +184,10 @@ def needed_by(python: str) -> list[str]:
     return [str(START), str(LENDER), *installed_in(python).own]
 
 
-def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig]) -> SandboxPolicy | None:
-    """The policy of a kernel beside which the host starts these MCP servers: it must not write their programs."""
+def with_programs(
+    policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig], hooks: Iterable[CommandHook] = ()
+) -> SandboxPolicy | None:
+    """The policy of a kernel beside which the host starts these MCP servers and hooks: it must not write their programs."""
     if policy is None or not policy.writable:
         return policy
     programs = tuple(
@@ -198,7 +201,12 @@ def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerC
         for name, server in servers.items()
         if server.command is not None and not server.disabled
     )
-    return replace(policy, programs=(*policy.programs, *programs))
+    commands = tuple(
+        LaterProgram(name=f"hook `{hook.command}`", command=words[0], args=tuple(words[1:]), cwd=str(policy.workspace))
+        for hook in hooks
+        for words in hook.programs
+    )
+    return replace(policy, programs=(*policy.programs, *programs, *commands))
 
 
 def with_read_only(policy: SandboxPolicy | None, folders: Iterable[Path]) -> SandboxPolicy | None:
