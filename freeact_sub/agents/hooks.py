@@ -209,6 +209,22 @@ async def opening_context(agent: TreeAgent, prompt: str) -> str:
     return "\n\n".join(filter(None, (begun, answer.context if answer is not None else "")))
 
 
+async def heard_message(agent: TreeAgent, text: str) -> str | None:
+    """Run the hooks on what a person sends to a working agent; return what its model reads. None: nothing.
+
+    Raises:
+        ApprovalDeniedError: One ends the run.
+    """
+    with agent.run.clocks_paused():
+        heard = await run_hooks(agent, "UserPromptSubmit", (), lambda _: {"prompt": text})
+    if heard is None or heard.verdict != "deny":
+        return "\n\n".join(filter(None, (text, heard.context if heard is not None else "")))
+    if heard.ends:
+        raise ApprovalDeniedError(f"a hook refuses the message: {heard.reason}", ends_run=True)
+    agent.emitter.put(Notice(content=f"a hook refuses your message, and the model does not read it: {heard.reason}"))
+    return None
+
+
 async def _session_begins(agent: TreeAgent) -> str:
     if agent.shared.session_has_begun:
         return ""

@@ -31,8 +31,8 @@ class KernelHolder(Protocol):
 class AtWork(Protocol):
     """An agent at work, as others of its tree reach it."""
 
-    def send(self, text: str) -> bool | None:
-        """Sends its model a message. Returns None before its first request, False after its last."""
+    def send(self, text: str, *, of_person: bool = False) -> bool | None:
+        """See `Turns.send`."""
         ...
 
     def give_up(self) -> None:

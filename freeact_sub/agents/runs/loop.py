@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import anyio
 import pydantic_ai
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
 from freeact_sub.agents.children.nodes import OwnedNode
@@ -45,7 +44,6 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
-from freeact_sub.text import whole_text
 from freeact_sub.tools import TOOLS, AgentToolset, AskParent, McpToolset, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
@@ -282,15 +280,11 @@ class AgentLoop:
         """Declare the run ended, because it did not end in time."""
         self._finish(RunResult(status="cancelled", output=self._last_text, error="it did not end in time"))
 
-    def send(self, text: str | TextContent) -> bool | None:
-        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
-        if not self._takes_messages or self._turns is None or self._turns.context is None:
+    def send(self, text: str | TextContent, *, of_person: bool = False) -> bool | None:
+        """See `Turns.send`."""
+        if not self._takes_messages or self._turns is None:
             return None if self._takes_messages else False
-        try:
-            self._turns.context.enqueue(whole_text(text) if isinstance(text, str) else text)
-        except UserError:  # the run has made its last request
-            return False
-        return True
+        return self._turns.send(text, of_person=of_person)
 
     def _started(self, work: Work) -> AgentStarted:
         agent, shared, has_model = self.agent, self.agent.shared, work.program is None

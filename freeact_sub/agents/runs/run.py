@@ -142,7 +142,7 @@ class Run(Generic[AnswerT]):
         """
         if agent_id is not None and agent_id != self._agent.agent_id:
             loop = self._tree.at_work.get(agent_id)
-            return loop is not None and bool(loop.send(text))
+            return loop is not None and bool(loop.send(text, of_person=True))
         if self._closed or self._work.program is not None or (self._present is not None and not self._present.is_live):
             return False
         self._unsent.append(text)
@@ -295,7 +295,7 @@ class Run(Generic[AnswerT]):
         if self._present is None:
             return True
         taken: bool | None = True
-        while self._unsent and (taken := self._loop.send(self._unsent[0])):
+        while self._unsent and (taken := self._loop.send(self._unsent[0], of_person=True)):
             self._unsent.pop(0)
         if taken is False and self.status in ACTIVE:  # otherwise it has not begun
             self._unsent.clear()

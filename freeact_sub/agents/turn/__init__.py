@@ -26,7 +26,9 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
     `bound_result` (`tools/result_bounds.py`) cuts what the model reads.
     The calls of code in a cell go through `ToolCalls.make` as well (`../from_code/base.py`).
 8.  `Repeats` notices a call that repeats with the same result: the model is advised, then the run ends.
-9.  `after_node_run`: a model that would end its run while children are working is asked about them once.
+9.  `after_node_run`: what a person has sent to the working agent is judged by hooks, if there are any, and handed on
+    (`person_messages.py`). A model that would end its run while children are working is asked about them once, and hooks
+    may have the run go on.
 
 Whoever decides that the run must end notes the reason (`Turns.ended`), because a user's capability may turn our refusal into
 a normal result; the loop makes the status of it. `single_request.py` makes one request without tools (`ask`): steps 4 to 6.

@@ -34,7 +34,7 @@ from freeact_sub.agents.turn.first_requests import prefix_of, warn_of_unread_cac
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.channel import Emitter
-from freeact_sub.errors import LimitReachedError
+from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.borrowed_stream import closed_after
 from freeact_sub.models.prefixes import FirstRequest
@@ -239,14 +239,21 @@ class RunHooks(AbstractCapability[Any]):
         return self.calls.failed(error)
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """See pydantic-ai. Asks the model once if it ends its run while children are working."""
+        """See pydantic-ai. Hands on what a person has sent; asks it once if it would leave working children behind."""
         del node
         turns = self.turns
-        if isinstance(result, End) and turns.ended is None and not turns.reporting and turns.may_go_on:
-            question = self.forgotten() or await self._hear_hooks(result.data.output)
+        may_go_on = turns.ended is None and not turns.reporting and turns.may_go_on
+        try:
+            await turns.person_messages.judge(ctx, at_end=isinstance(result, End))
+        except ApprovalDeniedError as error:
+            turns.end(error)
+            raise
+        if isinstance(result, End) and may_go_on:
+            question = self.forgotten() or ("" if ctx.pending_messages else await self._hear_hooks(result.data.output))
             if question:
                 turns.kept_answer = replace(result.data, output=turns.answers.whole(result.data.output))
                 turns.answers.reset()
+                turns.person_messages.ends = False
                 ctx.enqueue(question)
         return result
 

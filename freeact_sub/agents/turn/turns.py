@@ -11,21 +11,23 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelResponse, RetryFeedbackPart, ToolReturnPart
+from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior, UserError
+from pydantic_ai.messages import ModelMessage, ModelResponse, RetryFeedbackPart, TextContent, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.result import FinalResult
 
 from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.hooks import has_hook
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
+from freeact_sub.agents.turn.person_messages import PersonMessages
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import LimitReachedError
 from freeact_sub.events import ModelProgress
 from freeact_sub.models.observers import Meter, watch
 from freeact_sub.models.small.arguments import Schemas
-from freeact_sub.text import wrong_fields
+from freeact_sub.text import whole_text, wrong_fields
 
 
 @dataclass(kw_only=True)
@@ -137,6 +139,7 @@ class Turns:
     """See `RequestProgress`."""
     booking: Booking = field(init=False)
     progress: RequestProgress = field(init=False)
+    person_messages: PersonMessages = field(init=False)
     inner_tasks: InnerTasks = field(default_factory=InnerTasks)
     ended: Exception | None = None
     """Why the run must end. None: undecided."""
@@ -153,6 +156,7 @@ class Turns:
 
     def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
         self.booking = Booking(self.agent, account or self.agent.run.account)
+        self.person_messages = PersonMessages(agent=self.agent)
         self.progress = RequestProgress(emitter=self.agent.emitter, only_pauses=only_pauses)
 
     @property
@@ -184,6 +188,24 @@ class Turns:
     def step(self, ctx: RunContext[Any]) -> None:
         """Note the latest step."""
         self.context, self.messages = ctx, ctx.messages
+        self.person_messages.ends = False
+
+    def send(self, text: str | TextContent, *, of_person: bool) -> bool | None:
+        """Send what the model reads before its next request. Returns None before its first request, False after its last.
+
+        Args:
+            text: The message.
+            of_person: A person sends it, so that the agent's hooks judge it.
+        """
+        if self.context is None:
+            return None
+        if of_person and isinstance(text, str) and has_hook(self.agent, "UserPromptSubmit"):
+            return self.person_messages.put(self.context, text)
+        try:
+            self.context.enqueue(whole_text(text) if isinstance(text, str) else text)
+        except UserError:  # the run has made its last request
+            return False
+        return True
 
     def count_unusable(self, request: ModelRequestContext) -> None:
         """Count the reply before a request, if the request tells the model what was wrong with it.

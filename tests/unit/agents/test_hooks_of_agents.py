@@ -8,7 +8,7 @@ from support.agents import cell, of_kind, read, task
 from support.waiting import eventually
 
 from freeact_sub import ApprovalDeniedError, Hook
-from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Notice, ToolOutput
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Notice, ToolCallStarted, ToolOutput, UsageUpdated
 
 
 class Seen:
@@ -172,6 +172,37 @@ async def test_a_refused_prompt_reaches_no_model(make):
         assert agent.scripted.requests == 0
         _, result = await read(agent.run("hello"))
     assert result.status == "completed"
+
+
+async def test_what_a_person_sends_to_a_working_agent_is_judged_before_its_model_reads_it(make):
+    def judge(data):
+        if "sk-" in data["prompt"]:
+            return {"decision": "block", "reason": "a key"}
+        return {"continue": False, "stopReason": "over"} if data["prompt"] == "end" else f"[{data['prompt']}]"
+
+    def model(messages, _info):
+        prompts = [part.content for message in messages for part in message.parts if part.part_kind == "user-prompt"]
+        return [cell("1")] if len(messages) == 1 else " ".join(map(str, prompts))
+
+    stop = Seen()
+    hooks = [Hook("UserPromptSubmit", judge), Hook("Stop", stop)]
+    async with make(model, config={"mode": "full"}, hooks=hooks) as agent:
+        run = agent.run("first")
+
+        def send(event):
+            if isinstance(event, ToolCallStarted):
+                assert all(run.send(text) for text in ("be quick", "my key is sk-1", "and thorough"))
+            elif isinstance(event, UsageUpdated) and agent.scripted.requests == 2:
+                assert run.send("last")  # after the answer: the run goes on
+
+        events, result = await read(run, on_event=send)
+        assert result.output == "first\n\n[first] be quick\n\n[be quick] and thorough\n\n[and thorough] last\n\n[last]"
+        assert "does not read it: a key" in of_kind(events, Notice)[0].content
+        assert len(stop.read) == 1
+        assert not run.send("too late")
+        run = agent.run("second")
+        _, result = await read(run, on_event=lambda event: isinstance(event, UsageUpdated) and run.send("end"))
+    assert (result.status, "over" in result.error) == ("rejected", True)
 
 
 async def test_a_stop_hook_has_the_run_go_on_and_is_bounded(make):
