@@ -16,10 +16,12 @@ from freeact_sub.kernels.workspaces.layer import MAX_DEPTH, OPAQUE, opened
 
 MAX_ENTRIES: Final = 200_000
 """Files and folders of a workspace, or of a copy."""
+RIGHTS: Final = 0o777
+"""The permissions of a folder that are compared, and taken over."""
 
 
 class Stamp(NamedTuple):
-    """The state of a file, a link or a folder at one time; of a folder, only that it was one."""
+    """The state of a file, a link or a folder at one time; of a folder, only its permissions, which are in `kind`."""
 
     kind: int
     number: int = 0
@@ -35,7 +37,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Paths relative to the workspace, sorted; an empty folder ends with a slash."""
+    """Paths relative to the workspace, sorted; a folder that is empty, or has other permissions, ends with a slash."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -61,10 +63,9 @@ class Found:
 
 def stamp_of(found: os.stat_result) -> Stamp:
     """See `Stamp`."""
-    kind = stat.S_IFMT(found.st_mode)
-    if stat.S_ISDIR(kind):
-        return Stamp(kind)
-    return Stamp(kind, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    if stat.S_ISDIR(found.st_mode):
+        return Stamp(stat.S_IFDIR | found.st_mode & RIGHTS)
+    return Stamp(stat.S_IFMT(found.st_mode), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def stamps(folder: int) -> dict[str, Stamp]:
@@ -105,7 +106,10 @@ def difference(before: Mapping[str, Stamp], found: Found, *, is_layer: bool) -> 
     added, changed = set[str](), set[str]()
     for path, stamp in here.items():
         if stamp.is_folder:
-            if path not in full and (path not in before or not before[path].is_folder):
+            if path in before and before[path].is_folder:
+                if stamp != before[path]:
+                    changed.add(f"{path}/")
+            elif path not in full:
                 added.add(f"{path}/")
         elif path not in before or before[path].is_folder:
             added.add(path)

@@ -65,7 +65,9 @@ class OwnFiles:
             for path in [path for path in found.entries if CACHE in path.split("/")]:
                 del found.entries[path]
             added, touched, deleted = difference(self.before, found, is_layer=self.kind == "overlay")
-            changed = {path for path in touched if self._differs(path, found.entries[path], copy, workspace)}
+            changed = {
+                path for path in touched if path.endswith("/") or self._differs(path, found.entries[path], copy, workspace)
+            }
         left_out = {path for path in (*added, *changed, *deleted) if is_protected(path, self.kept)} | found.special
         return Changes(
             added=tuple(sorted(added - left_out)),

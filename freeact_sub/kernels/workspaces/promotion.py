@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from freeact_sub.errors import FreeactError, WorkspaceConflictError
 from freeact_sub.kernels.files import FileChange, Stage, folders_above
 from freeact_sub.kernels.files.places import PERMISSIONS, around, mode_of
-from freeact_sub.kernels.workspaces.changes import Changes, Stamp, stamp_of
+from freeact_sub.kernels.workspaces.changes import RIGHTS, Changes, Stamp, stamp_of
 from freeact_sub.kernels.workspaces.layer import pour
 from freeact_sub.kernels.workspaces.own_files import OwnFiles, opened_workspace, same
 
@@ -38,7 +38,8 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
                     raise WorkspaceConflictError(conflicts)
                 stage.take_over([*_changes(wanted, changes, copy, stage)], whole=True)
         finally:
-            for path in wanted:  # what was put in place, or put back, is no change of somebody else's
+            made = {folder for path in wanted for folder in folders_above(path)} - {*own.before}
+            for path in (*wanted, *made):  # what was put in place, or put back, is no change of somebody else's
                 now = _now(root, path)
                 if now is not None:
                     own.before[path.rstrip("/")] = now
@@ -62,8 +63,8 @@ def _changes(wanted: list[str], changes: Changes, copy: int, stage: Stage) -> It
     folders = dict.fromkeys(folder for path in placed for folder in folders_above(path))
     for folder in folders:
         before = mode_of(stage.root, folder)
-        if not stat.S_ISDIR(before):
-            yield FileChange(path=folder, before=before, mode=mode_of(copy, folder) & (0o777 | stat.S_IFDIR))
+        if not stat.S_ISDIR(before) or f"{folder}/" in changes.changed:
+            yield FileChange(path=folder, before=before, mode=mode_of(copy, folder) & (RIGHTS | stat.S_IFDIR))
     for path in set(wanted) & set(changes.deleted) - {*placed, *folders}:
         yield FileChange(path=path, before=mode_of(stage.root, path), mode=0)
 
@@ -93,6 +94,7 @@ def _wanted(changes: Changes, copy: int, root: int) -> list[str]:
     there = {path: same(copy, root, path) for path in (*changes.added, *changes.changed) if not path.endswith("/")}
     there |= {path: _now(root, path) is None for path in changes.deleted if path not in there}
     there |= {path: (now := _now(root, path)) is not None and now.is_folder for path in changes.added if path.endswith("/")}
+    there |= {path: _now(root, path) == _now(copy, path) for path in changes.changed if path.endswith("/")}
     return [path for path in dict.fromkeys(changes.paths) if not there.get(path, False)]
 
 
@@ -108,8 +110,10 @@ def _now(root: int, path: str) -> Stamp | None:
 def _conflicts(root: int, path: str, own: OwnFiles) -> bool:
     """Whether the workspace is not what it was at this place, or at a folder above it."""
     name = path.rstrip("/")
-    if _now(root, name) != own.before.get(name):
-        return not (path.endswith("/") and (now := _now(root, name)) is not None and now.is_folder)
+    before = own.before.get(name)
+    if _now(root, name) != before:
+        is_new = path.endswith("/") and (before is None or not before.is_folder)
+        return not (is_new and (now := _now(root, name)) is not None and now.is_folder)
     while (end := name.rfind("/")) > 0:
         name = name[:end]
         now = _now(root, name)
