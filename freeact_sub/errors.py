@@ -64,11 +64,10 @@ class UntrustedError(ConfigError):
     Attributes:
         files: Their contents, by path.
         headless: The settings forbid asking a person.
-        only_texts: All of them are instructions, commands or skills (`instruction_files`, `command_folders`,
-            `skill_folders`), which can be left out.
+        rest: Settings that leave them out. None: there are others than instructions, commands and skills, which are needed.
     """
 
-    def __init__(self, files: Mapping[Path, bytes], *, headless: bool, only_texts: bool = False) -> None:
+    def __init__(self, files: Mapping[Path, bytes], *, headless: bool, rest: Mapping[str, Any] | None = None) -> None:
         more = max(0, len(files) - SHOWN_FILES)
         names = ", ".join([*map(str, islice(files, SHOWN_FILES)), *([f"and {more:,} more"] if more else ())])
         super().__init__(
@@ -77,7 +76,7 @@ class UntrustedError(ConfigError):
         )
         self.files = dict(files)
         self.headless = headless
-        self.only_texts = only_texts
+        self.rest = rest
 
 
 class AgentBusyError(FreeactError):

@@ -20,7 +20,7 @@ from freeact_sub.agents.context.by_hand import CompactionByHand
 from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.from_program import FromProgram
-from freeact_sub.agents.loaded_skills import content_of
+from freeact_sub.agents.loaded_texts import content_of
 from freeact_sub.agents.maps.many import ManyAsks
 from freeact_sub.agents.own_kernel import OwnKernel
 from freeact_sub.agents.root import RunOptions, make_root

@@ -7,17 +7,14 @@ their run, unless another agent's Python or a descendant has written it since. P
 cannot be told apart: what they write counts for each of them, without a warning.
 """
 
-import logging
 import os
-import time
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Final
 
-from freeact_sub.system.mounts import silent_mounts
+from freeact_sub.system.work_folders import work_folders
 
 MAX_FILES: Final = 1000
 """Files of each kind that are kept for one run, because code in a kernel can report anything."""
@@ -145,63 +142,25 @@ def _warning(files: list[str], one: str, other: str) -> str:
     return f"{one} and {other} have both written {', '.join(files[:SHOWN])}{more}: one may have undone the other's work"
 
 
-MAX_ENTRIES: Final = 20_000
-MAX_SECONDS: Final = 0.2
-MIN_ENTRIES: Final = 500
-"""This many entries are examined however long it takes, so that results for a small workspace do not depend on load."""
 CLOCK_STEP_NS: Final = 20_000_000
 """File times come from a coarse clock, which may lag by this much."""
-PACKAGES: Final = frozenset({"node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"})
-CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"})
-NOT_LOOKED_INTO: Final = PACKAGES | CACHES | {".freeact", ".git", ".hg", ".svn"}
-"""Folders of tools and packages, which are nobody's work."""
-
-logger = logging.getLogger(__name__)
 
 
 def changed_files(workspace: Path, since_ns: int) -> dict[str, int]:
     """Return the regular files changed since a time, by name relative to the workspace, each with its last change in ns.
 
-    Sorted by name. Blocks for at most about 0.2 s.
+    Sorted by name. Blocks for at most about 0.2 s, see `work_folders`.
 
-    File times may lag by `CLOCK_STEP_NS`: begin that much earlier to miss none. A large workspace is searched from the top,
-    as far as the time and `MAX_ENTRIES` allow. Links are not followed, and what is
-    mounted and does not answer is left out.
+    File times may lag by `CLOCK_STEP_NS`: begin that much earlier to miss none.
     """
-    root, found = os.path.realpath(workspace), dict[str, int]()
-    silent = silent_mounts(root)
-    deadline = time.monotonic() + MAX_SECONDS
-    seen = 0
-    folders = deque([""])
-    while folders:
-        folder = folders.popleft()
-        inner: list[str] = []
-        times: dict[str, int] = {}
-        for entry in _entries(workspace / folder):
-            seen += 1
-            if seen > MAX_ENTRIES or (seen > MIN_ENTRIES and time.monotonic() > deadline):
-                logger.info("%s is too large to look for all files that programs have written", workspace)
-                return dict(sorted((found | times).items()))
-            if entry.name == "pyvenv.cfg":
-                inner, times = [], {}  # a virtual environment
-                break
-            name = f"{folder}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in NOT_LOOKED_INTO and f"{root}/{name}" not in silent:
-                    inner.append(f"{name}/")
-            elif entry.is_file(follow_symlinks=False) and (changed := _changed(entry)) >= since_ns:
-                times[name] = changed
-        folders.extend(inner)
-        found |= times
-    return dict(sorted(found.items()))
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry, _ in zip(entries, range(MAX_ENTRIES + 1), strict=False)]
-    except OSError:  # it is gone or unreadable
-        return []
+    return dict(
+        sorted(
+            (f"{folder}{entry.name}", changed)
+            for folder, entries in work_folders(workspace)
+            for entry in entries
+            if entry.is_file(follow_symlinks=False) and (changed := _changed(entry)) >= since_ns
+        )
+    )
 
 
 def _changed(entry: os.DirEntry[str]) -> int:
@@ -220,7 +179,8 @@ NAMES: Final = _words(
     .npmrc .yarnrc* Cargo.toml build.rs build.gradle* pom.xml Gemfile composer.json Dockerfile* pyproject.toml setup.py
     setup.cfg conftest.py noxfile.py tox.ini tasks.py sitecustomize.py usercustomize.py *.pth .pre-commit-config.yaml
     .gitmodules .gitattributes .gitlab-ci.yml docker-compose*.y*ml compose*.y*ml .bashrc .bash_profile .profile .zshrc
-    .tool-versions mise.toml Vagrantfile Jenkinsfile .mcp.json mcp.json"""
+    .tool-versions mise.toml Vagrantfile Jenkinsfile .mcp.json mcp.json AGENTS.md AGENTS.override.md CLAUDE.md
+    CLAUDE.local.md GEMINI.md"""
 )
 FOLDERS: Final = _words(".github .vscode .idea .husky .devcontainer .circleci .claude .cursor .git .venv")
 """Everything in these folders counts."""

@@ -8,7 +8,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, repa
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.estimate import size_of
-from freeact_sub.agents.loaded_skills import skills_only
+from freeact_sub.agents.loaded_texts import loaded_only
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import History
 
@@ -47,7 +47,7 @@ def last_exchanges(history: Sequence[ModelMessage], wanted: History) -> list[Mod
 def _begins_exchange(message: ModelMessage) -> bool:
     kinds = {part.part_kind for part in message.parts}
     is_prompt = isinstance(message, ModelRequest) and "user-prompt" in kinds and kinds <= {"user-prompt", "system-prompt"}
-    return is_prompt and not all(map(skills_only, message.parts))  # skills are loaded in the middle of one
+    return is_prompt and not all(map(loaded_only, message.parts))  # texts are loaded in the middle of one
 
 
 @dataclass(kw_only=True)

@@ -44,10 +44,10 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
             tell(f"note: {error}")
             trust = None
         elif not _vouched(options, error):
-            if not error.only_texts:
+            if error.rest is None:
                 raise
             tell(f"note: not read: {error}")
-            load.keywords["arguments"] |= {"instruction_files": (), "command_folders": (), "skill_folders": ()}
+            load.keywords["arguments"] |= error.rest
         elif trust is not None:
             try:
                 trust.add(error.files)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from freeact_sub.config.foreign_mcp import as_ours
 from freeact_sub.config.hooks import HOOKS_FILE, scripts_of_type
-from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES
+from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES, nested_files
 from freeact_sub.config.jsonc import parse_jsonc
 from freeact_sub.config.mcp_server import McpServerConfig, OAuthConfig
 from freeact_sub.config.parsing import check, parse_json, parse_toml
@@ -78,6 +78,7 @@ def load_config(
             settings.pop("base_url", None)
         _merge(settings, newer)
     settings.setdefault("workspace", folder)
+    named = "instruction_files" in settings
     for name, paths in {
         "permission_files": (folder / PERMISSIONS_FILE, own / PERMISSIONS_FILE.name),
         "agent_folders": (folder / AGENT_TYPES, own / AGENT_TYPES.name),
@@ -93,7 +94,10 @@ def load_config(
         servers |= _mcp_servers(files.read(path), path, variables)
     if servers:
         settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
-    config = _validate(Config, settings).choosing(_without_none(arguments or {}))
+    config = _validate(Config, settings)
+    nested = () if named else nested_files(config.workspace)
+    config = config.model_copy(update={"instruction_files": (*config.instruction_files, *nested)})
+    config = config.choosing(_without_none(arguments or {}))
     if trust is not None:
         types = [path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path)]
         for path in (*config.permission_files, *types):
@@ -106,8 +110,8 @@ def load_config(
         files.add(texts)
         untrusted = files.untrusted(trust, (folder, config.workspace), own)
         if untrusted:
-            only_texts = untrusted.keys() <= texts.keys()
-            raise UntrustedError(untrusted, headless=config.headless is not None, only_texts=only_texts)
+            rest = _without(config, untrusted) if untrusted.keys() <= texts.keys() else None
+            raise UntrustedError(untrusted, headless=config.headless is not None, rest=rest)
     return config
 
 
@@ -116,6 +120,17 @@ def mcp_files(workspace: Path, own: Path) -> tuple[Path, ...]:
     usual = (path for path in (workspace / ".freeact" / MCP_FILE, workspace / MCP_FILE) if os.path.lexists(path))
     mine = (own / MCP_FILE,) if os.path.lexists(own / MCP_FILE) else ()
     return (*mine, *([found] if (found := next(usual, None)) else []))
+
+
+def _without(config: Config, texts: Iterable[Path]) -> dict[str, Any]:
+    """The settings that name all instructions, commands and skills but those with these paths, folder by folder."""
+    left_out = frozenset(texts)
+    above = {folder for path in left_out for folder in path.parents}
+    return {
+        "instruction_files": [path for path in config.instruction_files if config.workspace / path not in left_out],
+        "command_folders": [folder for folder in config.command_folders if folder not in above],
+        "skill_folders": [folder for folder in config.skill_folders if folder not in above],
+    }
 
 
 def is_of_another_provider(model: Any, earlier: Any) -> bool:

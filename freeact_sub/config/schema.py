@@ -261,7 +261,8 @@ class Config(Section):
     """Added to every agent's system prompt."""
     instruction_files: tuple[Path, ...] = ()
     """Files whose text is added to every agent's system prompt, up to 20,000 characters in total, relative to the workspace;
-    `load_config()` adds the workspace's `AGENTS.md` and `CLAUDE.md` if they exist."""
+    `load_config()` adds `AGENTS.md` and `CLAUDE.md` of the workspace and of its folders. One in a folder is read by an agent
+    that uses a file there (docs/terminal.md)."""
     budget: RootBudget = RootBudget()
     """The budget of a run of the root with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)

@@ -5,7 +5,7 @@
 - `signatures`: the functions of its Python, without running it.
 - `catalogue`: what models read of skills before one is loaded, and of one that is.
 
-`agents/loaded_skills.py` loads them into conversations; in kernels `kernels/guest/skills.py` makes them importable.
+`agents/loaded_texts.py` loads them into conversations; in kernels `kernels/guest/skills.py` makes them importable.
 """
 
 from freeact_sub.skills.catalogue import catalogue, loaded_text

@@ -16,7 +16,7 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
 from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
-from freeact_sub.agents.context.summary import newest_turns, skills_to_keep, to_summarise, transcript, with_summary
+from freeact_sub.agents.context.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.hooks import refusal_to_compact
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.tree import TreeAgent
@@ -107,8 +107,8 @@ NEWEST: Final = 0.25
 """The share of this room that the newest turns keep."""
 SUMMARY: Final = 0.1
 """The largest share of the window for a summary."""
-SKILLS: Final = 0.25
-"""The largest share of the window for skills that a summary would remove."""
+TEXTS: Final = 0.25
+"""The largest share of the window for skills and instructions of folders that a summary would remove."""
 SKILLS_LEFT_OUT: Final = "These skills were left out to make room; agent.skill loads one again: {names}"
 AGAIN: Final = 0.1
 """After an attempt that gained too little, the share of the window by which a conversation grows before the next."""
@@ -252,10 +252,10 @@ class Compactor:
         chars, most = round(window * READ * BYTES_PER_TOKEN), round(window * SUMMARY)
         prompt = summary_prompt(transcript(old, chars), words=round(most * WORDS_PER_TOKEN), keep=keep)
         summary = head_and_tail(clean(await self.single_requests.ask(prompt)).strip(), most * BYTES_PER_TOKEN)
-        skills, left_out = skills_to_keep(messages, end, round(window * SKILLS))
+        texts, left_out = texts_to_keep(messages, end, round(window * TEXTS))
         missing = SKILLS_LEFT_OUT.format(names=", ".join(left_out)) if left_out else ""
         told = (with_child_note(self._task, self.agent), await self._variables(), missing)
-        shorter = with_summary(messages, end, summary, "\n\n".join(filter(None, told)), skills)
+        shorter = with_summary(messages, end, summary, "\n\n".join(filter(None, told)), texts)
         if estimate_uncounted(shorter, self.parameters) >= below:
             return None
         return Shortened(messages=shorter, event=Compacted(summary=summary))

@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 )
 
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, outdated, size_of
-from freeact_sub.agents.loaded_skills import loaded_in, skill_in, skills_only
+from freeact_sub.agents.loaded_texts import in_words, is_folder, loaded_in, loaded_only, name_in
 from freeact_sub.tools import head_and_tail
 
 TEXT_CHARS: Final = 4_000
@@ -76,13 +76,13 @@ def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessag
     if not isinstance(first, ModelRequest):
         return list(messages[:end])
     rest = list(first.parts[len(beginning(messages)) :])
-    if end <= 1 and all(isinstance(part, CompactionPart) or skills_only(part) for part in rest):
+    if end <= 1 and all(isinstance(part, CompactionPart) or loaded_only(part) for part in rest):
         return []
     return [*([replace(first, parts=rest)] if rest else []), *messages[1:end]]
 
 
-def skills_to_keep(messages: Sequence[ModelMessage], end: int, tokens: int) -> tuple[list[TextContent], list[str]]:
-    """Return the skills that a summary would remove and that stay, and the names of those for which there is no room.
+def texts_to_keep(messages: Sequence[ModelMessage], end: int, tokens: int) -> tuple[list[TextContent], list[str]]:
+    """Return the loaded texts that a summary would remove and that stay, and the names of skills for which there is no room.
 
     Args:
         messages: A conversation.
@@ -91,19 +91,19 @@ def skills_to_keep(messages: Sequence[ModelMessage], end: int, tokens: int) -> t
     """
     stays = loaded_in([ModelRequest(parts=beginning(messages)), *messages[end:]])
     kept, left_out, left = list[TextContent](), list[str](), tokens * BYTES_PER_TOKEN
-    for name, skill in reversed(loaded_in(messages[:end]).items()):
+    for name, text in reversed(loaded_in(messages[:end]).items()):
         if name in stays:
             continue
-        left -= len(skill.content.encode())
+        left -= len(text.content.encode())
         if left >= 0:
-            kept.insert(0, skill)
-        else:
+            kept.insert(0, text)
+        elif not is_folder(name):  # a folder is loaded again when it is used again
             left_out.append(name)
     return kept, left_out
 
 
 def with_summary(
-    messages: Sequence[ModelMessage], end: int, summary: str, variables: str, skills: Sequence[TextContent] = ()
+    messages: Sequence[ModelMessage], end: int, summary: str, variables: str, texts: Sequence[TextContent] = ()
 ) -> list[ModelMessage]:
     """Return the conversation with a summary.
 
@@ -112,12 +112,12 @@ def with_summary(
         end: See `newest_turns`.
         summary: Of what comes before.
         variables: Appended to the summary.
-        skills: They stay as they are.
+        texts: They stay as they are.
     """
     content = "\n\n".join(filter(None, [summary, variables]))
     part = CompactionPart(content=content, metadata={"summary": summary})
     first = messages[0]
-    parts = [*beginning(messages), part, *([UserPromptPart(content=[*skills])] if skills else ())]
+    parts = [*beginning(messages), part, *([UserPromptPart(content=[*texts])] if texts else ())]
     head = replace(first, parts=parts) if isinstance(first, ModelRequest) else ModelRequest(parts=parts)
     return [head, *outdated(messages[end:])]
 
@@ -165,7 +165,7 @@ def _text_of(content: Any) -> str:
 
 def _item_text(item: Any) -> str:
     if isinstance(item, TextContent):
-        return f"[the skill {name}]" if (name := skill_in(item)) else item.content
+        return f"[{in_words(name)}]" if (name := name_in(item)) else item.content
     return item if isinstance(item, str) else "[a picture or file]"
 
 

@@ -3,16 +3,17 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_FILES, NOT_LOOKED_INTO, changed_files
+from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_FILES, changed_files
 from freeact_sub.agents.hooks import note_action
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
+from freeact_sub.system.work_folders import NOT_LOOKED_INTO
 
 MAX_PATH_CHARS: Final = 4096
 MAX_LOOKING: Final = 2
@@ -24,6 +25,8 @@ class FileRequests:
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
+        self.on_used: Callable[[Iterable[str]], None] | None = None
+        """Called with files that the agent has used."""
         self._looking: set[asyncio.Task[None]] = set()
         self.handlers = {"files": self._files}
 
@@ -46,6 +49,7 @@ class FileRequests:
         files.undo(frozenset(self._names(params.get("undone"))))
         writers.note_removed(files, self._names(params.get("removed")), certain=True)
         writers.note_removed(files, self._names(params.get("gone")), certain=False)
+        self._used([*self._names(params.get("read")), *written])
         if params.get("programs") is not None and len(self._looking) < MAX_LOOKING:
             looking = asyncio.create_task(self._look(self._time(params["programs"], now), now))
             self._looking.add(looking)
@@ -57,6 +61,11 @@ class FileRequests:
         changed = await asyncio.to_thread(changed_files, workspace, since - CLOCK_STEP_NS)
         found = {name: at for name, at in changed.items() if at <= until}
         self._agent.shared.file_attribution.note_found(work, found, until)
+        self._used([name for name in found if name in work.written])
+
+    def _used(self, names: list[str]) -> None:
+        if self.on_used is not None:
+            self.on_used(names)
 
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []

@@ -20,12 +20,13 @@ from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
+from freeact_sub.agents.folder_instructions import FolderInstructions
 from freeact_sub.agents.from_code.ask import AskRequests
 from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.from_code.skills import SkillRequests
 from freeact_sub.agents.hooks import opening_context
-from freeact_sub.agents.loaded_skills import with_skills
+from freeact_sub.agents.loaded_texts import LoadedTexts, with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
@@ -105,7 +106,8 @@ class AgentLoop:
         self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(agent)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
         background = BackgroundRequests(self.resources.calls, self.children)
-        skills = SkillRequests(agent, lambda: self.history, self.send)
+        texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)
+        self.resources.files.on_used, skills = FolderInstructions(agent, texts).used, SkillRequests(agent, texts)
         for requests in (self.tasks, self.asks, self.progress, background, nodes, skills):
             self.resources.requests.add(requests.handlers)
 

@@ -12,10 +12,10 @@ from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
 from pydantic_ai.messages import TextContent, UserContent
 
 from freeact_sub.agents.children.type_effects import begins_as, has_tool, skills_of, startable
-from freeact_sub.agents.loaded_skills import title_of
+from freeact_sub.agents.loaded_texts import title_of
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.config.instruction_files import instructions_of
+from freeact_sub.config.instruction_files import instructions_for_all
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.skills import catalogue
@@ -137,7 +137,8 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )
     body = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
-    return f"{text}{body}\n{config.instructions}{instructions_of(config.instruction_contents)}".strip()
+    own = instructions_for_all(config.instruction_contents, config.workspace)
+    return f"{text}{body}\n{config.instructions}{own}".strip()
 
 
 def with_child_note(note: str, agent: TreeAgent) -> str:

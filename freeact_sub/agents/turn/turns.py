@@ -160,6 +160,12 @@ class Turns:
         self.progress = RequestProgress(emitter=self.agent.emitter, only_pauses=only_pauses)
 
     @property
+    def expected(self) -> Sequence[ModelMessage]:
+        """The live history, and what waits for the next request."""
+        waiting = (self.context and self.context.pending_messages) or ()
+        return [*self.messages, *(message for pending in waiting for message in pending.messages)]
+
+    @property
     def may_go_on(self) -> bool:
         """Whether the budget may have room for another request."""
         try:

@@ -10,11 +10,12 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from freeact_sub import __version__
+from freeact_sub.config.instruction_files import is_nested
 from freeact_sub.config.schema import ON_THIS_MACHINE, Config
 from freeact_sub.errors import UnusablePythonError
 from freeact_sub.modes import Mode
 from freeact_sub.pythons.about import packages_text, version_and_packages
-from freeact_sub.text import visible
+from freeact_sub.text import counted, visible
 
 MODES: dict[Mode, str] = {
     "plan": "writes nothing, and runs nothing without asking",
@@ -44,9 +45,10 @@ def facts(config: Config, session: str) -> RenderableType:
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),
     ]
     if config.instruction_files:
-        lines.append(
-            Text(f"reads   {visible(', '.join(path.name for path in config.instruction_files))}", "dim", overflow="fold")
-        )
+        names = [path.name for path in config.instruction_files if not is_nested(config.workspace / path, config.workspace)]
+        count = len(config.instruction_files) - len(names)
+        names += [f"those of {counted(count, 'folder')} when files there are used"] if count else []
+        lines.append(Text(f"reads   {visible(', '.join(names))}", "dim", overflow="fold"))
     return Group(*lines)
 
 

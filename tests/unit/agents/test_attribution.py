@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_ENTRIES, FileAttribution, RunFiles, changed_files
+from freeact_sub.agents.attribution import CLOCK_STEP_NS, FileAttribution, RunFiles, changed_files
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.system.work_folders import MAX_ENTRIES
 
 ROOT = "agent:r"
 

@@ -225,7 +225,7 @@ def test_a_skill_counts_with_the_content_of_its_whole_folder(tmp_path, place):
 
     with pytest.raises(UntrustedError) as caught:
         load()
-    assert caught.value.only_texts
+    assert caught.value.rest is not None
     assert [*caught.value.files] == [path]
     assert b"description: Reads tables" in caught.value.files[path]
     assert b"'assets/data': 1 bytes, sha256 " in caught.value.files[path]

@@ -13,9 +13,9 @@ from support.agents import of_kind, read
 from support.windows import is_summary_request, text_of
 
 from freeact_sub import Agent, Config
-from freeact_sub.agents.context.summary import skills_to_keep, to_summarise, transcript, with_summary
+from freeact_sub.agents.context.summary import texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.history import last_exchanges
-from freeact_sub.agents.loaded_skills import content_of, loaded_in
+from freeact_sub.agents.loaded_texts import content_of, loaded_in
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, Compacted, SkillLoaded
 from freeact_sub.skills import Skill
@@ -96,9 +96,9 @@ def answer(text: str = "answer") -> ModelResponse:
 def test_the_newest_skills_stay_while_there_is_room():
     messages = [prompt("begin"), answer()]
     messages += [part for name in "abc" for part in (ModelRequest([skill(name, "x" * 4_000)]), answer())]
-    kept, left_out = skills_to_keep(messages, len(messages), 3_000)
-    assert ([part.metadata["freeact_skill"] for part in kept], left_out) == (["b", "c"], ["a"])
-    assert skills_to_keep(messages, 2, 3_000) == ([], [])
+    kept, left_out = texts_to_keep(messages, len(messages), 3_000)
+    assert ([part.metadata["freeact_text"] for part in kept], left_out) == (["b", "c"], ["a"])
+    assert texts_to_keep(messages, 2, 3_000) == ([], [])
     shorter = with_summary(messages, 6, "a summary", "", kept[:1])
     assert [*loaded_in(shorter)] == ["b", "c"]
     assert [type(part) for part in shorter[0].parts] == [UserPromptPart, CompactionPart, UserPromptPart]

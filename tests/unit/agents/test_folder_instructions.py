@@ -1,0 +1,82 @@
+"""Instructions of folders in conversations: the nearest one above a used file, once, within bounds."""
+
+from types import SimpleNamespace
+
+import pytest
+from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
+
+from freeact_sub.agents.context.summary import texts_to_keep, transcript
+from freeact_sub.agents.folder_instructions import MAX_FOLDERS, FolderInstructions
+from freeact_sub.agents.loaded_texts import LoadedTexts, loaded_in
+from freeact_sub.config.instruction_files import MAX_CHARS
+from freeact_sub.config.load import load_config
+
+
+class Conversation:
+    """An agent whose model reads what it is sent."""
+
+    def __init__(self, workspace, texts):
+        for folder, text in texts.items():
+            (workspace / folder).mkdir(parents=True)
+            (workspace / folder / "AGENTS.md").write_text(text)
+        self.messages, self.notices, self.works = [], [], True
+        agent = SimpleNamespace(
+            shared=SimpleNamespace(config=load_config(workspace, environment={})),
+            emitter=SimpleNamespace(put=lambda event: self.notices.append(event.content)),
+        )
+        self.used = FolderInstructions(agent, LoadedTexts(lambda: self.messages, self.send)).used
+
+    def send(self, text: TextContent) -> bool | None:
+        if self.works:
+            self.messages.append(ModelRequest([UserPromptPart([text])]))
+        return True if self.works else None
+
+    @property
+    def read(self):
+        return {name: text.content for name, text in loaded_in(self.messages).items()}
+
+
+@pytest.mark.parametrize(
+    ("used", "read"),
+    [
+        (["a/x.py"], ["a/"]),
+        (["a/b/c/x.py"], ["a/b/c/"]),
+        (["a/b/x.py"], ["a/"]),
+        (["ab/x.py", "x.py", "a"], []),
+        (["a/b/c/AGENTS.md", "a/x", "a/b/y", "a/b/c/z"], ["a/b/c/", "a/"]),
+        (["../a/x", "/a/x", "", "."], []),
+    ],
+)
+def test_the_nearest_folder_above_a_file_counts(tmp_path, used, read):
+    conversation = Conversation(tmp_path, {"a": "Text of a.", "a/b/c": "Text of c."})
+    conversation.used(used)
+    conversation.used(used)
+    assert [*conversation.read] == read
+    assert conversation.notices == [f"reads the instructions for {name}" for name in read]
+    assert all(f"You use files in {name}" in text and "Text of" in text for name, text in conversation.read.items())
+
+
+def test_what_is_lost_in_a_summary_is_read_again_and_what_is_long_is_only_named(tmp_path):
+    conversation = Conversation(tmp_path, {"a": "x" * MAX_CHARS * 2, "b": "y" * 100, "c": "Short."})
+    conversation.works = False
+    conversation.used(["a/x"])
+    assert (conversation.read, conversation.notices) == ({}, [])
+    conversation.works = True
+    conversation.used(["a/x", "b/x"])
+    assert MAX_CHARS < len(conversation.read["a/"]) < MAX_CHARS + 500
+    assert "no room" in conversation.read["b/"]
+    assert "y" * 100 not in conversation.read["b/"]
+    assert texts_to_keep(conversation.messages, 2, 1_000) == ([conversation.messages[1].parts[0].content[0]], [])
+    assert "[the instructions for a/]" in transcript(conversation.messages, 100_000)
+    conversation.messages.clear()
+    conversation.used(["b/x", "c/x", "b/x"])
+    assert [text.rsplit("\n", 1)[-1] for text in conversation.read.values()] == ["y" * 100, "Short."]
+
+
+def test_a_cell_that_reads_the_whole_workspace_does_not_fill_the_conversation(tmp_path):
+    folders = [f"f{number:03}" for number in range(MAX_FOLDERS * 2)]
+    conversation = Conversation(tmp_path, dict.fromkeys(folders, "z" * 3_000))
+    for _ in range(2):
+        conversation.used([f"{folder}/x" for folder in folders])
+    assert len(conversation.read) == MAX_FOLDERS
+    assert sum(map(len, conversation.read.values())) < MAX_CHARS + MAX_FOLDERS * 300
