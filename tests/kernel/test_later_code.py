@@ -12,6 +12,7 @@ import pytest
 from support.kernels import open_kernel, run_cell
 from support.places import OURS, PLACES, TESTS, Place, environment
 from support.sandbox import NEEDS_A_WALL, PREPARED, sandboxed
+from support.thorough import THOROUGH
 
 import freeact_sub
 from freeact_sub import Agent, Config
@@ -93,9 +94,13 @@ def outer_python(tmp_path_factory):
     return environment(tmp_path_factory.mktemp("outer") / "env") / "bin/python"
 
 
+KINDS = ("fork", "local")
+STARTS = [(name, kind) for at, name in enumerate(PLACES) for kind in (KINDS if THOROUGH else KINDS[at % 2 :][:1])]
+"""Each place with one kind of kernel, in turn; with both if `THOROUGH=1`."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["fork", "local"])
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize(("name", "kind"), STARTS)
 def test_a_kernel_cannot_change_what_runs_later(name, kind, tmp_path, outer_python):
     workspace = tmp_path / "around/workspace"
     workspace.mkdir(parents=True)

@@ -29,12 +29,16 @@ def _warm():
         yield
 
 
+def thorough(name, figures):
+    return pytest.param(name, figures, marks=pytest.mark.skipif(not THOROUGH, reason="takes long; with THOROUGH=1"))
+
+
 @pytest.mark.parametrize(
     ("name", "figures"),
     [
-        ("start", {"import pydantic_ai", "from freeact_sub import Agent", "--help", "prompt", "first request"}),
-        ("before", {"agent.ask from a cell", "root turn with a cell", "event, kernel to reader"}),
-        ("host", {"root turn with a cell", "ask, side by side", "child with a cell", "event", "pydantic_ai"}),
+        thorough("start", {"import pydantic_ai", "from freeact_sub import Agent", "--help", "prompt", "first request"}),
+        thorough("before", {"agent.ask from a cell", "root turn with a cell", "event, kernel to reader"}),
+        thorough("host", {"root turn with a cell", "ask, side by side", "child with a cell", "event", "pydantic_ai"}),
         ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),
         ("tree", {"a node", "its own memory", "nodes", "random programs that write", "nodes that were changed by others"}),
@@ -48,11 +52,7 @@ def _warm():
         ("cache", {"tokens written", "tokens read", "price, in tokens of plain input"}),
         ("sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
-        pytest.param(
-            "rlm",
-            {"2 asks at once, 0 ms: wall of one", "2 looping children, limit on tokens: overspent"},
-            marks=pytest.mark.skipif(not THOROUGH, reason="five agents over HTTP; with THOROUGH=1"),
-        ),
+        thorough("rlm", {"2 asks at once, 0 ms: wall of one", "2 looping children, limit on tokens: overspent"}),
         ("rlm_costs", {"count, depth 1: exact", "16 looping children, limit on tokens: overspent"}),
         ("recursion", {"count, 32 KB, depth 1", "pairs, 32 KB, depth 3"}),
         ("house", {"lines", "class names that stand twice", "files from a prompt to a child's first output"}),
