@@ -81,7 +81,7 @@ class AgentKernel:
             mcp_servers=mcp_servers,
             skills=tuple(module for skill in skills.values() for module in skill.modules),
             sandbox=with_read_only(
-                with_programs(place.wall, agent.shared.config.mcp_servers, all_commands(agent)),
+                with_programs(place.wall, agent.shared.servers, all_commands(agent)),
                 [skill.folder for skill in skills.values()],
             ),
             own_files=own_files,

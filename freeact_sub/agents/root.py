@@ -311,7 +311,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    unread = unread_keys(held.config.mcp_servers)
+    unread = unread_keys(shared.servers)
     for problem in (*shared.config.found_hooks.problems, *shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))

@@ -253,6 +253,8 @@ class Shared:
     prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
+        self.servers = {**self.config.mcp_servers, **self.types.servers}
+        """All MCP servers that an agent of the tree may have, by name."""
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
 

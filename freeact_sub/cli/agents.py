@@ -33,6 +33,7 @@ def _details(kind: AgentType) -> str:
         "tools": None if tools.allow is None else " ".join(tools.allow) or "none",
         "not": " ".join(tools.deny) or None,
         "mcp": None if kind.mcp is None else " ".join(kind.mcp) or "none",
+        "own servers": " ".join(kind.found_servers) or None,
         "skills": None if kind.skills is None else " ".join(kind.skills) or "none",
         "budget": str(kind.budget) or None,
     }

@@ -206,6 +206,15 @@ def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[
     servers = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(servers, dict):
         raise ConfigError(f'{path} has no object `mcpServers`: write {{"mcpServers": {{"name": {{"command": …}}}}}}')
+    return servers_in(servers, path, variables)
+
+
+def servers_in(servers: dict[str, Any], path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Read MCP servers by name, as in the `mcpServers` of a standard `mcp.json`. Args: path: names the file in errors.
+
+    Raises:
+        ConfigError: A server is wrong, or names a variable that is not set.
+    """
     filled: dict[str, Any] = fill_variables(servers, variables, path)
     known, known_oauth = frozenset(McpServerConfig.model_fields), frozenset(OAuthConfig.model_fields)
     for name, server in filled.items():

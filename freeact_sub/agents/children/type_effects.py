@@ -93,22 +93,22 @@ def _depth(agent_type: AgentType, agent: TreeAgent) -> Budget:
 
 def servers_of(agent: TreeAgent) -> dict[str, McpServerConfig]:
     """Return the MCP servers that an agent may use."""
-    return _narrowed(agent.shared.config.mcp_servers, agent, lambda agent_type: agent_type.mcp)
+    return _narrowed(agent.shared.config.mcp_servers, agent, lambda agent_type: (agent_type.mcp, agent_type.found_servers))
 
 
 def skills_of(agent: TreeAgent) -> dict[str, Skill]:
     """Return the skills that an agent may load, by name."""
-    return _narrowed(agent.shared.skills.skills, agent, lambda agent_type: agent_type.skills)
+    return _narrowed(agent.shared.skills.skills, agent, lambda agent_type: (agent_type.skills, {}))
 
 
 def _narrowed(
-    found: Mapping[str, T], agent: TreeAgent, listed: Callable[[AgentType], Collection[str] | None]
+    found: Mapping[str, T], agent: TreeAgent, effect: Callable[[AgentType], tuple[Collection[str] | None, Mapping[str, T]]]
 ) -> dict[str, T]:
-    """What the types of an agent and of its ancestors leave. Args: listed: the names in a type. None: all."""
-    for above in agent.ancestors():
-        names = None if above.agent_type is None else listed(above.agent_type)
-        if names is not None:
-            found = {name: each for name, each in found.items() if name in names}
+    """What the types of an agent and of its ancestors leave. Args: effect: names that a type lists, or None; its own."""
+    for above in reversed([*agent.ancestors()]):
+        if above.agent_type is not None:
+            names, own = effect(above.agent_type)
+            found = {name: each for name, each in found.items() if names is None or name in names} | dict(own)
     return dict(found)
 
 
@@ -171,7 +171,7 @@ def granted(agent: TreeAgent, tools: Sequence[ToolDefinition]) -> list[ToolDefin
     if agent_type is not None:
         known = {*TOOL_NAMES, *(tool.name for tool in tools)}
         for name in (*(agent_type.tools.allow or ()), *agent_type.tools.deny):
-            if problem := unknown_tool(name, known, agent.shared.config.mcp_servers):
+            if problem := unknown_tool(name, known, agent.shared.servers):
                 raise ConfigError(f"agent type {agent_type.name!r} ({agent_type.file}): {problem}")
     return [tool for tool in tools if has_tool(agent, tool.name)]
 

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import SessionVariables, Variables, kernel_is_new
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
@@ -76,6 +77,8 @@ class AgentSession:
         self.session_id: str | None = None
         self.config = config
         """The settings, with those of the session's model."""
+        self._servers: Mapping[str, McpServerConfig] = {}
+        """All MCP servers, of which secrets are known."""
         self._set_aside: str | None = None
         """The model that the settings of now name, and that nobody has chosen for this session."""
         self._model_facts = "{}"
@@ -120,6 +123,7 @@ class AgentSession:
 
     def add_root(self, tree: Tree, history: list[ModelMessage]) -> TreeAgent:
         """Make the root of the tree: a new one with this history, or the session's."""
+        self._servers = tree.shared.servers
         if self.resumed is None:
             return tree.add_root(history)
         root = tree.add_root(self.resumed.history, self.resumed.root_id)
@@ -151,7 +155,7 @@ class AgentSession:
                 loop.call_soon_threadsafe(self._not_kept, reason)
 
         try:
-            writer = self.store.open(self.session_id, secrets=known_secrets(self.config), on_failure=failed)
+            writer = self.store.open(self.session_id, secrets=known_secrets(self.config, self._servers), on_failure=failed)
         except OSError as error:
             self._not_kept(str(error))
             return

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.tokens import TokenFile
@@ -17,9 +18,11 @@ NAMES: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|
 """Names of settings, variables and headers with these endings have secret values."""
 
 
-def known_secrets(config: Config, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return all secret values: of the settings, of sign-ins to MCP servers, of environment variables named like keys."""
-    found = {*_named(environment), *_of_settings(config)}
+def known_secrets(
+    config: Config, servers: Mapping[str, McpServerConfig], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """Return all secret values: of settings, MCP servers and their sign-ins, and environment variables named like keys."""
+    found = {*_named(environment), *_of_settings(config), *_of_servers(servers)}
     return sorted(value for value in found if len(value) >= MIN_CHARS)
 
 
@@ -30,7 +33,10 @@ def _of_settings(config: Config) -> Iterator[str]:
     yield from _named(config.model_settings)
     yield from _headers(config.model_settings.get("extra_headers"))
     yield from _password(config.base_url)
-    for name, server in config.mcp_servers.items():
+
+
+def _of_servers(servers: Mapping[str, McpServerConfig]) -> Iterator[str]:
+    for name, server in servers.items():
         yield from _headers(server.headers)
         yield from _named(server.env)
         yield from _named(server.oauth.model_dump())

@@ -1,11 +1,12 @@
 """Reads named types of agents, one Markdown file each (`.agents/agents/NAME.md`): settings in the head, a prompt as body.
 
-A type narrows what an agent may do or says who does it (model, prompt); it never grants more than the parent has. An invalid
-file is left out, and a sentence names its line. `children/type_effects.py` applies types.
+A type narrows what an agent may do or says who does it (model, prompt). It grants nothing that the parent does not have, but
+MCP servers of its own. An invalid file is left out, and a sentence names its line. `children/type_effects.py` applies types.
 """
 
 import difflib
 import fnmatch
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.hooks import CommandHook, FoundHooks, parse_hooks
+from freeact_sub.config.load import servers_in
+from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
@@ -72,6 +75,8 @@ class _TypeHead(_TypeSection):
     """Overrides the defaults; a call may override it in turn."""
     mcp: tuple[str, ...] | None = None
     """Its MCP servers, out of the parent's. None: all of them."""
+    mcp_servers: dict[str, Any] = {}
+    """Servers that its agents and all below them have besides, as in `mcp.json`."""
     skills: tuple[str, ...] | None = None
     """Its skills (docs/skills.md), out of the parent's. None: all of them."""
     max_depth: int | None = Field(default=None, ge=0, le=10)
@@ -94,6 +99,8 @@ class AgentType(_TypeHead):
     """The path of its file."""
     found_hooks: tuple[CommandHook, ...] = ()
     """Its hooks."""
+    found_servers: Mapping[str, McpServerConfig] = {}
+    """Its own MCP servers."""
     problems: tuple[str, ...] = ()
     """One sentence for each hook that was left out."""
 
@@ -106,6 +113,11 @@ class AgentTypes:
     """By name."""
     problems: tuple[str, ...] = ()
     """One sentence for each invalid file, with file and line."""
+
+    @property
+    def servers(self) -> dict[str, McpServerConfig]:
+        """The MCP servers of all types."""
+        return {name: server for agent_type in self.types.values() for name, server in agent_type.found_servers.items()}
 
 
 def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes:
@@ -126,7 +138,10 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
             except ConfigError as error:
                 problems.append(sentence(f"{path}: {error}; this agent type is left out"))
             else:
-                types.setdefault(agent_type.name, agent_type)
+                if twice := _named_twice(agent_type, types):
+                    problems.append(f"{path}: {twice}; this agent type is left out")
+                else:
+                    types.setdefault(agent_type.name, agent_type)
     names_skills = any(agent_type.skills for agent_type in types.values())
     skills = load_skills(config.skill_contents.values()).skills if names_skills else {}
     for agent_type in types.values():
@@ -136,6 +151,15 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
         unknown = [unknown_name("skill", name, skills) for name in agent_type.skills or () if name not in skills]
         problems += [f"{agent_type.file}: `skills` names {problem}" for problem in unknown]
     return AgentTypes(types=types, problems=tuple(problems))
+
+
+def _named_twice(agent_type: AgentType, types: Mapping[str, AgentType]) -> str:
+    """Return what is wrong with the names of its MCP servers: another type has one of them for another server."""
+    for other in types.values() if agent_type.name not in types else ():
+        for name, server in agent_type.found_servers.items():
+            if other.found_servers.get(name, server) != server:
+                return f"`mcp_servers`: the type {other.name!r} has another server {name!r}: rename one of them"
+    return ""
 
 
 def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> AgentType:
@@ -167,8 +191,10 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
         head = _TypeHead.model_validate(document.head)
     except ValidationError as error:
         raise _problem(document, error) from error
+    found_servers = _servers(head, document, config, file or name)
     if not other_tools:
-        servers = [server for server, settings in config.mcp_servers.items() if not settings.disabled]
+        known_servers = {**config.mcp_servers, **found_servers}
+        servers = [server for server, settings in known_servers.items() if not settings.disabled]
         for way in ("allow", "deny"):
             for index, tool in enumerate(getattr(head.tools, way) or ()):
                 if problem := unknown_tool(tool, TOOL_NAMES, servers):
@@ -185,6 +211,7 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
         prompt=document.body,
         file=file,
         found_hooks=tuple(replace(hook, event="SubagentStop") if hook.event == "Stop" else hook for hook in found.hooks),
+        found_servers=found_servers,
         problems=found.problems,
         **dict(head),
     )
@@ -195,6 +222,18 @@ def _hooks(head: _TypeHead, document: Document, config: Config, source: str) -> 
         return parse_hooks(head.hooks, source, config.workspace)
     except ConfigError as error:
         raise BadLineError(str(error), line=document.line_of(("hooks",))) from error
+
+
+def _servers(head: _TypeHead, document: Document, config: Config, source: str) -> dict[str, McpServerConfig]:
+    line = document.line_of(("mcp_servers",))
+    for name in head.mcp_servers:
+        if name in config.mcp_servers:
+            raise BadLineError(f"`mcp_servers`: there is a server {name!r} already: list it in `mcp`", line=line)
+    try:
+        servers = servers_in(head.mcp_servers, Path(source), os.environ)
+        return Config(mcp_servers=servers, workspace=config.workspace).mcp_servers
+    except ConfigError as error:
+        raise BadLineError(f"`mcp_servers`: {error}", line=line) from error
 
 
 def _check_names(head: _TypeHead, document: Document, config: Config) -> None:

@@ -93,7 +93,7 @@ def config_text(config: "Config") -> str:
 
     shown: Any = json.loads(json.dumps(config.model_dump(exclude_defaults=True), default=str))
     text = "\n".join(flat_lines(shown))
-    for secret in known_secrets(config):
+    for secret in known_secrets(config, config.mcp_servers):
         text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], "…")
     others = "All others have their defaults. Read at the start from .freeact/config.toml, FREEACT_… variables and options."
     return f"{text}\n{others}"

@@ -7,6 +7,8 @@ from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, finished, of_kind, read, task
 
+from freeact_sub import Config
+from freeact_sub.agents.types.files import load_agent_types
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, Notice, ToolOutput
@@ -213,6 +215,45 @@ async def test_a_type_s_mcp_servers(make, types):
     assert "agent.mcp.SERVER.TOOL: a, b." in script.instructions["root"]
     assert "agent.mcp.SERVER.TOOL: a." in script.instructions["second"]
     assert "agent.mcp" not in script.instructions["first"].replace("callable from code as agent.mcp.SERVER.TOOL: a", "")
+
+
+async def test_servers_of_a_type_s_own_are_for_its_agents_and_those_below(make, types, monkeypatch):
+    monkeypatch.setenv("WAREHOUSE_KEY", "a-secret-key")
+    own = "mcp: []\nmcp_servers: {c: {command: /no/such/program, env: {KEY: '${WAREHOUSE_KEY}'}}}"
+    config = types(keeper=own, other="mode: plan") | {
+        "mcp_servers": {"a": McpServerConfig(command="/no/such/program")},
+        "subagents": {"max_depth": 2},
+    }
+    script = Recorder(
+        {
+            "root": [[task("kept", agent="keeper"), task("plain")], "done"],
+            "kept": [[task("below"), task("other", agent="other")], "done"],
+        }
+    )
+    async with make(script, config=config) as agent:
+        await read(agent.run("root"))
+        assert {*agent.config.mcp_servers} == {"a"}
+    had = {prompt: re.findall(r"agent\.mcp\.SERVER\.TOOL: (.*?)\.", text) for prompt, text in script.instructions.items()}
+    assert had == {"root": ["a"], "plain": ["a"], "kept": ["c"], "below": ["c"], "other": ["c"]}
+
+
+@pytest.mark.parametrize(
+    ("heads", "problem"),
+    [
+        (["mcp_servers: {a: {command: x}}"], "there is a server 'a' already: list it in `mcp`"),
+        (["mcp_servers: {c: {}}"], "needs either `command` or `url`"),
+        (["mcp_servers: {'c d': {command: x}}"], "'c d' is not a name of letters"),
+        (["mcp_servers: {c: {command: '${NO_SUCH_VARIABLE}'}}"], "NO_SUCH_VARIABLE"),
+        (["mcp_servers: {c: {command: x}}", "mcp_servers: {c: {command: y}}"], "has another server 'c'"),
+        (["mcp_servers: {c: {command: x}}", "mcp_servers: {c: {command: x}}"], None),
+    ],
+)
+def test_wrong_servers_of_a_type_are_told(types, tmp_path, heads, problem):
+    folders = types(**{f"t{number}": head for number, head in enumerate(heads)})["agent_folders"]
+    servers = {"a": McpServerConfig(command="/no/such/program")}
+    found = load_agent_types(Config(workspace=tmp_path, agent_folders=folders, mcp_servers=servers))
+    assert [problem in text for text in found.problems] == ([] if problem is None else [True])
+    assert len(found.types) == len(heads) - (problem is not None)
 
 
 async def test_a_tool_that_is_none_is_told_once_the_user_s_own_are_known(make, types):

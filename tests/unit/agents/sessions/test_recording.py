@@ -144,7 +144,9 @@ async def test_secrets_are_in_no_file(make, store, tmp_path, monkeypatch):
 
 
 def test_short_values_and_other_names_are_no_secrets(tmp_path):
-    found = known_secrets(Config(workspace=tmp_path), {"API_KEY": "short", "PATH": "/usr/local/bin", "A_TOKEN": "12345678"})
+    found = known_secrets(
+        Config(workspace=tmp_path), {}, {"API_KEY": "short", "PATH": "/usr/local/bin", "A_TOKEN": "12345678"}
+    )
     assert found == ["12345678"]
 
 
