@@ -27,6 +27,7 @@ from freeact_sub.events import (
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.text import busy, one_line
@@ -64,6 +65,8 @@ class Activity:
     tree_usage: Usage = field(default_factory=Usage)
     calls: list[ToolCallStarted] = field(default_factory=list)
     """Open calls, oldest first: a cell, and the calls of its code."""
+    reached: dict[str | None, ToolProgress] = field(default_factory=dict)
+    """How far open calls of MCP servers are, by `call_id`, or `tool_call_id` for the model's."""
     questions: dict[str, ApprovalRequest | QuestionRequest] = field(default_factory=dict)
     """Questions that wait for a person, by id, oldest first."""
     progress: ModelProgress | None = None
@@ -108,6 +111,12 @@ class Activity:
             self.asked_seconds += 0 if self.asking else max(0.0, at - self.asking_since)
 
     @property
+    def how_far(self) -> str:
+        """How far the newest open call is, in words that follow it; empty where its server does not tell."""
+        reached = self.reached.get(_id_of(self.calls[-1])) if self.calls else None
+        return "" if reached is None else f": {one_line(reached.words)}"
+
+    @property
     def text(self) -> str:
         """What the agent is doing, in one line; empty once it has ended."""
         return one_line(self._text()) if self.is_running else ""
@@ -121,12 +130,16 @@ class Activity:
                 pass  # of all events the one that comes most often
             case ResponseChunk() | ThoughtsChunk():
                 self.writes = "writing" if isinstance(event, ResponseChunk) else "thinking"
+                self.reached.clear()
                 self.calls.clear()  # a model writes again when all its calls have ended, also those without an event
             case Response() | Thoughts():
                 self.writes = ""
             case ToolCallStarted():
                 self.calls.append(event)
+            case ToolProgress() if any(_id_of(call) == _id_of(event) for call in self.calls):
+                self.reached[_id_of(event)] = event
             case ToolOutput():
+                self.reached.pop(_id_of(event), None)
                 self._end_call(event)
             case ApprovalRequest() | QuestionRequest() if not event.headless:
                 self.questions[event.request_id] = event
@@ -161,6 +174,7 @@ class Activity:
             case AgentFinished():
                 self.status, self.usage, self.tree_usage = event.status, event.usage, event.tree_usage
                 self.progress, self.writes = None, ""
+                self.reached.clear()
                 self.calls.clear()
                 self.questions.clear()
                 self.strategies.clear()
@@ -173,7 +187,7 @@ class Activity:
             return f"waiting for approval: {asked.call.summary}"
         if self.calls:
             others = len(self.calls) - 1
-            return _words(self.calls[-1]) + (f" (and {others} more)" if others else "")
+            return _words(self.calls[-1]) + self.how_far + (f" (and {others} more)" if others else "")
         if self.paused_seconds is not None:
             return busy(self.paused_seconds)
         return self.writes or "waiting for the model"
@@ -209,6 +223,11 @@ class Activities:
         """What an agent is doing, in one line; empty if it is not known to be working."""
         activity = self._by_id.get(agent_id)
         return "" if activity is None else activity.text
+
+
+def _id_of(event: ToolCallStarted | ToolProgress | ToolOutput) -> str | None:
+    """Distinguishes the call from other open calls."""
+    return event.call_id or event.tool_call_id
 
 
 def _words(call: ToolCallStarted) -> str:

@@ -60,7 +60,7 @@ class McpServerConfig(Section):
     init_timeout_seconds: float = Field(default=30, gt=0)
     """The time that the server may take to start."""
     call_timeout_seconds: float = Field(default=300, gt=0)
-    """The time that a call may take."""
+    """The time that a call may take. It begins anew when the server tells of its progress, up to 12 times in all."""
     max_message_bytes: int = Field(default=10_000_000, ge=1_000)
     """A larger message from the server is refused, and its call fails."""
     only_tools: tuple[str, ...] | None = None

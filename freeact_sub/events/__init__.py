@@ -18,7 +18,9 @@ from freeact_sub.events.answers import NOBODY, Answerable, Decidable
 from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
+from freeact_sub.events.call_progress import CallProgress
 from freeact_sub.events.ending import Ending
+from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.forms import QuestionField as QuestionField
 from freeact_sub.events.json_lines import content, json_line
 from freeact_sub.events.plan import PlanState
@@ -150,6 +152,16 @@ class ToolOutput(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolProgress(CallProgress, AgentEvent):
+    """An MCP server tells how far a call is, at most five times a second. The session does not keep it."""
+
+    type: Literal["ToolProgress"] = "ToolProgress"
+    tool_name: str
+    call_id: str = ""
+    """See `ToolCallStarted`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CodeExecutionOutputChunk(AgentEvent):
     """Output of a running cell, as it comes."""
 
@@ -185,16 +197,11 @@ class ApprovalRequest(Decidable, AgentEvent):
     """
 
     type: Literal["ApprovalRequest"] = "ApprovalRequest"
-    request_id: str
     call: Annotated[Call, Field(discriminator="kind")]
-    path: tuple[str, ...] = ()
-    """The agents from the root to the asking one, by short id and label."""
     reason: str = ""
     """The rule that requires approval."""
     suggested: tuple[str, ...] = ()
     """Editable patterns that would allow similar calls from now on. Empty: similar calls always need approval."""
-    headless: bool = False
-    """True: no person is asked; the decision follows at once."""
     if_nobody: Decision = NOBODY
     """The decision if nobody makes one."""
 
@@ -212,28 +219,13 @@ class ApprovalDecided(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionRequest(Answerable, AgentEvent):
+class QuestionRequest(PersonQuestion, Answerable, AgentEvent):
     """A model, code (`input()` in a cell) or an MCP server asks a person. Whoever asks waits; everything else continues.
 
     Several agents may have open questions at once. They may be answered in any order.
     """
 
     type: Literal["QuestionRequest"] = "QuestionRequest"
-    request_id: str
-    prompt: str
-    """The question. Empty: code reads from the keyboard and gave no prompt, or the fields say all."""
-    fields: tuple[QuestionField, ...] = ()
-    """What is asked for, by name, in the order of the form. Empty: one text."""
-    server: str = ""
-    """The MCP server that asks. Empty: the agent or its code."""
-    url: str = ""
-    """A page that the MCP server wants the person to open. Nothing opens it by itself."""
-    secret: bool = False
-    """True: the answer is hidden while it is typed, and never recorded."""
-    path: tuple[str, ...] = ()
-    """The agents from the root to the asking one, by short id and label."""
-    headless: bool = False
-    """True: no person is asked; the question ends at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,6 +359,7 @@ Event: TypeAlias = (
     | Response
     | ToolCallStarted
     | ToolOutput
+    | ToolProgress
     | CodeExecutionOutputChunk
     | CodeExecutionOutput
     | ApprovalRequest

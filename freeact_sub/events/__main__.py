@@ -1,7 +1,12 @@
 """`python -m freeact_sub.events` writes the JSON Schema of events, as docs/events.schema.json has it."""
 
+import ast
+import inspect
 import json
-from typing import Annotated, Any
+from dataclasses import is_dataclass
+from itertools import pairwise
+from textwrap import dedent
+from typing import Annotated, Any, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -14,7 +19,23 @@ def json_schema() -> dict[str, Any]:
         Annotated[Event, Field(discriminator="type")], config=ConfigDict(use_attribute_docstrings=True)
     )
     schema = adapter.json_schema(mode="serialization")
+    for event in get_args(Event):
+        fields = schema["$defs"][event.__name__]["properties"]
+        for name, text in _docs_of_fields(event).items():
+            fields[name].setdefault("description", text)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Event"} | schema
+
+
+def _docs_of_fields(event: type) -> dict[str, str]:
+    """The docstrings of the fields, also of those that a class has from others: pydantic reads only its own."""
+    found: dict[str, str] = {}
+    for base in filter(is_dataclass, event.__mro__):
+        (definition,) = ast.parse(dedent(inspect.getsource(base))).body
+        for field, text in pairwise(getattr(definition, "body", [])):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    found.setdefault(name, inspect.cleandoc(words))
+    return found
 
 
 if __name__ == "__main__":

@@ -63,8 +63,15 @@ ASKED: Final[dict[str, AnswerReceiver]] = {}
 """The receivers of open requests, by request id. Events are values and hold only the id."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Asked:
+    """What all requests to a person have."""
+
     request_id: str
+    path: tuple[str, ...] = ()
+    """The agents from the root to the asking one, by short id and label."""
+    headless: bool = False
+    """True: no person is asked; the request ends at once."""
 
     def shown(self) -> None:
         """Notes that a front end shows the request, so that the log does not report it as forgotten."""

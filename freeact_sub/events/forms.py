@@ -64,13 +64,18 @@ class QuestionField:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonQuestion:
-    """What a person is asked; see `QuestionRequest` for the fields."""
+    """What a person is asked."""
 
     prompt: str
-    secret: bool = False
+    """The question. Empty: code reads from the keyboard and gave no prompt, or the fields say all."""
     fields: tuple[QuestionField, ...] = ()
+    """What is asked for, by name, in the order of the form. Empty: one text."""
     server: str = ""
+    """The MCP server that asks. Empty: the agent or its code."""
     url: str = ""
+    """A page that the MCP server wants the person to open. Nothing opens it by itself."""
+    secret: bool = False
+    """True: the answer is hidden while it is typed, and never recorded."""
 
 
 CONFIRMED: Final = "confirmed"

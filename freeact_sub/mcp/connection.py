@@ -26,6 +26,7 @@ from freeact_sub.errors import McpError
 from freeact_sub.mcp.changes import hear_changes, listen
 from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswered_note
 from freeact_sub.mcp.listing import list_tools
+from freeact_sub.mcp.progress import OnProgress, Pulse
 from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result
 from freeact_sub.mcp.transports import reason_of, transport_for
 from freeact_sub.system.closing import end_task
@@ -33,6 +34,7 @@ from freeact_sub.system.closing import end_task
 if TYPE_CHECKING:
     import httpx2
     import mcp
+    from mcp_types import CallToolResult
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +116,9 @@ class McpConnection:
             McpError: The server cannot be reached, does not respond in time, or responds with an error.
         """
         setting = "call_timeout_seconds" if is_call else "init_timeout_seconds"
-        what, seconds = f"MCP server {self._server!r}, asked for {what},", getattr(self._config, setting)
+        what = f"MCP server {self._server!r}, asked for {what},"
         try:
-            return await self._request(send, what=what, setting=setting, seconds=seconds)
+            return await self._request(send, what=what, setting=setting, pulse=self._pulse(setting))
         except McpError:
             raise
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
@@ -126,30 +128,36 @@ class McpConnection:
         """Inside, the server may ask a person. Args: ask: see `call`."""
         return self._elicitations.during(ask)
 
-    async def call(self, tool: str, args: dict[str, Any], ask: Ask | None = None) -> McpResult:
+    async def call(
+        self, tool: str, args: dict[str, Any], ask: Ask | None = None, on_progress: OnProgress | None = None
+    ) -> McpResult:
         """Call a tool; one that fails, or that the server refuses to call, is a result.
 
         Args:
             tool: Its name.
             args: Its arguments.
             ask: Asks a person what the server asks during the call. None: nobody is asked.
+            on_progress: Called when the server tells how far the call is.
 
         Raises:
             McpError: The server cannot be reached, or does not respond in time.
         """
         self.has_called = True
         with self.asking(ask) as call:
-            result = await self._call(tool, args)
+            result = await self._call(tool, args, on_progress)
         if not call.unanswered:
             return result
         return replace(result, text=f"{result.text}\n{unanswered_note(self._server, call.unanswered)}", sections=())
 
-    async def _call(self, tool: str, args: dict[str, Any], tries: int = 1) -> McpResult:
-        what, seconds = f"MCP tool {self._server}.{tool}", self._config.call_timeout_seconds
+    async def _call(self, tool: str, args: dict[str, Any], on_progress: OnProgress | None, tries: int = 1) -> McpResult:
+        what, setting = f"MCP tool {self._server}.{tool}", "call_timeout_seconds"
+        pulse = self._pulse(setting, on_progress)
+
+        async def send(client: "mcp.Client") -> "CallToolResult":
+            return await client.call_tool(tool, args, progress_callback=pulse.beat)
+
         try:
-            result = await self._request(
-                lambda client: client.call_tool(tool, args), what=what, setting="call_timeout_seconds", seconds=seconds
-            )
+            result = await self._request(send, what=what, setting=setting, pulse=pulse)
         except McpError:
             raise
         except Exception as error:  # noqa: BLE001  # the border to the SDK, as above
@@ -159,7 +167,7 @@ class McpConnection:
                 return failure(f"the response of {what} cannot be used: {error}")
             may_repeat = error.code == NEEDS_PAGES and tries < MAX_TRIES
             if may_repeat and await self._elicitations.opens_pages(error.data):
-                return await self._call(tool, args, tries + 1)
+                return await self._call(tool, args, on_progress, tries + 1)
             return failure(error.message)  # for example for its arguments
         return read_result(result)
 
@@ -175,7 +183,7 @@ class McpConnection:
             self._owner.cancel()
             await asyncio.wait({self._owner}, timeout=1)
 
-    async def _request(self, send: Callable[["mcp.Client"], Awaitable[T]], *, what: str, setting: str, seconds: float) -> T:
+    async def _request(self, send: Callable[["mcp.Client"], Awaitable[T]], *, what: str, setting: str, pulse: Pulse) -> T:
         client = await asyncio.shield(self._ready)
         # A task of its own, since the SDK may take seconds to give a request up: it tells the server, and waits until
         # the server reads. Nor does the SDK's own timeout run while the server reads nothing.
@@ -183,12 +191,12 @@ class McpConnection:
         self._requests.add(request)
         request.add_done_callback(self._forget)
         try:
-            await self._wait(request, seconds)
+            await self._wait(request, pulse)
         finally:
             request.cancel()
         if not request.done():
             hint = f"if it needs longer, raise its `{setting}`"
-            raise McpError(f"{what} did not respond within {seconds:g} s; {hint}", server=self._server)
+            raise McpError(f"{what} {pulse.lateness}; {hint}", server=self._server)
         try:
             return request.result()
         except Exception as error:
@@ -201,12 +209,16 @@ class McpConnection:
                 raise
             raise await self._loss(error) from error
 
-    async def _wait(self, request: asyncio.Future[Any], seconds: float) -> None:
-        """Waits for a request for so long, without the time for which a person was asked."""
+    def _pulse(self, setting: str, on_progress: OnProgress | None = None) -> Pulse:
+        """Of a request whose time limit is this setting; the time for which a person is asked does not count."""
         loop, asked = asyncio.get_running_loop(), self._elicitations
-        end, asked_before = loop.time() + seconds, asked.asked_seconds
-        while not request.done() and (left := end + asked.asked_seconds - asked_before - loop.time()) > 0:
-            await asyncio.wait({request}, timeout=max(left, LOOK_SECONDS) if asked.is_asking else left)
+        return Pulse(lambda: loop.time() - asked.asked_seconds, getattr(self._config, setting), on_progress)
+
+    async def _wait(self, request: asyncio.Future[Any], pulse: Pulse) -> None:
+        """Waits until a request ends, or is late."""
+        pulse.begin()
+        while not request.done() and (left := pulse.left) > 0:
+            await asyncio.wait({request}, timeout=max(left, LOOK_SECONDS) if self._elicitations.is_asking else left)
 
     def _forget(self, request: asyncio.Future[Any]) -> None:
         self._requests.discard(request)

@@ -30,6 +30,7 @@ from freeact_sub.mcp.offers import (
     list_resources,
     read_resource,
 )
+from freeact_sub.mcp.progress import OnProgress
 from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.system.closing import carry_out
 
@@ -113,7 +114,14 @@ class McpServers:
         self._check_server(server)
         return await self._listed(server, stale=None)
 
-    async def call(self, server: str, tool: str, args: Mapping[str, Any], ask: Ask | None = None) -> McpResult:
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        args: Mapping[str, Any],
+        ask: Ask | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> McpResult:
         """Call a tool. A tool that fails is a result too.
 
         A server that could not be started is tried again, and one whose connection was lost is connected to anew.
@@ -123,6 +131,7 @@ class McpServers:
             tool: The tool's.
             args: Its arguments.
             ask: Asks a person what the server asks during the call. None: nobody is asked.
+            on_progress: Called when the server tells how far the call is.
 
         Raises:
             McpError: There is no such server or tool, or the server cannot be reached, or does not respond in time.
@@ -134,7 +143,7 @@ class McpServers:
         except (TypeError, ValueError) as error:
             return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
         self._take_over(server)
-        return await (self._connection(server)).call(tool, strict, ask)
+        return await (self._connection(server)).call(tool, strict, ask, on_progress)
 
     async def resources(self, server: str) -> tuple[McpResource, ...]:
         """The resources of a server, and templates of their addresses. Raises: McpError, as `tools`."""

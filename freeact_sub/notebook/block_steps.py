@@ -9,7 +9,7 @@ from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import TEXT_CHARS, bounded
 from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, PlanItem, StoryItem, StoryLimits, StrategySteps
-from freeact_sub.show.wording import ending_notes, plan_lines, plan_title, strategy_text
+from freeact_sub.show.wording import call_progress_text, ending_notes, plan_lines, plan_title, strategy_text
 from freeact_sub.text import busy, counted
 
 WAITING: Final = "waiting for you"
@@ -78,7 +78,7 @@ def status_line(story: AgentStory, now: float) -> str:
     parts = [shown_status(story)]
     if story.paused_seconds is not None:
         parts.append(busy(story.paused_seconds))
-    parts += map(strategy_text, story.strategies.values())
+    parts += [*map(strategy_text, story.strategies.values()), *map(call_progress_text, story.reached.values())]
     if story.usage.turns or story.usage.tokens:
         parts.append(str(story.usage))
     if story.tree_usage != story.usage:

@@ -107,7 +107,7 @@ def doing(view: AgentStory) -> str:
         return f"asks: {head_of(next(iter(view.questions.values())))}"
     if view.calls:
         more = f" (and {len(view.calls) - 1} more)" if len(view.calls) > 1 else ""
-        return head_of_tool(view.calls[-1]).text + more
+        return f"{head_of_tool(view.calls[-1]).text}{view.how_far}{more}"
     if view.paused_seconds is not None:
         return busy(view.paused_seconds)
     return {"writing": "writing", "thinking": "thinking"}.get(view.writes, "waiting for the model")

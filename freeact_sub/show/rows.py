@@ -37,6 +37,7 @@ from freeact_sub.events import (
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.show.agent_story import AgentStory
@@ -279,6 +280,7 @@ ROWS: Final[dict[type, Callable[[AgentStory, Any], Rows]]] = {
     Response: _response,
     ToolCallStarted: _tool_call,
     ToolOutput: _tool_output,
+    ToolProgress: _nothing,
     CodeExecutionOutputChunk: _output,
     CodeExecutionOutput: _cell_end,
     ApprovalRequest: _request,

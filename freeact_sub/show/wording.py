@@ -17,6 +17,7 @@ from freeact_sub.events import (
     QuestionAnswered,
     QuestionRequest,
     StrategyProgress,
+    ToolProgress,
 )
 from freeact_sub.events.plan import PlanState, PlanStatus
 from freeact_sub.show.forms import form_lines, own_prompt
@@ -187,6 +188,11 @@ def strategy_text(step: StrategyProgress) -> str:
     if step.best:
         parts.append(f"best {one_line(step.best, 60)}")
     return " · ".join(parts)
+
+
+def call_progress_text(event: ToolProgress) -> str:
+    """How far a call of an MCP server is, in one line."""
+    return f"{one_line(event.tool_name, 60)}: {one_line(event.words)}"
 
 
 def plan_title(plan: PlanState) -> str:

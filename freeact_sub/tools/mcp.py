@@ -56,17 +56,26 @@ class _Offered:
 class McpToolset(AbstractToolset[Any]):
     """Offers the tools of all servers. A server that does not start is reported once; the others work."""
 
-    def __init__(self, servers: McpServers, *, on_error: Callable[[McpError], None], ask: AskPerson) -> None:
+    def __init__(
+        self,
+        servers: McpServers,
+        *,
+        on_error: Callable[[McpError], None],
+        ask: AskPerson,
+        on_progress: Callable[..., None],
+    ) -> None:
         """Makes it; no server is asked yet.
 
         Args:
             servers: The servers.
             on_error: Called once for each server that cannot be asked, and for what of a list cannot be used.
             ask: Asks a person what a server asks during a call.
+            on_progress: Called with the tool's name, a `CallProgress` and the `tool_call_id`.
         """
         self._servers = servers
         self._on_error = on_error
         self._ask = ask
+        self._on_progress = on_progress
         self._versions: dict[str, str] = {}
         """Of the lists of the servers that are offered."""
         self._is_behind = False
@@ -108,8 +117,9 @@ class McpToolset(AbstractToolset[Any]):
         """Calls the server; the model reads a failure as the result."""
         del tool
         offered, ask = self._tools[name], partial(self._ask, tool_call_id=ctx.tool_call_id)
+        hear, args = partial(self._on_progress, name, tool_call_id=ctx.tool_call_id), _own_names(offered, tool_args)
         try:
-            result = await self._servers.call(offered.server, offered.tool.name, _own_names(offered, tool_args), ask)
+            result = await self._servers.call(offered.server, offered.tool.name, args, ask, hear)
         except McpError as error:
             return model_content(ToolResult(text=f"[ERROR] {error}", outcome="failed"))
         return model_content(tool_result(result))

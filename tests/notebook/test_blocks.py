@@ -271,6 +271,16 @@ def test_the_status_line_has_the_step_of_a_strategy_while_it_is_at_work():
     assert status_line(made, NOW) == "running · 10 s"
 
 
+def test_the_status_line_tells_how_far_a_call_is():
+    call = {**ROOT, "tool_call_id": "one"}
+    made = block(events.ToolCallStarted(**call, tool_name="s_load", args={}))
+    apply(made, events.ToolProgress(**call, tool_name="s_load", progress=3, total=10, message="<b>\x1b[2J"))
+    assert status_line(made, NOW) == "running · s_load: 3 of 10, <b> · 10 s"
+    assert "<b>" not in foot_html(made, NOW)
+    apply(made, events.ToolOutput(**call, tool_name="s_load", content=""))
+    assert status_line(made, NOW) == "running · 10 s"
+
+
 def test_the_status_line_tells_what_was_spent():
     usage = Usage(turns=2, input_tokens=1000, output_tokens=234, cost_usd=Decimal("0.01"))
     made = block(events.UsageUpdated(**ROOT, usage=usage, tree_usage=usage + usage))

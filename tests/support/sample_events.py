@@ -34,6 +34,7 @@ from freeact_sub.events import (
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.events.answers import ASKED
@@ -98,6 +99,7 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         CodeExecutionOutputChunk(**CHILD, **cell, output=CellError(ename="E", evalue=text, traceback=(text,))),
         CodeExecutionOutput(**CHILD, **cell, text=text, status="error", left_out_chars=5, output_file=f"/tmp/{text}"),
         ToolCallStarted(**CHILD, **tool, tool_name=text, args={text: text, "list": [text]}),
+        ToolProgress(**CHILD, **tool, tool_name=text, progress=3.0, total=10.0, message=text),
         ToolOutput(**CHILD, **tool, tool_name=text, content=text),
         UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE),
         ModelProgress(**CHILD, seconds=12.0, tokens=40, tokens_per_second=8.1),

@@ -105,6 +105,17 @@ async def slow(name: str, seconds: float) -> str:
     return name
 
 
+@server.tool(structured_output=False)
+async def count(ctx: Context, to: int, seconds: float = 0) -> str:
+    """Counts, to 0 without end, and tells how far it is."""
+    done = 0
+    while done < to or not to:
+        done += 1
+        await ctx.report_progress(done, to or None, f"number {done}")
+        await asyncio.sleep(seconds)
+    return f"counted to {done}"
+
+
 @server.tool()
 def still_running() -> list[str]:
     return sorted(running)

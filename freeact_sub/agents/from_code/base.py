@@ -65,6 +65,11 @@ class HostRequests:
             return await handler(params, clock)
 
 
+def new_call_id() -> str:
+    """The id of a call from code."""
+    return f"call-{secrets.token_hex(4)}"
+
+
 class CodeCalls(ToolCalls):
     """Carries out the calls of code in an agent's cells, if the agent has the tool."""
 
@@ -92,6 +97,7 @@ class CodeCalls(ToolCalls):
         args: Mapping[str, Any],
         clock: CellClock | None,
         work: Callable[[], Awaitable[EndedCall[T]]],
+        call_id: str = "",
     ) -> T:
         """Carry out a call as if the model had made it, and return the value for the code: see `ToolCalls.make`.
 
@@ -115,7 +121,7 @@ class CodeCalls(ToolCalls):
             call=call,
             tool_call_id=tool_call_id_of(clock),
             clock=clock,
-            call_id=f"call-{secrets.token_hex(4)}",
+            call_id=call_id or new_call_id(),
         )
         with self._open_call():
             return (await self.make(requested, run)).value

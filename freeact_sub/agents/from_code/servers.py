@@ -5,7 +5,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
+from freeact_sub.agents.from_code.base import CodeCalls, new_call_id, tool_call_id_of
+from freeact_sub.agents.outside_tools import tell_progress
 from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
@@ -64,8 +65,10 @@ class McpRequests:
         server, tool, args = str(params.get("server")), str(params.get("tool")), _object(params.get("args"))
         read_only = self._servers.is_read_only(server, tool)
         call = McpCall(server=server, tool=tool, args=args, read_only=read_only)
-        work = partial(self._servers.call, server, tool, args)
-        return await self._carry_out(f"{server}.{tool}", call, clock, work)
+        name, call_id = f"{server}.{tool}", new_call_id()
+        hear = partial(tell_progress, self._calls.agent, name, call_id=call_id, tool_call_id=tool_call_id_of(clock))
+        work = partial(self._servers.call, server, tool, args, on_progress=hear)
+        return await self._carry_out(name, call, clock, work, call_id)
 
     async def _read(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         server, uri = str(params.get("server")), str(params.get("uri"))
@@ -80,7 +83,12 @@ class McpRequests:
         return await self._carry_out(f"{server}.prompt", call, clock, work)
 
     async def _carry_out(
-        self, name: str, call: McpCall, clock: CellClock | None, run: Callable[[Ask], Awaitable[McpResult]]
+        self,
+        name: str,
+        call: McpCall,
+        clock: CellClock | None,
+        run: Callable[[Ask], Awaitable[McpResult]],
+        call_id: str = "",
     ) -> Any:
         ask = partial(self._calls.agent.ask_person, tool_call_id=tool_call_id_of(clock), clock=clock)
 
@@ -89,7 +97,7 @@ class McpRequests:
                 result = await run(ask)
             return EndedCall(value=result, text=result.text, outcome="failed" if result.is_error else "success")
 
-        result = await self._calls.carry_out(name, call, call.args, clock, work)
+        result = await self._calls.carry_out(name, call, call.args, clock, work, call_id)
         if result.is_error:
             raise McpError(f"MCP tool {name} failed: {head_and_tail(result.text, ERROR_CHARS)}", server=call.server)
         return {"blocks": result.value} if result.has_blocks else {"value": result.value}

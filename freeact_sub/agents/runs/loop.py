@@ -45,7 +45,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import TOOLS, AgentToolset, AskParent, McpToolset, ToolContext
+from freeact_sub.tools import TOOLS, AgentToolset, AskParent, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
 """Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
@@ -99,7 +99,7 @@ class AgentLoop:
         self._output_type, self._takes_messages = output_type, False
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
-        self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: self._notice(str(error)), ask=agent.ask_person)
+        self._mcp = self.resources.toolset(agent)
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None

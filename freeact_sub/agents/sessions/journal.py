@@ -28,12 +28,13 @@ from freeact_sub.events import (
     ResponseChunk,
     ThoughtsChunk,
     ToolOutput,
+    ToolProgress,
 )
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
 from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter, StoredAgent
 
-NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress)
+NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress, ToolProgress)
 """Pieces of what follows as a whole."""
 OF_CELLS: Final = (CodeExecutionOutputChunk, CodeExecutionOutput, ToolOutput)
 OpenReader: TypeAlias = Callable[[], SessionReader]

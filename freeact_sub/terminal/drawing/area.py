@@ -8,7 +8,7 @@ from rich.text import Text
 
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
-from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
+from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, progress_lines
 from freeact_sub.terminal.drawing.folds import FOLD_ROWS
 from freeact_sub.terminal.drawing.parts import INDENT, Cut, Folded, Indented, head_lines
 from freeact_sub.terminal.drawing.plan import PlanInPlace, open_plans
@@ -36,7 +36,7 @@ def story_area(
         rows: The bound on rows.
     """
     parts: list[RenderableType] = []
-    children = [*strategy_lines(views), *(view for view in present_children(views) if view.is_running)]
+    children = [*progress_lines(views), *(view for view in present_children(views) if view.is_running)]
     if card is not None:
         few = min(len(children) + 2, MAX_ROWS + 1, rows // 3) if children and rows > CARD_ALONE else 0
         parts.append(card(rows - few))

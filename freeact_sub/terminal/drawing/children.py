@@ -12,7 +12,7 @@ from rich.text import Text
 
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import doing
-from freeact_sub.show.wording import strategy_text
+from freeact_sub.show.wording import call_progress_text, strategy_text
 from freeact_sub.terminal.drawing.parts import colour
 from freeact_sub.terminal.drawing.plan import plan_count
 from freeact_sub.text import counted, one_line
@@ -46,14 +46,16 @@ def present_children(views: Stories) -> list[AgentStory]:
     return [*walk(root.agent_id)]
 
 
-def strategy_lines(views: Stories) -> list[Text]:
-    """A line for each strategy that the root or a child has at work."""
-    working = [view for view in views.by_id.values() if view.is_running and view.strategies]
-    return [
-        Text.assemble(("  ◆ ", colour(view)), "" if view.parent_id is None else f"{views.name(view)}: ", strategy_text(step))
-        for view in working
-        for step in view.strategies.values()
-    ]
+def progress_lines(views: Stories) -> list[Text]:
+    """A line for each strategy at work, and for each call of the root that tells how far it is; a child's row says that."""
+    lines = []
+    for view in views.by_id.values():
+        is_root = view.parent_id is None
+        texts = [strategy_text(step) for step in view.strategies.values()]
+        texts += map(call_progress_text, view.reached.values() if is_root else ())
+        name = "" if is_root else f"{views.name(view)}: "
+        lines += [Text.assemble(("  ◆ ", colour(view)), name, text) for text in texts if view.is_running]
+    return lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,10 @@ class ChildrenRegion:
         every = present_children(self.views)
         live = [view for view in every if view.is_running]
         ended = _counts(view for view in every if not view.is_running)
-        strategies = strategy_lines(self.views)[: max(1, self.rows // 3)]
-        for line in strategies:
+        progress = progress_lines(self.views)[: max(1, self.rows // 3)]
+        for line in progress:
             yield _cut(line, columns)
-        rows = min(self.rows, MAX_ROWS) - bool(ended) - len(strategies)
+        rows = min(self.rows, MAX_ROWS) - bool(ended) - len(progress)
         shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
         width = max((_name_columns(self.views, view) for view in shown), default=0)
         for view in shown:

@@ -23,6 +23,7 @@ from freeact_sub.events import (
     QuestionAnswered,
     ResponseChunk,
     ThoughtsChunk,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.show.rows import Row
@@ -31,7 +32,7 @@ MAX_CHARS: Final = 1_000_000
 """The characters kept for one agent. Older events are dropped, and their number is shown."""
 EVENT_CHARS: Final = 50
 """The characters that each event counts in addition to its text, so that many short events are bounded too."""
-PASSING: Final = (ModelProgress, ResponseChunk, ThoughtsChunk, UsageUpdated)
+PASSING: Final = (ModelProgress, ResponseChunk, ThoughtsChunk, ToolProgress, UsageUpdated)
 """Momentary events, which are not kept."""
 
 

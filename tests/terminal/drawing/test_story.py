@@ -21,6 +21,7 @@ from freeact_sub.events import (
     StrategyProgress,
     ToolCallStarted,
     ToolOutput,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.events.strategy_step import SearchedState
@@ -323,3 +324,19 @@ def test_a_child_has_its_tokens_while_it_works(columns: int, figures: str) -> No
     (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
     assert line.startswith("  ● 0001 station 1  waiting for the model")
     assert re.sub(r"\d+( s)", r"\1", line).endswith(figures)
+
+
+def test_calls_that_tell_how_far_they_are_have_a_line_or_stand_in_the_row_of_their_child() -> None:
+    drawn = DrawnStory(columns=80)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), child(1, description="", prompt="look", time=time.time()))
+    own = {"agent_id": "agent-00010000", "parent_id": "agent-aaaa0000", "depth": 1}
+    for number, agent in enumerate((ROOT, own)):
+        its = {**agent, "tool_call_id": f"call-{number}"}
+        drawn.draw(ToolCallStarted(**its, tool_name="s_load", args={}))
+        drawn.draw(ToolProgress(**its, tool_name="s_load", progress=number, total=10, message="\x1b[2Jreads\n[red]a.csv"))
+    of_root, of_child = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert of_root == "  ◆ s_load: 0 of 10, reads [red]a.csv"
+    assert "s_load: 1 of 10, reads [red]a.csv" in of_child
+    drawn.draw(ToolOutput(**ROOT, tool_call_id="call-0", tool_name="s_load", content="x"))
+    (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert "s_load: 1 of 10" in line

@@ -29,6 +29,7 @@ from freeact_sub.events import (
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.show.agent_story import Stories
@@ -37,7 +38,16 @@ from freeact_sub.terminal.drawing.parts import draw_part
 from freeact_sub.terminal.drawing.story import Story
 
 HOSTILE = "a[/x]\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[2J\x1b[3A\x1b[8mb\x07\x08 [red]c[/red] \u202e d"
-BELOW = (ThoughtsChunk, ResponseChunk, UsageUpdated, ModelProgress, StrategyProgress, ApprovalRequest, QuestionRequest)
+BELOW = (
+    ThoughtsChunk,
+    ResponseChunk,
+    UsageUpdated,
+    ModelProgress,
+    StrategyProgress,
+    ToolProgress,
+    ApprovalRequest,
+    QuestionRequest,
+)
 """Events that are drawn below the scrollback, if at all."""
 CELL = {"tool_call_id": "call-1"}
 

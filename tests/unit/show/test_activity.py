@@ -9,7 +9,7 @@ from support.sample_events import CHILD, USAGE, request
 from support.stories import apply, block_of
 from support.waiting import eventually
 
-from freeact_sub.activity import Activities
+from freeact_sub.activity import Activities, Activity
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import (
     AgentFinished,
@@ -21,6 +21,7 @@ from freeact_sub.events import (
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
+    ToolProgress,
     UsageUpdated,
 )
 from freeact_sub.show.agent_story import Stories
@@ -146,3 +147,25 @@ def test_the_times_of_agents_leave_out_the_time_that_a_person_takes_to_answer():
     assert seconds(124) == [9, 5, 9]
     at(130, AgentStarted, CHILD, prompt="again")
     assert seconds(131) == [16, 1, 16]
+
+
+def test_open_calls_tell_how_far_they_are():
+    activity = Activity.of(AgentStarted(**ROOT, prompt="x"))
+    model, code = {**ROOT, "tool_call_id": "one"}, {**ROOT, "tool_call_id": "two", "call_id": "call-1"}
+
+    def after(*events):
+        for event in events:
+            activity.observe(event)
+        return activity.text
+
+    assert after(ToolProgress(**model, tool_name="s_count", progress=1)) == "waiting for the model"  # no open call
+    after(ToolCallStarted(**model, tool_name="s_count", args={}))
+    assert after(ToolProgress(**model, tool_name="s_count", progress=1.5)) == "s_count(): 1.5"
+    after(ToolCallStarted(**code, tool_name="s.load", args={}))
+    hostile = "\x1b]0;title\x07 a\nb"
+    assert after(ToolProgress(**code, tool_name="s.load", progress=1500, total=1e6, message=hostile)) == (
+        "s.load(): 1,500 of 1,000,000, a b (and 1 more)"
+    )
+    assert after(ToolOutput(**code, tool_name="s.load", content="")) == "s_count(): 1.5"
+    assert after(ToolOutput(**model, tool_name="s_count", content="")) == "waiting for the model"
+    assert activity.reached == {}

@@ -12,7 +12,7 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, StoryLimits
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
-MOVING = {events.ResponseChunk, events.ThoughtsChunk, events.ModelProgress, events.UsageUpdated}
+MOVING = {events.ResponseChunk, events.ThoughtsChunk, events.ModelProgress, events.ToolProgress, events.UsageUpdated}
 """Events of a moment: they are in what an agent does now, not in what it has done."""
 
 
