@@ -79,4 +79,5 @@ def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
         return False
     from freeact_sub.terminal.questions.trust_question import ask  # noqa: PLC0415
 
-    return ask(error.files, terminal)
+    if_not = "the program does not start" if error.rest is None else "they are not read"
+    return ask(error.files, terminal, if_not=if_not)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from freeact_sub.config.hooks import HOOKS_FILE
 from freeact_sub.config.jsonc import parse_jsonc
 from freeact_sub.config.parsing import parse_toml
 from freeact_sub.terminal.questions.yes_no import agrees
@@ -16,22 +17,26 @@ from freeact_sub.text import counted, visible
 
 MAX_LINES: Final = 600
 """Lines of all files together."""
-HEAD: Final = "This workspace has new or changed settings. They decide what runs, and what runs without asking:"
+HEAD: Final = "This workspace has new or changed settings.\nThey decide what runs, and what runs without asking:"
+ABOUT_HOOKS: Final = "The commands of hooks run with your rights, outside the sandbox."
 
 
-def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
+def ask(files: Mapping[Path, bytes], terminal: TextIO, *, if_not: str) -> bool:
     """Shows the files and asks whether to trust them; returns False also if there is too much to show.
 
     Args:
         files: Their contents, by path.
         terminal: The stream for the question; the answer is read from standard input.
+        if_not: What happens if they are not trusted.
     """
     lines = [line for path, content in files.items() for line in ("", visible(str(path)), *_indented(path, content))]
     print(HEAD, *lines[:MAX_LINES], sep="\n", file=terminal)
     if len(lines) > MAX_LINES:
         print(f"\n{counted(len(lines) - MAX_LINES, 'more line')} not shown, so these settings do not count.", file=terminal)
         return False
-    return agrees("\nTrust these settings?", terminal)
+    about = f"\n{ABOUT_HOOKS}" if any(path.name == HOOKS_FILE.name for path in files) else ""
+    print(f"{about}\nIf you say no, {if_not}.", file=terminal)
+    return agrees("Trust these settings?", terminal)
 
 
 def settings_lines(path: Path, content: bytes) -> list[str]:
