@@ -4,6 +4,8 @@ Exit code 2 is a denial, and standard error its reason. Exit code 0 with a JSON 
 object says; another text is for the model at events that tell it something, and otherwise nothing. All else is a failure.
 """
 
+import re
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -28,6 +30,11 @@ OLD_WORDS: Final[Mapping[str, HookVerdict]] = {
     "deny": "deny",
     "ask": "ask",
 }
+MAX_BEGINNINGS: Final = 50
+"""Lines that are tried as the beginning of a JSON object."""
+WHITE: Final = string.whitespace + "\ufeff"
+OUR_KEYS: Final = frozenset(("decision", "hookSpecificOutput", "continue", "systemMessage"))
+"""A JSON object with one of these is meant as an answer."""
 NO_REASON: Final = "it gave no reason"
 
 
@@ -58,7 +65,7 @@ def failed(why: str) -> HookAnswer:
 
 def read_exit(event: HookEvent, code: int, output: str, errors: str) -> HookAnswer:
     """Reads how a command ended. Args: code: negative for a signal."""
-    output, errors = clean(output).strip(), shortened(clean(errors).strip(), TEXT_CHARS)
+    output, errors = clean(output).strip(WHITE), shortened(clean(errors).strip(), TEXT_CHARS)
     if code == DENIED:
         return HookAnswer(verdict="deny", reason=errors or NO_REASON)
     if code < 0:
@@ -66,12 +73,25 @@ def read_exit(event: HookEvent, code: int, output: str, errors: str) -> HookAnsw
     if code:
         return failed(f"it ended with exit code {code}" + (f": {errors}" if errors else ""))
     if not output.startswith("{"):
+        if _has_late_object(output):
+            return failed("it printed text before its JSON, which must stand alone on standard output")
         return HookAnswer(context=shortened(output, TEXT_CHARS)) if event in TELLS_MODEL else SILENT
     try:
         value = parse_json(output)
     except ValueError as error:
         return failed(f"what it printed is not JSON: {error}")
     return read_value(event, value)
+
+
+def _has_late_object(output: str) -> bool:
+    """Whether an answer in JSON follows a text, so that it would be lost."""
+    for begin in [match.start() for match in re.finditer(r"^[ \t]*\{", output, re.MULTILINE)][:MAX_BEGINNINGS]:
+        try:
+            value = parse_json(output[begin:])
+        except ValueError:
+            continue
+        return isinstance(value, dict) and not OUR_KEYS.isdisjoint(value)
+    return False
 
 
 def read_value(event: HookEvent, value: Any) -> HookAnswer:

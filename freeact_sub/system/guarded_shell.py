@@ -12,6 +12,7 @@ from freeact_sub.system.closing import carry_out, end_guarded
 from freeact_sub.system.guard import GUARD_COMMAND
 
 END_SECONDS: Final = 3.0
+CHUNK_BYTES: Final = 65_536
 
 
 @asynccontextmanager
@@ -47,5 +48,16 @@ async def guarded_shell(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    # asyncio notices the end of a process only once all that it has written is read
+    reading = [asyncio.create_task(_read_to_end(stream)) for stream in streams]
     if process.returncode is None:
         await end_guarded(process, asyncio.create_task(process.wait()), timeout_seconds=END_SECONDS)
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+
+
+async def _read_to_end(stream: asyncio.StreamReader) -> None:
+    while await stream.read(CHUNK_BYTES):
+        pass

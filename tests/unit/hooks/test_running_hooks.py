@@ -13,6 +13,7 @@ from freeact_sub.config.hooks import CommandHook, HookEvent, parse_hooks
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.hooks import Hook, HookAnswer, HookRunner
 from freeact_sub.hooks.runner import AT_ONCE, AnyHook
+from freeact_sub.system import guarded_shell
 from tests.support.waiting import eventually, is_running
 
 
@@ -76,6 +77,28 @@ async def test_one_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Pa
     await eventually(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
+async def test_one_that_floods_and_ignores_signals_is_ended_as_soon_as_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_shell, "END_SECONDS", 600.0)  # or it would be killed after a while
+    daemon = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > pid; yes' &"
+    told = Told(tmp_path, command(f"trap '' TERM HUP INT; {daemon} yes; yes", timeout_seconds=2))
+    async with asyncio.timeout(120):
+        assert await told.run() == HookAnswer()
+    assert "longer than 2 s" in told.notices[0]
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+async def test_odd_bytes_are_shown_and_decide(tmp_path: Path) -> None:
+    said = """printf '\\357\\273\\277{"decision": "block", "reason": "\\377 in JSON"}'"""
+    told = Told(tmp_path, command("printf '\\377\\000 on standard error' >&2; exit 2"), command(said))
+    answer = await told.run()
+    assert answer is not None
+    assert answer.verdict == "deny"
+    assert answer.reason == "\ufffd on standard error\n\ufffd in JSON"
+    assert not told.notices
+
+
 async def test_a_process_in_the_background_keeps_nobody_waiting_and_ends(tmp_path: Path) -> None:
     told = Told(tmp_path, command("sleep 600 & echo $! > pid; exit 2", timeout_seconds=60))
     answer = await told.run()
@@ -104,6 +127,9 @@ async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
         ("echo '{not json'", "not JSON"),
         ("printf '{'; head -c 2000000 /dev/zero | tr '\\0' x", "more than 1,000,000 bytes"),
         ("cat", "none of"),
+        ("echo checking; echo '{\"decision\": \"block\"}'", "text before its JSON"),
+        ("echo '{\"decision\": \"allow\"}'; echo bye", "not JSON"),
+        ("exec >&- 2>&-; kill -SEGV $$", "signal 11"),
     ],
 )
 @pytest.mark.parametrize("required", [False, True])
