@@ -2,18 +2,20 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
-from support.agents import cell, of_kind, read
+from support.agents import cell, of_kind, read, task
 from support.sandbox import NEEDS_A_WALL
 
-from freeact_sub import Agent, Hook
+from freeact_sub import Agent, Config, Hook
 from freeact_sub.config.load import load_config
-from freeact_sub.events import Notice, ToolOutput
+from freeact_sub.events import AgentStarted, Notice, ToolOutput
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
 
+SERVER = {"demo": {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "sdk_mcp_server.py")]}}
 VALIDATOR = """\
 import json, re, sys
 RULES = [(r"\\bgrep\\b(?!.*\\|)", "use rg in place of grep"), (r"\\bfind\\s+\\S+\\s+-name\\b", "use rg --files")]
@@ -32,6 +34,14 @@ if path.suffix == ".py":
     path.write_text(path.read_text().replace("x=1", "x = 1"))
     print(json.dumps({"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": f"{path.name} was formatted"}}))
 """
+KEEPER = (
+    "python3 -c \"import json, sys; path = json.load(sys.stdin).get('tool_input', {}).get('file_path', ''); "
+    "sys.exit(2 if any(part in path for part in ['.env', 'package-lock.json', '.git/']) else 0)\""
+)
+REVIEWER = (
+    "python3 -c \"import json, sys; print(json.dumps({} if json.load(sys.stdin)['stop_hook_active'] else "
+    "{'decision': 'block', 'reason': 'say which files you made'}))\""
+)
 CODE = """
 import subprocess
 try:
@@ -40,10 +50,11 @@ except PermissionError as error:
     print("refused:", error)
 print(subprocess.run(["echo", "fine"], capture_output=True, text=True).stdout)
 open("made.py", "w").write("x=1")
-try:
-    open("secret.txt", "w")
-except PermissionError as error:
-    print("refused:", error)
+for name in ("secret.txt", "package-lock.json"):
+    try:
+        open(name, "w")
+    except PermissionError as error:
+        print("refused:", error)
 for name in (".agents/hooks.json", ".claude/hooks/check.py", "tools/format.py"):
     try:
         open(name, "a").write("#")
@@ -66,21 +77,67 @@ async def test_hooks_of_a_file_hold_for_what_a_cell_does_and_a_cell_cannot_chang
     (tmp_path / ".agents").mkdir()
     check, form = 'python3 "$CLAUDE_PROJECT_DIR"/.claude/hooks/check.py', "python3 -P tools/format.py"
     hooks = {
-        "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": check}]}],
+        "PreToolUse": [
+            {"matcher": "Bash", "hooks": [{"type": "command", "command": check}]},
+            {"matcher": "Edit|Write", "hooks": [{"type": "command", "command": KEEPER}]},
+        ],
+        "Stop": [{"hooks": [{"type": "command", "command": REVIEWER}]}],
+        "Notification": [{"matcher": "", "hooks": [{"type": "command", "command": "cat >> notes.jsonl"}]}],
         "PostToolUse": [{"matcher": "Edit|MultiEdit|Write", "hooks": [{"type": "command", "command": form, "timeout": 30}]}],
     }
     (tmp_path / ".agents/hooks.json").write_text(json.dumps({"hooks": hooks}))
     config = load_config(tmp_path, environment={"XDG_CONFIG_HOME": str(tmp_path / "own")}, arguments={"mode": "auto"})
-    model = ScriptedModel([cell(CODE), "done"])
+    model = ScriptedModel([cell(CODE), "done", cell("agent.shell('true', reason='outside')"), "made.py"])
     async with Agent(config, model=model, hooks=[Hook("PreToolUse", refuse, "Write")]) as agent:
         events, result = await read(agent.run("p"))
-    [output] = of_kind(events, ToolOutput)
+    output = of_kind(events, ToolOutput)[0]
     assert "use rg in place of grep" in output.content
     assert "fine" in output.content
     assert "no secrets" in output.content
     assert "written:" not in output.content
     assert "[A hook of the user says: made.py was formatted]" in output.content
     assert (tmp_path / "made.py").read_text() == "x = 1"
-    assert not (tmp_path / "secret.txt").exists()
+    assert not [name for name in ("secret.txt", "package-lock.json") if (tmp_path / name).exists()]
+    assert (result.status, result.output) == ("completed", "made.py")
+    [note] = [json.loads(line) for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
+    assert (note["notification_type"], note["cwd"]) == ("permission_prompt", str(tmp_path))
+    notices = [event.content for event in of_kind(events, Notice) if "hook" in event.content]
+    assert [text for text in notices if "python -P" not in text] == ["a hook has the agent go on: say which files you made"]
+    assert len(notices) == 2  # `python3 -c` in the workspace imports from it: the wall does not hold new files there
+
+
+async def test_hooks_hear_what_children_of_models_and_of_code_do_by_the_id_of_the_agent(tmp_path):
+    heard: list[tuple[str, str, str]] = []
+
+    def hear(data):
+        heard.append((data["hook_event_name"], data["tool_name"], data.get("agent_id", "root")))
+
+    work = """
+import subprocess
+subprocess.run(["echo", "inner"])
+open("by_child.txt", "w").write("x")
+print(agent.mcp.demo.add(1, 2), agent.tools.double(4), agent.shell("true", reason="r").exit_code)
+"""
+    code = "r = await agent.task('of code', description='adder')\nprint(r.agent_id)"
+    script = {
+        "root": [[cell(code), task("of model", description="second")], "done"],
+        "of code": [[cell(work)], "done"],
+        "of model": [[cell("open('of_model.txt', 'w').write('x')")], "done"],
+    }
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    config = Config(workspace=tmp_path, mode="full", mcp_servers=SERVER, headless="allow")
+    hooks = [Hook("PreToolUse", hear), Hook("PostToolUse", hear)]
+    async with Agent(config, model=ScriptedModel(script), hooks=hooks, tools=[double]) as agent:
+        events, result = await read(agent.run("root"))
     assert result.status == "completed"
-    assert not [event for event in of_kind(events, Notice) if "hook" in event.content], sys.version
+    ids = {event.prompt: event.agent_id for event in of_kind(events, AgentStarted)}
+    of_code = {"execute_ipython_cell", "Write", "Bash", "mcp__demo__add", "double"}
+    assert {name for event, name, who in heard if (event, who) == ("PreToolUse", ids["of code"])} == of_code
+    assert {name for event, name, who in heard if (event, who) == ("PostToolUse", ids["of code"])} == of_code
+    assert {name for _, name, who in heard if who == ids["of model"]} == {"execute_ipython_cell", "Write"}
+    assert {name for _, name, who in heard if who == "root"} == {"execute_ipython_cell", "Task"}
+    assert heard.count(("PreToolUse", "Task", "root")) == 2
+    assert heard.count(("PreToolUse", "Bash", ids["of code"])) == 2  # a program of the cell, and agent.shell

@@ -28,6 +28,7 @@ from freeact_sub.kernels.wall.repositories import Repositories, find_repositorie
 from freeact_sub.modes import Mode
 from freeact_sub.pythons import installed
 from freeact_sub.pythons.about import installed_in
+from freeact_sub.text import one_line
 
 ABI_TRUNCATE: Final = 3
 ABI_SIGNALS: Final = 6
@@ -202,7 +203,9 @@ def with_programs(
         if server.command is not None and not server.disabled
     )
     commands = tuple(
-        LaterProgram(name=f"hook `{hook.command}`", command=words[0], args=tuple(words[1:]), cwd=str(policy.workspace))
+        LaterProgram(
+            name=f"hook `{one_line(hook.command)}`", command=words[0], args=tuple(words[1:]), cwd=str(policy.workspace)
+        )
         for hook in hooks
         for words in hook.programs
     )

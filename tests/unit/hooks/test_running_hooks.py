@@ -127,8 +127,8 @@ async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
         ("echo '{not json'", "not JSON"),
         ("printf '{'; head -c 2000000 /dev/zero | tr '\\0' x", "more than 1,000,000 bytes"),
         ("cat", "none of"),
-        ("echo checking; echo '{\"decision\": \"block\"}'", "text before its JSON"),
-        ("echo '{\"decision\": \"allow\"}'; echo bye", "not JSON"),
+        ('echo checking; echo \'{"decision": "block"}\'', "text before its JSON"),
+        ('echo \'{"decision": "allow"}\'; echo bye', "not JSON"),
         ("exec >&- 2>&-; kill -SEGV $$", "signal 11"),
     ],
 )
