@@ -1,7 +1,8 @@
 """How large the house is, and how far one walks through it: commit f0c14c9 beside this state.
 
 Lines and files by folder, the largest circle of imports (typing counted), private names of other libraries, class and file
-names that stand twice, and how many of our files run between a prompt and a child's first output, and for a line of output.
+names that stand twice, how many of our files run between a prompt and a child's first output, and for a line of output, and
+what a model with the default settings reads in front of its first prompt.
 """
 
 import json
@@ -32,8 +33,12 @@ GOALS: Final = {
     "class names that stand twice": 1,  # TaskError, which code in a kernel knows by the name that the SDK has
     "files from a prompt to a child's first output": 60,
     "files for a line of output": 15,
+    "system prompt and tools, tokens": 2500,  # 2,279 before children's choices and questions to the user, and a tenth
+    "description of task, tokens": 350,
 }
 """At most, now."""
+CHARS_PER_TOKEN: Final = 4
+"""About, of English and JSON."""
 CELL: Final = """import time, pathlib
 print('first')
 time.sleep(2)
@@ -79,6 +84,11 @@ def _figures(folder: Path, *, walk_line: bool) -> dict[str, float]:
         "class names that stand twice": len(source.doubles()),
         "file names that stand twice": len(source.file_doubles()),
         "files from a prompt to a child's first output": len(_walked(folder, "child")["files"]),
+    }
+    read = {name: chars / CHARS_PER_TOKEN for name, chars in _walked(folder, "prompt").items()}
+    found |= {
+        "system prompt and tools, tokens": read["system prompt"] + read["tools"],
+        "description of task, tokens": read["task"],
     }
     if walk_line:
         found["files for a line of output"] = len(_line(folder))

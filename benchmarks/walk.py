@@ -6,7 +6,8 @@
 kernels. `line`: runs the command line with ARGUMENTS, and notes the files that run because a cell has printed a line, from
 the socket to the screen: those of the half second after it that did not run in a half second without output. The cell
 writes when it printed, as `time.monotonic()`, into the file that the variable WALK_CLOCK names. `overrides`: private methods
-and attributes of other libraries' classes that the package's own classes define again.
+and attributes of other libraries' classes that the package's own classes define again. `prompt`: the characters of what a
+model with the default settings reads before its first prompt.
 """
 
 import asyncio
@@ -119,6 +120,29 @@ def line(arguments: list[str]) -> dict[str, Any]:
     return {"files": sorted({*watch.files(since=moment, until=moment + WINDOW_SECONDS)} - {*idle})}
 
 
+async def prompt() -> dict[str, Any]:
+    """What stands in front of a prompt, and of it the description of the tool `task` with those of its arguments."""
+    from freeact_sub import Agent, Config  # noqa: PLC0415
+    from freeact_sub.testing import FakeKernelProvider, ScriptedModel  # noqa: PLC0415
+
+    seen: list[Any] = []
+
+    def script(messages: Any, info: Any) -> str:
+        seen.append((info.instructions or messages[0].instructions, info.function_tools))
+        return "done"
+
+    with tempfile.TemporaryDirectory(prefix="fa-walk-") as folder:
+        config = Config(workspace=Path(folder))
+        async with Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider()) as agent:
+            async for _ in agent.stream("go"):
+                pass
+    instructions, tools = seen[0]
+    sent = [{"name": tool.name, "description": tool.description, "schema": tool.parameters_json_schema} for tool in tools]
+    task = next(tool for tool in tools if tool.name == "task")
+    told = [task.description, *(item["description"] for item in task.parameters_json_schema["properties"].values())]
+    return {"system prompt": len(instructions), "tools": len(json.dumps(sent)), "task": sum(map(len, told))}
+
+
 def overrides() -> dict[str, Any]:
     """By class: its private names that a class of another library, which it extends, has too."""
     found: dict[str, list[str]] = {}
@@ -141,5 +165,10 @@ def _overridden(made: type) -> list[str]:
 
 if __name__ == "__main__":
     part, result, *rest = sys.argv[1:]
-    walks = {"child": lambda: asyncio.run(child()), "line": lambda: line(rest), "overrides": overrides}
+    walks = {
+        "child": lambda: asyncio.run(child()),
+        "line": lambda: line(rest),
+        "overrides": overrides,
+        "prompt": lambda: asyncio.run(prompt()),
+    }
     Path(result).write_text(json.dumps(walks[part]()), encoding="utf-8")

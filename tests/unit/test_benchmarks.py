@@ -55,7 +55,15 @@ def thorough(name, figures):
         thorough("rlm", {"2 asks at once, 0 ms: wall of one", "2 looping children, limit on tokens: overspent"}),
         ("rlm_costs", {"count, depth 1: exact", "16 looping children, limit on tokens: overspent"}),
         ("recursion", {"count, 32 KB, depth 1", "pairs, 32 KB, depth 3"}),
-        ("house", {"lines", "class names that stand twice", "files from a prompt to a child's first output"}),
+        (
+            "house",
+            {
+                "lines",
+                "class names that stand twice",
+                "files from a prompt to a child's first output",
+                "description of task, tokens",
+            },
+        ),
         ("kills", {"rounds", "rounds with problems", "Ctrl-C to the host's end, at most"}),
     ],
 )
