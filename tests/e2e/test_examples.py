@@ -18,6 +18,7 @@ PROGRAMS = (
     "sdk",
     "ask_user",
     "parallel_children",
+    "choices_for_children",
     "fan_out",
     "typed_output",
     "own_tool",
@@ -205,6 +206,20 @@ def test_parallel_children(examples: Path) -> None:
     for n, ways in {5: 10, 6: 4, 7: 40, 8: 92, 9: 352, 10: 724}.items():
         assert f"\n{n} queens: {ways} ways\n" in output
     assert "All agents together: turns 14, tool calls 12," in output
+
+
+def test_choices_for_children(examples: Path) -> None:
+    with (examples / "data/ridge.csv").open(encoding="utf-8") as file:
+        days = list(csv.DictReader(file))
+    missing = sum(not day["temp"].strip() for day in days)
+    *children, whole, lines = output_of(examples / "choices_for_children.py").splitlines()
+    assert sorted(children) == [
+        f"Count (function:small): {missing} without a temperature; my tools: execute_ipython_cell",
+        f"Say it in words (function:large): My parent has read {len(days)} days.",
+        f"Tidy (function:small): {len(days) - missing} left in the copy",
+    ]
+    assert whole.startswith(f"completed: {missing} without a temperature; ")
+    assert lines == f"lines of data/ridge.csv: {len(days) + 1}"
 
 
 def test_fan_out(examples: Path) -> None:
