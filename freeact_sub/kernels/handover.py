@@ -202,7 +202,7 @@ async def _content(name: str, source: Kernel) -> bytearray:
     return data
 
 
-def read_whole(name: str, folder: Path) -> bytearray:
+def read_whole(name: str, folder: Path, *, max_bytes: int = MAX_BYTES) -> bytearray:
     """Reads a file that a kernel has written into its scratch folder, and removes it.
 
     Raises:
@@ -213,7 +213,7 @@ def read_whole(name: str, folder: Path) -> bytearray:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=there)
             try:
                 os.unlink(name, dir_fd=there)
-                data = _bytes_of(handle)
+                data = _bytes_of(handle, max_bytes)
             finally:
                 os.close(handle)
     except OSError as error:
@@ -221,11 +221,11 @@ def read_whole(name: str, folder: Path) -> bytearray:
     return data
 
 
-def _bytes_of(handle: int) -> bytearray:
+def _bytes_of(handle: int, max_bytes: int) -> bytearray:
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode):
         raise KernelError("what the kernel has written is no file")
-    if found.st_size > MAX_BYTES:
+    if found.st_size > max_bytes:
         raise KernelError(TOO_LARGE)
     data, size = bytearray(found.st_size), 0
     view = memoryview(data)

@@ -91,11 +91,17 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
     if isinstance(agent, Agent):
         if prompt is None:
             raise FreeactError("display_run needs a prompt: await display_run(agent, 'What is ...?')")
-        agent.follow_background(_hear)
+        follow_children(agent)
         agent = agent.run(prompt)
-    agent.pictures, names = "shown", UserNames()
+    names = UserNames()
     agent.add_note(names.for_model(agent.prompt))
-    async with agent as run, Page(names=names) as page, QuestionForms(questions, page.screen) as asking:
+    return await show_run(agent, names, questions)
+
+
+async def show_run(run: Run, names: UserNames | None, questions: QuestionForm) -> RunResult:
+    """Show a run in the output of this cell. Args: names: see `Page`. Raises: see `display_run`."""
+    run.pictures = "shown"
+    async with run, Page(names=names) as page, QuestionForms(questions, page.screen) as asking:
         _latest[:] = [page]
         open_requests: dict[str, Asked] = {}
         try:
@@ -109,6 +115,11 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
             for request in open_requests.values():  # of children that live on
                 _refuse(request)
     return await run.result()
+
+
+def follow_children(agent: Agent) -> None:
+    """Let the blocks of its background children go on between two runs."""
+    agent.follow_background(_hear)
 
 
 def show_again() -> bool:

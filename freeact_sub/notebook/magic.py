@@ -2,6 +2,7 @@
 
 `%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the rest. With an
 ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session; `%agent_resume` goes on with one.
+The agent works on a copy of the notebook's kernel (`copied.py`, `copy_magics.py`), with `--here` in an empty kernel.
 
 IPython calls magics without awaiting them, while agents live on the notebook's own event loop. So the first two are
 coroutine functions, and a transformer puts `await` before the calls that IPython makes of them; a thread with a loop of its
@@ -18,22 +19,25 @@ import concurrent.futures.thread  # noqa: F401  # its exit must have been regist
 import contextlib
 import logging
 import re
-import shlex
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from IPython.core.error import UsageError
 
 from freeact_sub.agents import Agent
-from freeact_sub.config.command_options import add_options, given, load_arguments
+from freeact_sub.config.command_options import given, load_arguments
 from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
+from freeact_sub.notebook.copied import CopiedConversation
+from freeact_sub.notebook.copy_magics import CopyMagics
 from freeact_sub.notebook.display import display_run, show_again
+from freeact_sub.notebook.magic_options import agent_options, close_options, parse, resume_options, show_options
 from freeact_sub.notebook.stored import session_words, show_stored, stored_session
 from freeact_sub.sessions import session_store
 
@@ -45,7 +49,9 @@ EXIT_SECONDS = 3.0
 
 logger = logging.getLogger(__name__)
 
-_CALL = re.compile(r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume)'),)")
+_CALL = re.compile(
+    r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume|diff|adopt|discard)'),)"
+)
 
 
 class AgentMagics:
@@ -55,6 +61,9 @@ class AgentMagics:
         """Args: shell: the `InteractiveShell` that the magics are for."""
         self._shell = shell
         self._agents: dict[str, Agent] = {}
+        self._copied: dict[str, CopiedConversation] = {}
+        """Those of them that work on copies, the latest last."""
+        self._copy_magics = CopyMagics(shell, self._copied)
         self._settings: dict[str, dict[str, Any]] = {}
         """The options that each was started with."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,6 +75,7 @@ class AgentMagics:
         self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
         self._shell.register_magic_function(self.agent_show, magic_kind="line", magic_name="agent_show")
         self._shell.register_magic_function(self.agent_resume, magic_kind="line", magic_name="agent_resume")
+        self._copy_magics.load()
         self._shell.input_transformers_post.append(self._await_magics)
         self._before_each_cell()
         self._shell.events.register("pre_execute", self._before_each_cell)
@@ -76,6 +86,7 @@ class AgentMagics:
         self._shell.magics_manager.magics["cell"].pop("agent", None)
         for name in ("agent_close", "agent_show", "agent_resume"):
             self._shell.magics_manager.magics["line"].pop(name, None)
+        self._copy_magics.unload()
         with contextlib.suppress(ValueError):
             self._shell.input_transformers_post.remove(self._await_magics)
         with contextlib.suppress(ValueError):
@@ -83,14 +94,19 @@ class AgentMagics:
 
     async def agent(self, line: str, cell: str) -> None:
         """Gives this cell's text to an agent; `%%agent --help` lists the options."""
-        options = _parse(_agent_options(), line)
+        options = parse(agent_options(), line)
         if options is None:
             return
         if not cell.strip():
             raise UsageError("%%agent: write the prompt below the first line of the cell")
         try:
             agent = await self._choose(options)
-            result = await display_run(agent, cell.strip(), questions=options.questions)
+            name = options.name or DEFAULT_NAME
+            if agent is self._agents.get(name) and name in self._copied:
+                self._copied[name] = conversation = self._copied.pop(name)  # the latest one
+                result = await conversation.run(cell.strip(), options.questions)
+            else:
+                result = await display_run(agent, cell.strip(), questions=options.questions)
         except FreeactError as error:
             raise UsageError(str(error)) from error
         if options.out:
@@ -98,18 +114,18 @@ class AgentMagics:
 
     async def agent_close(self, line: str) -> None:
         """`%agent_close [NAME]`: ends the conversation of one agent, or of all that cells have started."""
-        options = _parse(_close_options(), line)
+        options = parse(close_options(), line)
         if options is None:
             return
         if options.name is not None and options.name not in self._agents:
             raise UsageError(f"%agent_close: no cell has started an agent {options.name!r} ({self._names()})")
         for name in [options.name] if options.name else list(self._agents):
             self._settings.pop(name)
-            await self._agents.pop(name).aclose()
+            await self._closed(name)
 
     def agent_show(self, line: str) -> None:
         """`%agent_show`: draws the latest run again. `%agent_show SESSION [AGENT]`: draws a stored session."""
-        options = _parse(_show_options(), line)
+        options = parse(show_options(), line)
         if options is None:
             return
         if options.session is not None:
@@ -125,7 +141,7 @@ class AgentMagics:
 
     async def agent_resume(self, line: str) -> None:
         """`%agent_resume [SESSION]`: makes `%%agent` continue a session. Default: the latest one of this folder."""
-        options = _parse(_resume_options(), line)
+        options = parse(resume_options(), line)
         if options is None:
             return
         name = options.name or DEFAULT_NAME
@@ -141,7 +157,7 @@ class AgentMagics:
 
     async def _choose(self, options: argparse.Namespace) -> Agent:
         """Return the agent of that name: one started by a cell, a variable of the user, or a new one."""
-        settings = given(options)
+        settings = _settings(options)
         name = options.name or DEFAULT_NAME
         found = self._agents.get(name)
         if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
@@ -165,11 +181,35 @@ class AgentMagics:
 
     async def _start(self, name: str, options: argparse.Namespace, config: Config, session: str) -> Agent:
         """Makes an agent and keeps it for later cells. Args: session: `new`, or the id of a session to continue."""
-        agent = Agent(config, session=session)
-        await agent.open()  # until `%agent_close` or the kernel's end, which no `async with` can span
-        self._agents[name], self._settings[name] = agent, given(options)
+        if options.here:
+            agent = Agent(config, session=session)
+        else:
+            kernels = config.kernel.model_copy(update={"python": sys.executable})
+            config = config.model_copy(update={"kernel": kernels})
+            conversation = CopiedConversation(self._shell, self._forget, "" if name == DEFAULT_NAME else name)
+            agent = Agent(config, session=session, kernel_provider=conversation.provider(kernels))
+            conversation.begin(agent)
+            self._copied[name] = conversation
+        self._agents[name], self._settings[name] = agent, _settings(options)
         self._loop = asyncio.get_running_loop()
+        try:
+            await agent.open()  # until `%agent_close` or the kernel's end, which no `async with` can span
+        except BaseException:
+            self._settings.pop(name)
+            await self._closed(name)
+            raise
         return agent
+
+    async def _closed(self, name: str) -> None:
+        """Closes an agent, and what it works in."""
+        agent, conversation = self._agents.pop(name), self._copied.pop(name, None)
+        await (agent if conversation is None else conversation).aclose()
+
+    def _forget(self) -> None:
+        """In a copy of this kernel: nothing here runs agents."""
+        self.unload()
+        self._shell.events.register("pre_execute", self._before_each_cell)
+        _loaded.clear()
 
     def _names(self) -> str:
         return f"there are: {', '.join(self._agents)}" if self._agents else "there are none"
@@ -182,10 +222,9 @@ class AgentMagics:
         loop = self._loop
         if loop is None or loop.is_closed() or loop.is_running():
             return
-        agents = list(self._agents.values())
-        self._agents.clear()
+        closing_all = _all_of([self._closed(name) for name in list(self._agents)])
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
-        closing = loop.create_task(asyncio.wait_for(_close_all(agents), EXIT_SECONDS), name="close agents")
+        closing = loop.create_task(asyncio.wait_for(closing_all, EXIT_SECONDS), name="close agents")
         closing.add_done_callback(lambda _: loop.stop())
         while not closing.done():  # IPython stops the loop once more, 0.1 s after the kernel was told to shut down
             loop.run_forever()
@@ -209,70 +248,15 @@ def _load_config(options: argparse.Namespace) -> Config:
         return load_config(**arguments, trust=trust)
 
 
-async def _close_all(agents: list[Agent]) -> None:
-    for error in await asyncio.gather(*(agent.aclose() for agent in agents), return_exceptions=True):
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What is chosen in the first cell of a conversation."""
+    return {**given(options), **({"here": True} if options.here else {})}
+
+
+async def _all_of(closings: list[Any]) -> None:
+    for error in await asyncio.gather(*closings, return_exceptions=True):
         if error is not None:
             logger.error("closing an agent failed", exc_info=error)
-
-
-class _MagicParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}")
-
-
-def _with_settings(prog: str, description: str) -> _MagicParser:
-    """A parser with the settings of an agent; the caller adds more."""
-    settings = _MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
-    add_options(settings)
-    parser = _MagicParser(prog=prog, description=description, parents=[settings], add_help=False, allow_abbrev=False)
-    parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
-    parser.add_argument("--help", action="store_true", help="show this text")
-    return parser
-
-
-def _agent_options() -> _MagicParser:
-    parser = _with_settings(
-        "%%agent", "Give this cell's text to an agent. The settings are chosen in the first cell of a conversation."
-    )
-    parser.add_argument("--name", help="which agent: one of this notebook, or a variable that holds an Agent")
-    parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
-    parser.add_argument("--out", metavar="VARIABLE", help="put the run's result into this variable")
-    return parser
-
-
-def _show_options() -> _MagicParser:
-    parser = _MagicParser(prog="%agent_show", description="Draw what was done.", add_help=False, allow_abbrev=False)
-    parser.add_argument("session", nargs="?", help="id of a stored session, or its beginning; none: the latest run here")
-    parser.add_argument("agent", nargs="?", help="id of one agent of it, also of a child that has ended; none: all")
-    parser.add_argument("--help", action="store_true", help="show this text")
-    return parser
-
-
-def _resume_options() -> _MagicParser:
-    parser = _with_settings("%agent_resume", "Go on with a session: its conversation and its variables.")
-    parser.add_argument("session", nargs="?", help="its id, or the beginning of it; none: the last one of this folder")
-    parser.add_argument("--name", help="by which %%%%agent cells name it")
-    return parser
-
-
-def _close_options() -> _MagicParser:
-    parser = _MagicParser(prog="%agent_close", description="End conversations.", add_help=False, allow_abbrev=False)
-    parser.add_argument("name", nargs="?", help="which agent; all that cells have started where there is no name")
-    parser.add_argument("--help", action="store_true", help="show this text")
-    return parser
-
-
-def _parse(parser: _MagicParser, line: str) -> argparse.Namespace | None:
-    """The options of a magic's line; None if it printed its help."""
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise UsageError(f"{parser.prog}: {error}") from error
-    options = parser.parse_args(words)
-    if options.help:
-        parser.print_help()
-        return None
-    return options
 
 
 _loaded: dict[Any, AgentMagics] = {}

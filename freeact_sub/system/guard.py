@@ -1,6 +1,7 @@
 """A process that starts one program and leaves nothing of it behind. Run as a script, with the standard library only.
 
     python -I -S guard.py HOST_PID [--remove FOLDER] [--bound LINE_BYTES LOG_BYTES] PROGRAM [ARGUMENT ...]
+    python -I -S guard.py HOST_PID [--remove FOLDER] --child PID
 
 Local kernels and stdio MCP servers are started through it. It hands its standard streams to the program, ends with the
 program's exit code (or by its signal), and kills the program, and everything that the program has started, when
@@ -19,6 +20,8 @@ cannot, or has left a file `ending` in it, as it may not live to.
 
 With `--bound` what the program writes goes through the guard: a line on standard output has at most LINE_BYTES, and what is
 written of standard error, a file, at most LOG_BYTES (`bounded_pipes.py`).
+
+With `--child` it guards a child that this process had before it became a guard (a copy of a kernel, `kernels/copies/`).
 
 A program that cannot be started gives exit code 127 (not found) or 126, as in a shell, and a line on standard error.
 """
@@ -55,8 +58,8 @@ FATAL_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, 
 """Signals that cannot be ignored."""
 
 
-def main(host_pid: int, command: list[str], folder: str | None = None, bounds: tuple[int, int] | None = None) -> int:
-    """Runs the command; returns its exit code, negative for a signal."""
+def main(host_pid: int, command: list[str] | int, folder: str | None = None, bounds: tuple[int, int] | None = None) -> int:
+    """Runs the command, or guards the child that is there; returns its exit code, negative for a signal."""
     pipes = None if bounds is None else beside("bounded_pipes.py")["Pipes"](*bounds)
     wakeup, wakeup_writer = os.pipe()
     os.set_blocking(wakeup_writer, False)
@@ -71,7 +74,7 @@ def main(host_pid: int, command: list[str], folder: str | None = None, bounds: t
     host = open_pidfd(host_pid)
     if os.getppid() != host_pid:
         return 1  # the host ended before we could watch it
-    child = start(command, pipes)
+    child = command if isinstance(command, int) else start(command, pipes)
     release_standard_streams()
     descriptors = [wakeup] if host is None else [wakeup, host]
     ready: list[int] = []
@@ -235,10 +238,12 @@ def end_like(code: int) -> None:
     os._exit(code & 0xFF)
 
 
-def options(arguments: list[str]) -> tuple[list[str], str | None, tuple[int, int] | None]:
-    """The command, the folder to remove, and the bounds of what the program writes."""
+def options(arguments: list[str]) -> tuple[list[str] | int, str | None, tuple[int, int] | None]:
+    """The command or the child, the folder to remove, and the bounds of what the program writes."""
     folder = bounds = None
     while arguments[0].startswith("--"):
+        if arguments[0] == "--child":
+            return int(arguments[1]), folder, bounds
         if arguments[0] == "--remove":
             folder, arguments = arguments[1], arguments[2:]
         else:

@@ -79,7 +79,7 @@ async def test_a_notebook_goes_on_after_its_kernel_was_started_again(tmp_path, m
         return ["looked"] if prompt_of(request) == "look" else root(request)
 
     async with ChatServer(script) as server:
-        options = f"--model openai-chat:local --base-url {server.base_url} --sandbox off --yes"
+        options = f"--model openai-chat:local --base-url {server.base_url} --sandbox off --yes --here"
         async with notebook_kernel(folder) as notebook:
             await notebook.run("%load_ext freeact_sub.notebook")
             nothing = await notebook.run("%agent_resume")

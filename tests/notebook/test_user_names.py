@@ -4,6 +4,8 @@ import pytest
 from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 
+from freeact_sub.kernels.copies import About
+from freeact_sub.notebook.copied_names import NOTE_BYTES, for_model
 from freeact_sub.notebook.user_names import names_in
 
 NAMES = {
@@ -65,7 +67,7 @@ async def test_a_name_in_both_is_told_to_the_person_and_to_the_model(tmp_path):
     )
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
         await notebook.run(MINE)
-        options = f"--model openai-chat:local --base-url {server.base_url} --yes --sandbox off"
+        options = f"--model openai-chat:local --base-url {server.base_url} --yes --sandbox off --here"
         first = await notebook.run(f"%%agent {options}\nSum df.")
         second = await notebook.run("%%agent\nAnd the mean?")
         await notebook.run("del df, helper, secret_value, json, mathematics, Path")
@@ -111,3 +113,17 @@ counter = await Agent(Config(mode="full"), model=ScriptedModel(script)).open()
     assert read.text.startswith("go\n\n[The user's notebook runs in another kernel than yours.")
     assert "`counter`" not in read.text
     assert "`script`" in read.text
+
+
+def test_what_a_model_reads_of_variables_is_short_and_begins_with_those_that_the_prompt_names():
+    many = {f"v{number}": About(kind="int", text="1") for number in range(1000)}
+    table = About(kind="pandas.DataFrame", shape="3 x 2", columns=("a", "b"))
+    variables = {"df": table, "db_password": About(kind="str", text="'x'"), "np": About(kind="module", text="numpy"), **many}
+    said = for_model("Use $df and v7.", variables)
+    assert len(said.encode()) <= NOTE_BYTES
+    lines = said.split("\n")[1:]
+    assert lines[:3] == ["- v7: int = 1", "- df: pandas.DataFrame, 3 x 2, columns a, b", "- v999: int = 1"]
+    assert lines[-1] == f"and {1001 - len(lines[:-1])} more]"
+    assert "password" not in said
+    assert "np" not in said
+    assert for_model("Hello", {"api_key": About(kind="str", text="'x'")}) == ""

@@ -3,8 +3,10 @@
 It becomes a package `freeact_guest` there, whose modules find each other by relative imports.
 """
 
+import functools
 import importlib.resources
-from typing import Final
+from types import CodeType
+from typing import Any, Final
 
 SENT: Final = (
     "borrowed_kernel",
@@ -47,7 +49,7 @@ SENT: Final = (
 
 LOADER: Final = """
 import sys, types
-for name, source in {sources!r}.items():
+for name, source in {sources}.items():
     module = sys.modules[name] = types.ModuleType(name)
     package, _, last = name.rpartition(".")
     if name in {packages!r}:
@@ -56,7 +58,7 @@ for name, source in {sources!r}.items():
         module.__package__ = package
     if package:
         setattr(sys.modules[package], last, module)
-    exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
+    exec(source if isinstance(source, types.CodeType) else compile(source, "<" + name + ">", "exec"), module.__dict__)
 """
 
 PACKAGES: Final = ("freeact_guest", "freeact_guest.saved")
@@ -64,10 +66,21 @@ PACKAGES: Final = ("freeact_guest", "freeact_guest.saved")
 
 def guest_source() -> str:
     """Return a program that creates the package in a kernel."""
+    return LOADER.format(sources=repr(_sources()), packages=PACKAGES)
+
+
+@functools.cache
+def compiled_guest() -> tuple[CodeType, dict[str, Any]]:
+    """Return the same program compiled, for a kernel that is forked from this process, and the globals it runs with."""
+    codes = {name: compile(source, f"<{name}>", "exec") for name, source in _sources().items()}
+    return compile(LOADER.format(sources="SOURCES", packages=PACKAGES), "<freeact_guest>", "exec"), {"SOURCES": codes}
+
+
+def _sources() -> dict[str, str]:
     folder = importlib.resources.files(__name__)
     sources = {"freeact_guest": ""}
     for name in SENT:
         full = f"freeact_guest.{name}"
         path = f"{name.replace('.', '/')}/__init__.py" if full in PACKAGES else f"{name.replace('.', '/')}.py"
         sources[full] = folder.joinpath(path).read_text(encoding="utf-8")
-    return LOADER.format(sources=sources, packages=PACKAGES)
+    return sources

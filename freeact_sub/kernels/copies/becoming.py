@@ -1,0 +1,109 @@
+"""How a fork of a notebook's kernel becomes a kernel of its own, around the same shell and variables.
+
+`forkserver/detach.py` does the same for kernels that our fork server started, and says what must not be touched. Here the
+kernel is whatever Jupyter has started, with a host of agents in it: what it has of that (magics, environment, files that are
+open for writing) ends here, before the wall is built and before any code runs.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.kernels.copies import state
+from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
+from freeact_sub.kernels.guest import compiled_guest
+from freeact_sub.kernels.wall import wall
+
+KEPT_VARIABLES: Final = ("MPLBACKEND",)
+"""What ipykernel itself has set in the environment, so that figures are outputs of a cell."""
+ENVIRONMENT_FIELDS: Final = slice(47, 49)
+"""Where the environment of a process begins and ends in memory: fields 50 and 51 of `/proc/PID/stat`, after the name."""
+
+
+def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], None]) -> None:
+    """Lets go of the kernel that this process is a fork of, opens another one, and runs it until it ends.
+
+    Args:
+        app: The `IPKernelApp`.
+        loop: The event loop on which the fork was made.
+        request: What the host chose: `log`, `connection`, `connection_file`, `environment`, `folders`, `cwd`, `wall`, and
+            what the guest needs: `servers`, `skills`, `audit`.
+        forget: Takes what runs agents out of the shell.
+    """
+    # by these names `detach` finds them
+    sys.modules.setdefault("freeact_borrowed_app", borrowed_app)
+    sys.modules.setdefault("freeact_borrowed_streams", borrowed_streams)
+    gc.freeze()  # collecting would copy pages, and finalize objects of the origin
+    old, shell = app.kernel, app.shell
+    for name in ("stdout", "stderr"):
+        if not hasattr(old, f"_{name}"):
+            setattr(old, f"_{name}", getattr(sys, name))
+    close_what_writes()
+    detach.leave_descriptors(request["log"], old, -1, None)
+    detach.KEPT.append((borrowed_app.state_of(app), old, loop, shell.history_manager.db))
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # the log, until there are new sockets
+    detach.leave_loop(loop)
+    detach.leave_cell(shell, old)
+    shell.history_manager.enabled = shell.history_manager.using_thread = False
+    forget()
+    state.begin(shell)
+    replace_environment(request["environment"])
+    for path in request["folders"]:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    os.chdir(request["cwd"])
+    detach.seed()
+    if request["wall"] is not None:
+        wall.build(request["wall"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    app.poller = None
+    app.subshells = True
+    app.__class__ = sys.modules["freeact_borrowed_app"].ForkedKernelApp  # without debugger and ports
+    detach.open_app(app, dict(request), old)
+    install_guest(shell, request)
+    app.start()
+
+
+def install_guest(shell: Any, request: Mapping[str, Any]) -> None:
+    """Makes what code in an agent's kernel finds as `agent`; the guest was compiled before the fork."""
+    program, names = compiled_guest()
+    exec(program, dict(names))  # noqa: S102  # our own
+    sys.modules["freeact_guest.skills"].install(request["skills"])
+    loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
+    sys.modules["freeact_guest.agent"].install(shell, request["servers"], loop, request["audit"])
+
+
+def close_what_writes() -> None:
+    """Takes away the files that are open for writing: what this process writes to them would be in the user's files.
+
+    The numbers stay taken, so that no object closes a file of ours.
+    """
+    nothing = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  # pathlib would make more of them
+        with contextlib.suppress(OSError):  # the listing's own is closed by now
+            descriptor = int(name)
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and flags & os.O_ACCMODE != os.O_RDONLY and descriptor > 2:
+                os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+
+
+def replace_environment(environment: Mapping[str, str]) -> None:
+    """Gives this process another environment, and overwrites the one it was started with, which may hold keys."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    os.environ.clear()
+    os.environ.update({**kept, **environment})
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    start, end = map(int, fields[ENVIRONMENT_FIELDS])
+    if start:
+        ctypes.memset(start, 0, end - start)

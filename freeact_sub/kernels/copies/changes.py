@@ -1,0 +1,204 @@
+"""What differs between a notebook's kernel and its copy, and how values of the copy are taken over.
+
+Both are described by themselves (`state.py`): the copy in a cell of ours, this kernel in a bare fork, which may be ended if
+the code of a value's type hangs. What the copy says is not trusted: it is text of a bounded length.
+"""
+
+import asyncio
+import importlib
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from freeact_sub.errors import KernelError
+from freeact_sub.kernels.copies import state
+from freeact_sub.kernels.copies.kernel import NotebookCopy
+from freeact_sub.kernels.copies.launcher import kernel_app
+from freeact_sub.kernels.copies.safety import unsafe
+from freeact_sub.kernels.handover import read_whole
+
+REPORT_BYTES: Final = 32 << 20
+VALUES_BYTES: Final = 1 << 40
+REPORT_SECONDS: Final = state.DIGEST_SECONDS + 5
+FIELD_CHARS: Final = 300
+VARIABLES: Final = 100_000
+READ_BYTES: Final = 1 << 20
+
+What = Literal["new", "changed", "deleted", "perhaps"]
+"""`perhaps`: the value is too large to be compared in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What is known of a variable. See `state.report`."""
+
+    id: int = 0
+    digest: str = ""
+    why: str = ""
+    kind: str = ""
+    shape: str = ""
+    columns: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def line(self) -> str:
+        """Type, size and value, as far as they are known."""
+        return " ".join(part for part in (self.kind, self.shape, self.text) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One variable that differs."""
+
+    name: str
+    what: What
+    before: str = ""
+    after: str = ""
+    imported: bool = False
+    """It is a module that the copy has imported."""
+
+
+async def changes_of(copy: NotebookCopy, shell: Any) -> list[Change]:
+    """The variables that differ between this kernel as it is now and its copy, by name.
+
+    Raises:
+        KernelError: They cannot be compared; the message says why.
+    """
+    before, after = await asyncio.gather(report_here(shell), _report_of(copy))
+    return list(compared(before, after))
+
+
+def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterator[Change]:
+    """The variables that differ, by name."""
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if new is None:
+            yield Change(name=name, what="deleted", before=old.line if old is not None else "")
+        elif old is None:
+            yield Change(name=name, what="new", after=new.line, imported=new.kind == "module")
+        elif old.digest and new.digest:
+            if old.digest != new.digest:
+                yield Change(name=name, what="changed", before=old.line, after=new.line)
+        elif old.id == new.id and (old.why or new.why):
+            yield Change(name=name, what="perhaps", before=old.line, after=new.line)
+        elif old.id != new.id or old.digest != new.digest:
+            yield Change(name=name, what="changed", before=old.line, after=new.line)
+
+
+async def take(copy: NotebookCopy, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of variables of the copy, and for each that cannot be had the reason.
+
+    To unpickle is to run code of whoever wrote the values: a person has said yes before.
+
+    Raises:
+        KernelError: There is no copy, or what it wrote cannot be read.
+    """
+    file = await copy.write_values(names)
+    data = await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=VALUES_BYTES)
+    try:
+        values, lost = state.read(memoryview(data))
+    except Exception as error:  # border: to unpickle is to run any code
+        raise KernelError(f"the values cannot be read here: {type(error).__name__}: {error}") from error
+    return values, {str(name): str(reason)[:FIELD_CHARS] for name, reason in lost.items()}
+
+
+async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
+    """Describes the variables of this kernel, in a fork of it.
+
+    Raises:
+        KernelError: It cannot be forked now, or it takes too long.
+    """
+    if reason := unsafe(kernel_app()):
+        raise KernelError(f"the variables cannot be looked at now: {reason}")
+    seconds = REPORT_SECONDS if digests else 1.0
+    data = await in_a_fork(lambda: json.dumps(state.report(shell, digests=digests)).encode(), seconds)
+    return parsed(data)
+
+
+async def _report_of(copy: NotebookCopy) -> dict[str, About]:
+    file = await copy.write_state()
+    return parsed(await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=REPORT_BYTES))
+
+
+def parsed(data: bytes | bytearray) -> dict[str, About]:
+    """A report, each of its texts bounded.
+
+    Raises:
+        KernelError: It is none.
+    """
+    try:
+        found = json.loads(data)
+        items = list(found.items())[:VARIABLES]
+        return {str(name)[: state.NAME_CHARS]: _about(about) for name, about in items}
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        raise KernelError("the variables could not be described") from error
+
+
+def _about(about: Any) -> About:
+    texts = {name: str(about[name])[:FIELD_CHARS] for name in ("digest", "why", "kind", "shape", "text")}
+    columns = tuple(str(column)[:FIELD_CHARS] for column in about["columns"][: state.COLUMNS])
+    return About(id=int(about["id"]), columns=columns, **texts)
+
+
+async def in_a_fork(work: Callable[[], bytes], seconds: float) -> bytes:
+    """Runs a function in a fork of this process, which ends with it.
+
+    Raises:
+        KernelError: It failed, or takes too long.
+    """
+    forking: Any = importlib.import_module("freeact_sub.kernels.copies.forking")  # Linux only
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = forking.fork_quietly()
+        if pid == 0:
+            _work_and_exit(forking, work, writer)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(writer)
+    reading = asyncio.ensure_future(asyncio.to_thread(_read_all, reader))
+    try:
+        await asyncio.wait({reading}, timeout=seconds)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        data = await asyncio.shield(reading)  # its end has come with that of the process
+        forking.reap(pid)
+    if not data.endswith(b"\n"):
+        raise KernelError(data.decode(errors="replace") or f"it took longer than {seconds:g} s")
+    return data
+
+
+def _work_and_exit(forking: Any, work: Callable[[], bytes], writer: int) -> None:
+    """In the fork. What is printed meanwhile goes nowhere; no loop, no socket and no clean-up of the origin is touched."""
+    try:
+        forking.prctl(forking.PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in (1, 2):
+            os.dup2(nothing, descriptor)
+        _write_all(writer, work() + b"\n")
+    except BaseException as error:  # noqa: BLE001  # border: the end of this process
+        _write_all(writer, f"{type(error).__name__}: {error}"[:FIELD_CHARS].rstrip().encode())
+    finally:
+        os._exit(0)
+
+
+def _write_all(writer: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(writer, view) :]
+
+
+def _read_all(reader: int) -> bytes:
+    with open(reader, "rb", buffering=READ_BYTES) as file:  # it is a descriptor
+        return file.read()

@@ -1,0 +1,42 @@
+"""The table of what an agent has changed in its copy of the notebook's kernel, as HTML and as text."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from freeact_sub.cells import MimeBundle
+from freeact_sub.kernels.copies import Change
+from freeact_sub.notebook.render import STYLE
+from freeact_sub.show.safe_html import escaped
+from freeact_sub.text import counted, one_line, visible
+
+SHOWN: Final = 50
+CHARS: Final = 100
+NONE: Final = "—"
+PERHAPS: Final = "too large to compare in time"
+
+
+def change_table(changes: Sequence[Change], name: str) -> MimeBundle:
+    """The changes, and how they are taken over. Args: name: what `--name` has to say. Empty: nothing."""
+    imports = one_line(visible(", ".join(change.name for change in changes if change.imported)), CHARS)
+    changes = [change for change in changes if not change.imported]
+    rows = [_row(change) for change in changes[:SHOWN]]
+    others = [f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
+    more = "; ".join([*others, f"new imports: {imports}"] if imports else others)
+    head = (
+        f"{counted(len(changes), 'variable')} changed in the agent's copy; your notebook still has what is under “before”."
+    )
+    first = next((change.name for change in changes if change.what != "perhaps"), changes[0].name)
+    how = f"%agent_adopt {first}{name} takes it over, %agent_adopt{name} all of them, %agent_discard{name} none."
+    html = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    table = f"<table><tr><th>variable</th><th>before</th><th>after</th></tr>{html}</table>"
+    text = "\n".join(f"  {row[0]}: {row[1]} -> {row[2]}" for row in rows)
+    return {
+        "text/html": f'{STYLE}<div class="fsub fsub-changes"><div class="fsub-note">{escaped(head)}</div>{table}'
+        f'<div class="fsub-note">{escaped(more)}</div><div class="fsub-note"><code>{escaped(how)}</code></div></div>',
+        "text/plain": "\n".join(filter(None, (head, text, more, how))),
+    }
+
+
+def _row(change: Change) -> tuple[str, str, str]:
+    after = change.after if change.what != "perhaps" else f"{change.after} ({PERHAPS})"
+    return tuple(one_line(visible(text), CHARS) or NONE for text in (change.name, change.before, after))  # type: ignore[return-value]  # three

@@ -1,0 +1,117 @@
+"""`%agent_diff`, `%agent_adopt` and `%agent_discard`: what becomes of the copy in which an agent has worked."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from IPython.core.error import UsageError
+
+from freeact_sub.errors import FreeactError
+from freeact_sub.kernels.copies import Change
+from freeact_sub.notebook.copied import CopiedConversation
+from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line
+from freeact_sub.notebook.magic_options import adopt_options, copy_options, parse
+from freeact_sub.text import one_line, visible
+
+NAMES: Final = ("agent_diff", "agent_adopt", "agent_discard")
+UNASKED: Final = (
+    "This agent worked without asking you, and to take over a value is to run code that it may have put into it. "
+    "Take over {names}? [y/N] "
+)
+NO_CHANGES: Final = "the copy has the same variables as this notebook"
+LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_show")
+"""Cells that begin so change no variable."""
+
+
+class CopyMagics:
+    """The magics about copies of one IPython shell."""
+
+    def __init__(self, shell: Any, conversations: Mapping[str, CopiedConversation]) -> None:
+        """Args: conversations: those that work on copies, by name, the latest last."""
+        self._shell = shell
+        self._conversations = conversations
+
+    def load(self) -> None:
+        """Adds the magics to the shell."""
+        for name in NAMES:
+            self._shell.register_magic_function(getattr(self, name), magic_kind="line", magic_name=name)
+        self._shell.events.register("pre_run_cell", self._on_cell)
+
+    def unload(self) -> None:
+        """Removes the magics."""
+        for name in NAMES:
+            self._shell.magics_manager.magics["line"].pop(name, None)
+        if self._on_cell in self._shell.events.callbacks["pre_run_cell"]:
+            self._shell.events.unregister("pre_run_cell", self._on_cell)
+
+    async def agent_diff(self, line: str) -> None:
+        """`%agent_diff`: shows which variables differ between this notebook and the copy that an agent works on."""
+        options = parse(copy_options("%agent_diff", "Show what an agent has changed in its copy."), line)
+        if options is None:
+            return
+        try:
+            await self._named(options.name, "%agent_diff").diff()
+        except FreeactError as error:
+            raise UsageError(f"%agent_diff: {error}") from error
+
+    async def agent_adopt(self, line: str) -> None:
+        """`%agent_adopt [VARIABLES]`: takes over variables of the copy, or all that have changed."""
+        options = parse(adopt_options(), line)
+        if options is None:
+            return
+        conversation = self._named(options.name, "%agent_adopt")
+        names = [name for word in options.variables for name in word.split(",") if name]
+        try:
+            changes = _chosen(await conversation.changed(), names)
+            if not changes:
+                print(f"Nothing to take over: {NO_CHANGES}.")  # noqa: T201  # IPython's way
+                return
+            if not options.yes and conversation.works_unasked and not await _agreed(changes):
+                print("Nothing was taken over.")  # noqa: T201  # the same
+                return
+            taken, lost = await conversation.adopt(changes)
+        except FreeactError as error:
+            raise UsageError(f"%agent_adopt: {error}") from error
+        if taken:
+            print(f"Taken over: {', '.join(taken)}")  # noqa: T201  # the same
+        if lost:
+            raise UsageError(f"%agent_adopt: {'; '.join(f'{name}: {one_line(visible(lost[name]), 300)}' for name in lost)}")
+
+    async def agent_discard(self, line: str) -> None:
+        """`%agent_discard`: ends the copy and takes nothing over; the next `%%agent` cell begins with a new one."""
+        options = parse(copy_options("%agent_discard", "End the copy in which an agent has worked."), line)
+        if options is None:
+            return
+        try:
+            await self._named(options.name, "%agent_discard").discard()
+        except FreeactError as error:
+            raise UsageError(f"%agent_discard: {error}") from error
+
+    def _named(self, name: str | None, magic: str) -> CopiedConversation:
+        if name is None:
+            name = next(reversed(list(self._conversations)), "")
+        if name not in self._conversations:
+            there = ", ".join(self._conversations) or "none"
+            raise UsageError(f"{magic}: no cell has started {name or 'an agent'} on a copy (there are: {there})")
+        return self._conversations[name]
+
+    def _on_cell(self, info: Any) -> None:
+        """The user runs a cell: what it changes is for the next prompt."""
+        if not str(getattr(info, "raw_cell", "")).lstrip().startswith(LOOKS_ONLY):
+            for conversation in self._conversations.values():
+                conversation.is_stale = True
+
+
+def _chosen(changes: list[Change], names: list[str]) -> list[Change]:
+    """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have."""
+    if not names:
+        return [change for change in changes if change.what != "perhaps"]
+    by_name = {change.name: change for change in changes}
+    return [by_name.get(name, Change(name=name, what="changed")) for name in dict.fromkeys(names)]
+
+
+async def _agreed(changes: list[Change]) -> bool:
+    try:
+        answer = await ask_line(UNASKED.format(names=", ".join(change.name for change in changes)))
+    except NobodyToAskError as error:
+        raise FreeactError(f"{error}; `--yes` takes them over unasked") from error
+    return answer.strip().lower() in ("y", "yes")
