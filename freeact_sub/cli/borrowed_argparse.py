@@ -23,6 +23,6 @@ class OpenParser(argparse.ArgumentParser):
         """Called with each unknown command. Raises: argparse.ArgumentError: with the message for the user."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.dest == "command" and action.choices is not None and value not in action.choices:
+        if action.dest in ("command", "way") and action.choices is not None and value not in action.choices:
             self.check_command(value, list(action.choices))
         super()._check_value(action, value)

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from freeact_sub.cli.borrowed_argparse import OpenParser
+from freeact_sub.config.command_options import add_servers
 
 ADD: str = """examples:
   freeact-sub mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
@@ -11,12 +11,14 @@ ADD: str = """examples:
   freeact-sub mcp add --user search https://example.org/mcp --header 'Authorization: Bearer ${SEARCH_KEY}'"""
 
 
-def add_mcp(commands: Any, common: argparse.ArgumentParser, parser_class: type[OpenParser]) -> None:
-    """Adds the command. Args: common: the options of all commands."""
+def add_mcp(commands: Any, place: argparse.ArgumentParser) -> None:
+    """Adds the command. Args: place: the options that say where it works."""
     parser = commands.add_parser("mcp", help="list, add, check and sign in to MCP servers", allow_abbrev=False)
     parser.set_defaults(main="freeact_sub.cli.mcp:run_way")
-    ways = parser.add_subparsers(dest="way", metavar="WAY", parser_class=parser_class, required=True)
-    shared = {"parents": [common], "allow_abbrev": False}
+    ways = parser.add_ways("list", "add", "remove", "login", "logout", "check")
+    servers = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    add_servers(servers)
+    shared = {"parents": [place, servers], "allow_abbrev": False}
     ways.add_parser("list", help="list the servers", **shared)
     add = ways.add_parser(
         "add",

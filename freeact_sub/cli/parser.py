@@ -14,13 +14,14 @@ from typing import Any, Final, NoReturn
 from freeact_sub import __version__
 from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.cli.mcp_options import add_mcp
-from freeact_sub.config.command_options import add_options
+from freeact_sub.config.command_options import add_options, add_place
 from freeact_sub.modes import MODES
 
 USAGE: Final = 2
 """The exit status for wrong usage or settings."""
 PROMPT_OPTIONS: Final = ("-p", "--print", "--prompt")
 """The option's names in other programs."""
+COMMON: Final[dict[str, Any]] = {"add_help": False, "argument_default": argparse.SUPPRESS, "allow_abbrev": False}
 
 
 class _PromptFoundError(Exception):
@@ -84,12 +85,18 @@ class _Parser(OpenParser):
                 left = []
         return options, left
 
+    def add_ways(self, *names: str) -> Any:
+        """Begin the commands below this one. Args: names: all of them, for the usage and for the error if none is given."""
+        return self.add_subparsers(dest="way", metavar=f"{{{','.join(names)}}}", parser_class=_Parser, required=True)
+
     def check_command(self, command: str, known: list[str]) -> None:
-        """See `OpenParser`. Several words are a prompt; the error suggests the nearest command."""
-        if len(command.split()) > 1:
+        """See `OpenParser`. Several words as the first are a prompt; the error suggests the nearest command."""
+        is_first = "run" in known
+        if is_first and len(command.split()) > 1:
             raise _PromptFoundError(command)
         near = difflib.get_close_matches(command, known, n=1)
-        meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(command)}`"
+        other = f"for a prompt, `{_run_command(command)}`" if is_first else "choose one of these"
+        meant = f"did you mean `{near[0]}`?" if near else other
         raise argparse.ArgumentError(None, f"unknown command {_short(command)!r} ({', '.join(known)}): {meant}")
 
 
@@ -102,15 +109,14 @@ def _short(text: str) -> str:
 
 
 def _parser() -> _Parser:
-    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    common, place = _Parser(**COMMON), _Parser(**COMMON)
     add_options(common)
-    common.add_argument(
-        "--trust",
-        action="store_true",
-        help="trust the settings in the workspace as they are, from now on",
-    )
+    add_place(place)
+    for options in (common, place):
+        trust = "trust the settings in the workspace as they are, from now on"
+        options.add_argument("--trust", action="store_true", help=trust)
+        options.add_argument("--debug", action="store_true", help="show the traceback of an error")
     common.add_argument("--verbose", action="store_true", help="show everything that every agent does, children included")
-    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
         description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
@@ -142,18 +148,18 @@ def _parser() -> _Parser:
         help="list the types of child agents",
         description="List the named types of child agents, and errors in their files.",
         epilog="Exit status: 0, or 1 if a file is wrong.",
-        parents=[common],
+        parents=[place],
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.agents:list_agents")
-    _add_skills(commands, common)
+    _add_skills(commands, place)
     _add_permissions(commands, common)
     _add_gateway(commands, common)
     _add_session_options(parser, chooses=True)
     _add_session_options(run, chooses=False)
-    _add_sessions(commands, common)
+    _add_sessions(commands, place)
     _add_rlm(commands, common)
     _add_map(commands, common)
-    add_mcp(commands, common, _Parser)
+    add_mcp(commands, place)
     return parser
 
 
@@ -173,34 +179,34 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
     parser.add_argument("--quiet", action="store_const", dest="output", const="text", default=argparse.SUPPRESS, help=quiet)
 
 
-def _add_skills(commands: Any, common: argparse.ArgumentParser) -> None:
+def _add_skills(commands: Any, place: argparse.ArgumentParser) -> None:
     skills = commands.add_parser("skills", help="list, check and begin skills", allow_abbrev=False)
     skills.set_defaults(main="freeact_sub.cli.skills:run_way")
-    ways = skills.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    ways = skills.add_ways("list", "check", "new")
     ways.add_parser(
         "list",
         help="list the skills, and errors in their files",
         epilog="Exit status: 0, or 1 if a file is wrong.",
-        parents=[common],
+        parents=[place],
         allow_abbrev=False,
     )
     check = ways.add_parser(
         "check",
         help="tell what the format of skills does not allow or recommend",
         epilog="Exit status: 0 all are right, 1 one is not, 2 wrong usage or settings.",
-        parents=[common],
+        parents=[place],
         allow_abbrev=False,
     )
     check.gathers = "paths"
     check.add_argument("paths", nargs="*", metavar="FOLDER", help="the folder of a skill (default: all that are found)")
-    new = ways.add_parser("new", help="begin a skill in this folder", parents=[common], allow_abbrev=False)
+    new = ways.add_parser("new", help="begin a skill in this folder", parents=[place], allow_abbrev=False)
     new.add_argument("name", metavar="NAME", help="small letters, digits and -")
 
 
 def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
     permissions = commands.add_parser("permissions", help="list the permission rules, or check a call", allow_abbrev=False)
     permissions.set_defaults(main="freeact_sub.cli.commands:permissions")
-    ways = permissions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    ways = permissions.add_ways("check", "list")
     check = ways.add_parser(
         "check",
         help="show the decision about a call, and the rule that makes it",
@@ -217,7 +223,7 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
 def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     gateway = commands.add_parser("gateway", help="check a Jupyter gateway", allow_abbrev=False)
     gateway.set_defaults(main="freeact_sub.cli.gateways:check")
-    ways = gateway.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    ways = gateway.add_ways("check")
     check = ways.add_parser(
         "check",
         help="start a kernel there and test what agents need",
@@ -230,7 +236,7 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     check.add_argument("url", metavar="URL", help="the URL of the gateway")
     kernelspec = commands.add_parser("kernelspec", help="install a kernelspec for a gateway", allow_abbrev=False)
     kernelspec.set_defaults(main="freeact_sub.cli.gateways:install")
-    install = kernelspec.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True).add_parser(
+    install = kernelspec.add_ways("install").add_parser(
         "install",
         help="install kernels that are forked, behind a wall",
         description="On a gateway's machine: write a kernelspec whose kernels are forked, behind a wall.",
@@ -315,13 +321,13 @@ def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> N
     parser.add_argument("--replay", action="store_true", default=argparse.SUPPRESS, help=again)
 
 
-def _add_sessions(commands: Any, common: argparse.ArgumentParser) -> None:
+def _add_sessions(commands: Any, place: argparse.ArgumentParser) -> None:
     sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
     sessions.set_defaults(main="freeact_sub.cli.sessions:run_way")
-    ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
-    listed = ways.add_parser("list", help="list the sessions of this folder", parents=[common], allow_abbrev=False)
+    ways = sessions.add_ways("list", "show", "export", "fork", "rm", "prune")
+    listed = ways.add_parser("list", help="list the sessions of this folder", parents=[place], allow_abbrev=False)
     listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
-    show = ways.add_parser("show", help="print the transcript", parents=[common], allow_abbrev=False)
+    show = ways.add_parser("show", help="print the transcript", parents=[place], allow_abbrev=False)
     show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
     show.add_argument(
         "--agent", metavar="ID", help="print only one agent: its short id, such as a3f2, or a part of its name"
@@ -330,22 +336,22 @@ def _add_sessions(commands: Any, common: argparse.ArgumentParser) -> None:
         "export",
         help="write a session to a file: a page, a notebook, a text, or its events",
         description="Write the work of all agents of a session to a file for other people.",
-        parents=[common],
+        parents=[place],
         allow_abbrev=False,
     )
     export.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
     forms = "html: one page without scripts; ipynb: a notebook that runs; md: text; jsonl: one event per line"
     export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
     export.add_argument("-o", "--out", metavar="FILE", type=Path, help="the file (default: standard output)")
-    fork = ways.add_parser("fork", help="copy a session, so that both can continue", parents=[common], allow_abbrev=False)
+    fork = ways.add_parser("fork", help="copy a session, so that both can continue", parents=[place], allow_abbrev=False)
     fork.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    remove = ways.add_parser("rm", help="remove a session", parents=[common], allow_abbrev=False)
+    remove = ways.add_parser("rm", help="remove a session", parents=[place], allow_abbrev=False)
     remove.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
     ways.add_parser(
         "prune",
         help="archive old sessions, and remove the oldest above the limit",
         description="Archive the sessions that are older than sessions.archive_after_days, and remove the oldest while all "
         "take more than sessions.max_bytes. It happens by itself once a day.",
-        parents=[common],
+        parents=[place],
         allow_abbrev=False,
     )

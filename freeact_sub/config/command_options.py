@@ -29,8 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Profile),
         help="small: short descriptions of tools (the default for a context of 16k tokens or less)",
     )
-    parser.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
-    parser.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
+    add_place(parser)
+    add_servers(parser)
     parser.add_argument(
         "--max-turns",
         metavar="N",
@@ -46,6 +46,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
     parser.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that says where to work."""
+    parser.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
+
+
+def add_servers(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that names a file with MCP servers."""
+    parser.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

@@ -114,6 +114,13 @@ assert not heavy, heavy
         ),
         (["word" * 30], ["unknown command '...'", "`freeact-sub run PROMPT`"]),
         (["", "--yes"], ["unknown command ''", "freeact-sub run"]),
+        (["sessions", "lst"], ["unknown command 'lst' (list, show, export, fork, rm, prune): did you mean `list`?"]),
+        (
+            ["mcp", "two words"],
+            ["unknown command 'two words' (list, add, remove, login, logout, check): choose one of these"],
+        ),
+        (["mcp"], ["required: {list,add,remove,login,logout,check}"]),
+        (["sessions", "list", "--model", "x"], ["unrecognized arguments: --model x"]),
         (["agent"], ["did you mean `agents`?"]),
         (["--print"], ["prompt is empty", "--file"]),
         (["run", "hi", "--profile", "tiny"], ["--profile", "tiny"]),

@@ -89,4 +89,4 @@ def test_wrong_options_are_refused_wherever_they_stand(words: str) -> None:
 
 
 def test_folders_of_skills_may_stand_around_options() -> None:
-    assert parse(["skills", "check", "a", "--model", "m", "b"]).paths == ["a", "b"]
+    assert parse(["skills", "check", "a", "--workspace", "w", "b"]).paths == ["a", "b"]
