@@ -330,7 +330,9 @@ class FanOut(Action):
     what: str
     """Its name, as `map`."""
     more: int = 0
-    """The requests that are left, corrections not counted."""
+    """The requests or children that are left, corrections not counted."""
+    counted: bool = True
+    """False: code makes them one by one, so nobody knows whether so many follow."""
     tokens: tuple[float, float, float] = (0, 0, 0)
     """About so many tokens, and the bounds that the number probably lies within."""
     cost_usd: tuple[float, float, float] | None = None
@@ -357,7 +359,8 @@ class FanOut(Action):
         if self.cost_usd is not None:
             about, low, high = self.cost_usd
             figures.append(f"{dollars(about)} ({dollars(low)} to {dollars(high)})")
-        return f"{self.more:,} more: {', '.join([*figures, duration(self.seconds)])}."
+        which = f"{self.more:,} more" if self.counted else f"the next {self.more:,}"
+        return f"{which}: {', '.join([*figures, duration(self.seconds)])}."
 
     @property
     def text(self) -> str:

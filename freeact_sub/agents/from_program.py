@@ -55,12 +55,16 @@ class FromProgram:
 
         An agent whose tool waits here lends its slot to other agents meanwhile.
         """
-        child = await self.spawn(request)
-        try:
-            result = await child.result()
-        except (asyncio.CancelledError, FreeactError):
-            child.cancel()
-            raise
+        if isinstance(request, str):
+            request = SpawnRequest(prompt=request)
+        children = self._root.callers_loop.children
+        async with children.fan_outs.call("task", len(request.prompt), of_program=True) as payer:
+            child = await children.spawn(request, payer)
+            try:
+                result = await child.result()
+            except (asyncio.CancelledError, FreeactError):
+                child.cancel()
+                raise
         await self._root.settle()
         return result
 
@@ -97,9 +101,9 @@ class FromProgram:
         params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
         asked = validated(AskParams.model_validate, params, "agent.ask")
         if output is None or output is str:
-            return await loop.asks.ask(asked, None)
+            return await loop.asks.ask(asked, None, of_program=True)
         adapter, typed = typed_for_program(output)
-        return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
+        return adapter.validate_json(to_json(await loop.asks.ask(asked, typed, of_program=True)))
 
     async def progress(self, /, **step: Any) -> None:
         """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""

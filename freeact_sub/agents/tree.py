@@ -293,6 +293,7 @@ class Tree:
         model: Model | None,
         in_background: bool,
         earlier: Sequence[Lineage] = (),
+        payer: Account | None = None,
     ) -> TreeAgent:
         """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
 
@@ -303,6 +304,7 @@ class Tree:
             model: None: its parent's.
             in_background: The parent does not wait for it.
             earlier: The child is resumed: the agents between the parent and it, then the child itself.
+            payer: An account below that of the parent's run, which pays. None: the run's.
         """
         config, policy = self.shared.config.subagents, parent.run.policy
         above = parent
@@ -330,7 +332,9 @@ class Tree:
         budget = request.budget.over(config.budget).cut(parent.run.left)
         if budget.depth is not None:  # a child resumed by an agent further above has fewer levels below it
             budget = budget.model_copy(update={"depth": max(0, budget.depth - (agent.depth - parent.depth - 1))})
-        account = self.ledger.open(agent.agent_id, budget, parent.run.account)
+        if payer is not None:
+            budget = budget.cut(payer.remaining())
+        account = self.ledger.open(agent.agent_id, budget, payer or parent.run.account)
         self.agents[agent.agent_id] = agent
         self._make_run(agent, agent.policy, account, parent.run).begin()
         return agent

@@ -200,7 +200,7 @@ class ModelsConfig(Section):
     """Model requests in flight at once, those of children and `ask` included; every other key of `models` names a model that
     agents may use or ask: `models.small = "openai-chat:NAME"`; in Python also a `Model`."""
     quote_above: int = Field(default=10, ge=3)
-    """`map` and `ask_many` with more requests than this are quoted after three of them."""
+    """More requests or children than this are quoted after three: of `map` and `ask_many`, of a strategy, and of a turn."""
 
     @property
     def names(self) -> dict[str, Any]:

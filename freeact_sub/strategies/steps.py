@@ -60,6 +60,7 @@ class Progress:
             await tell(**self._step, **more)
 
     async def __aenter__(self) -> Self:
+        await self.report(step=0)
         return self
 
     async def __aexit__(

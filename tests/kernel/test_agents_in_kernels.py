@@ -62,7 +62,7 @@ async def test_five_of_twelve_children_work_at_once_each_in_a_kernel_of_its_own(
         "root": [[task(f"child {number}", description=str(number)) for number in range(12)], "done"],
         "child": [[cell(code)], "ok"],
     }
-    async with make(script) as agent:
+    async with make(script, models={"quote_above": 12}) as agent:
         events, result = await read(agent.run("root"), on_event=on_event)
     assert result.status == "completed"
     assert most == 5

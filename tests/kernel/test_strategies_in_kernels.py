@@ -141,7 +141,7 @@ async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_
     assert len(simulated) == 2
     assert [node.status for node in result.nodes] == ["ok"] * 9
     steps = of_kind(events, StrategyProgress)
-    assert [event.step for event in steps] == [*range(1, 12), 11], "nine evaluations, two simulations, the end"
+    assert [event.step for event in steps] == [*range(12), 11], "none, nine evaluations, two simulations, the end"
     assert {event.node.node_id: event.node.visits for event in steps if event.node} == {
         node.name: 1 + (node.simulation is not None) for node in result.nodes
     }
@@ -174,7 +174,7 @@ async def test_code_in_a_cell_searches_over_copies_of_its_own_kernel(tmp_path):
     assert str(returned.content).strip() == "24 | 3 moves [Fraction(24, 1)] 9 0"
     assert len([event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]) == 2
     steps = of_kind(events, StrategyProgress)
-    assert [event.step for event in steps] == [*range(1, 12), 11]
+    assert [event.step for event in steps] == [*range(12), 11]
     assert len({event.tool_call_id for event in steps} - {None}) == 1, "that of the cell"
     assert export_events(events, "html").count("<rect") == 1 + 9, "a session's report has the tree"
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage
 
+from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
 from freeact_sub.agents.children.choices import check_model_name, checked_choices
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
@@ -21,11 +22,19 @@ from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.history import last_exchanges
+from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, KernelError, SpawnForbiddenError
+from freeact_sub.errors import (
+    ApprovalDeniedError,
+    ConfigError,
+    FreeactError,
+    InvalidRequestError,
+    KernelError,
+    SpawnForbiddenError,
+)
 from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import ChildState, SpawnRequest, ToolResult
@@ -69,6 +78,7 @@ class ChildOwner:
         self._agent, self._tree = agent, tree
         self._kernel = resources.kernel
         self._make_run, self._history, self._begin_run = make_run, history, begin_run
+        self.fan_outs = FanOuts(agent)
         self.nodes = Nodes(agent, resources, self.busy)
         self._messages = Messages(agent, tree)
         self._children: dict[str, OwnedChild] = {}
@@ -98,29 +108,32 @@ class ChildOwner:
             ConfigError: Its model cannot be built.
             FreeactError: The agent's run takes no more children.
         """
-        child = await self._begin(request, "call")
-        async with self._agent.run.waiting_for_child():
-            try:
-                await asyncio.wait({child.work})
-            except asyncio.CancelledError:
-                child.cancel()
-                await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
-                raise
+        async with self.fan_outs.call("task", len(request.prompt)) as payer:
+            child = await self._begin(request, "call", payer)
+            async with self._agent.run.waiting_for_child():
+                try:
+                    await asyncio.wait({child.work})
+                except asyncio.CancelledError:
+                    child.cancel()
+                    await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
+                    raise
         return child
 
     async def run_for_model(self, request: SpawnRequest) -> ToolResult:
         """Do the same, and return the report for the agent's model."""
         try:
             child = await self.run(request)
-        except (SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
+        except (ApprovalDeniedError, SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
+            if isinstance(error, ApprovalDeniedError) and self._agent.shared.config.on_denial == "end":
+                raise
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
 
-    async def spawn(self, request: SpawnRequest) -> Child:
-        """Start a child for a program without waiting for it. Raises: see `run`."""
+    async def spawn(self, request: SpawnRequest, payer: Account | None = None) -> Child:
+        """Start a child for a program without waiting for it. Args: payer: see `FanOuts`. Raises: see `run`."""
         if self._begin_run is not None:
             await self._begin_run()
-        return await self._begin(request, "program")
+        return await self._begin(request, "program", payer)
 
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
@@ -264,7 +277,7 @@ class ChildOwner:
         self._children.clear()
         await self.nodes.aclose()
 
-    async def _begin(self, request: SpawnRequest, started_by: StartedBy) -> OwnedChild:
+    async def _begin(self, request: SpawnRequest, started_by: StartedBy, payer: Account | None = None) -> OwnedChild:
         self._check_open()
         self._starting += 1
         try:
@@ -274,7 +287,7 @@ class ChildOwner:
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
-            plan = await planned(request, self._agent, self._tree)
+            plan = replace(await planned(request, self._agent, self._tree), payer=payer)
             kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
             self._check_open()
             return self._make(plan, started_by, origin, kept)
@@ -323,6 +336,7 @@ class ChildOwner:
             model=plan.model,
             in_background=in_background,
             earlier=() if plan.earlier is None else plan.earlier.lineage,
+            payer=plan.payer,
         )
         try:
             branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None

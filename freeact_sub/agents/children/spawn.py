@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.children.choices import check_tools, chosen_model
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.type_effects import resolved
@@ -93,6 +94,8 @@ class PlannedChild:
     """Set for a child implemented in Python."""
     earlier: EarlierChild | None = None
     """The ended child that this run resumes. None: the child is new."""
+    payer: Account | None = None
+    """An account below that of its parent's run, which pays. None: the run's."""
 
     def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan. run: does its work."""

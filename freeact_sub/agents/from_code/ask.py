@@ -6,6 +6,7 @@ gigabytes. Answers are not validated here for a similar reason (a pattern can ta
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from pydantic import Field, TypeAdapter, field_validator
@@ -14,6 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
+from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.agents.turn.single_request import SingleRequests, TypedAnswer
@@ -147,8 +149,8 @@ class AskParams(Params):
 class AskRequests:
     """Handles `ask`."""
 
-    def __init__(self, calls: CodeCalls, single_requests: SingleRequests) -> None:
-        self._calls = calls
+    def __init__(self, calls: CodeCalls, single_requests: SingleRequests, fan_outs: FanOuts) -> None:
+        self._calls, self._fan_outs = calls, fan_outs
         self._single_requests = single_requests
         self.handlers = {"ask": self._ask}
 
@@ -158,7 +160,13 @@ class AskRequests:
         return to_jsonable_python(await self.ask(asked, typed, clock))
 
     async def ask(
-        self, asked: AskParams, typed: TypedAnswer | None, clock: CellClock | None = None, *, payer: Account | None = None
+        self,
+        asked: AskParams,
+        typed: TypedAnswer | None,
+        clock: CellClock | None = None,
+        *,
+        of_program: bool = False,
+        payer: Account | None = None,
     ) -> Any:
         """Make the request as a call of the agent, with events, counting and rules, and return the model's answer.
 
@@ -166,17 +174,20 @@ class AskRequests:
             asked: The request.
             typed: The form of the answer. None: text.
             clock: That of the requesting cell. None: a program asks.
-            payer: See `SingleRequests.ask`.
+            of_program: See `FanOuts.call`.
+            payer: See `SingleRequests.ask`. None: `FanOuts` decides.
 
         Raises:
             FreeactError: The request is denied or fails.
         """
 
         async def work() -> EndedCall[Any]:
+            counted = self._fan_outs.call("ask", len(asked.prompt), of_program=of_program)
             with paused(clock):
-                answer = await self._single_requests.ask(
-                    asked.prompt, model=asked.model, typed=typed, history=asked.history, payer=payer
-                )
+                async with counted if payer is None else nullcontext(payer) as account:
+                    answer = await self._single_requests.ask(
+                        asked.prompt, model=asked.model, typed=typed, history=asked.history, payer=account
+                    )
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
         args = asked.model_dump(exclude_none=True, exclude_defaults=True)

@@ -1,55 +1,58 @@
-"""`FanOuts`: many requests of one kind. More than `models.quote_above` of them are quoted after three, chosen at random.
+"""`FanOuts`: many requests or children of one kind. More than `models.quote_above` of them are quoted after a few.
 
-What a person agrees to is an account of its own below that of the run, so it is exact, and it holds for the rest of the run.
-Where nobody is asked (mode `auto` or `full`, a rule, nobody there), the bounds of the run count, and a notice has the quote.
+Of a list (`map`, `ask_many`) three items, chosen at random, run first. Calls that come one by one (`ask` and `task` of code
+in a cell, the model's calls of `task` and `delegate`, those of a strategy in a program) are counted for each turn: past that
+number, the next ones wait until three have ended. `agreement.py` has the question.
 """
 
 import asyncio
 import random
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from decimal import Decimal
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Final, Literal, TypeVar
 
 from pydantic_ai.models import Model
-from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.agents.budgets.estimate import price_of
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.hooks import hooks_of_call
-from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
-from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.calls import FanOut
-from freeact_sub.config.budget import Budget
-from freeact_sub.errors import ApprovalDeniedError, FreeactError
-from freeact_sub.events import Notice
-from freeact_sub.text import dollars
+from freeact_sub.agents.maps.agreement import Agreement, Rest, measured, price_paid
+from freeact_sub.agents.maps.quotes import Pilot
+from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.errors import ApprovalDeniedError
+from freeact_sub.events.strategy_step import StrategyStep
 
 T = TypeVar("T")
+Kind = Literal["ask", "task"]
 
 PILOTS: Final = 3
+MOST_PILOTS: Final = 50
+"""The latest so many tell what the rest will take."""
 
 
 class FanOuts:
-    """Runs the fan-outs of one agent, within what a person has agreed to."""
+    """Those of one agent."""
 
-    def __init__(self) -> None:
-        self._agreed: Account | None = None
-        """What a person has agreed to in the latest run. None: nothing."""
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent, self._agreement = agent, Agreement(agent)
+        self._calls: dict[tuple[Kind, bool], _Calls] = {}
+        self._strategy: StrategyStep | None = None
+        """The strategy that has reported last, until its end."""
+        self._of_run: Account | None = None
+        """The account of the run that the fields above are about."""
 
     async def run(
         self,
-        loop: AgentLoop,
         what: str,
         model: Model,
         items: Sequence[T],
         size: Callable[[T], int],
         work: Callable[[T, Account | None], Awaitable[None]],
     ) -> None:
-        """Do work that does not raise on each item.
+        """Do work that does not raise on each item of a list.
 
         Args:
-            loop: Of the agent that pays.
             what: Names the fan-out for people.
             model: Is asked.
             items: One request each.
@@ -59,95 +62,172 @@ class FanOuts:
         Raises:
             ApprovalDeniedError: A person or a rule does not want the rest.
         """
-        payer = self._agreed if self._agreed is not None and self._agreed.parent is loop.agent.run.account else None
-        if payer is None and len(items) > loop.agent.shared.config.models.quote_above:
-            chosen = {*random.sample(range(len(items)), PILOTS)}
+        models, payer = self._agent.shared.config.models, None
+        if len(items) > models.quote_above:
+            chosen, pilots = {*random.sample(range(len(items)), PILOTS)}, list[Pilot]()
+
+            async def pilot(item: T) -> None:
+                with measured(self._agent, size(item), None, pilots) as account:
+                    await work(item, account)
+
             async with asyncio.TaskGroup() as group:
-                measured = [group.create_task(_measured(loop, items[at], size, work)) for at in chosen]
-            pilots = [pilot for task in measured if (pilot := task.result()).input_tokens]
+                for at in chosen:
+                    group.create_task(pilot(items[at]))
             items = [item for at, item in enumerate(items) if at not in chosen]
-            payer = await self._agree(loop, what, model, pilots, [*map(size, items)])
-        await side_by_side(loop, items, lambda item: work(item, payer))
+            if pilots:  # else nothing is known; what fails costs nothing
+                rest = Rest(
+                    what=what,
+                    pilots=pilots,
+                    sizes=[*map(size, items)],
+                    price=price_of(model),
+                    at_once=models.max_concurrent,
+                )
+                payer = await self._agreement.on(rest)
+        await side_by_side(self._agent, items, lambda item: work(item, payer))
 
-    async def _agree(
-        self, loop: AgentLoop, what: str, model: Model, pilots: Sequence[Pilot], sizes: Sequence[int]
-    ) -> Account | None:
-        """Return the account of what a person agrees to. None: nobody is asked."""
-        if not pilots:  # nothing is known; what fails costs nothing
-            return None
-        agent, at_once = loop.agent, loop.agent.shared.config.models.max_concurrent
-        told = quote(pilots, sizes, price=price_of(model), at_once=at_once)
-        budget = _bound(told)
-        bound = dollars(float(budget.cost_usd)) if budget.cost_usd is not None else f"{budget.tokens:,} tokens"
-        call = FanOut(
-            what=what,
-            more=told.more,
-            tokens=_three(told.tokens),
-            cost_usd=None if told.cost_usd is None else _three(told.cost_usd),
-            seconds=told.seconds,
-            bound=bound,
-            others=await _cheaper(loop, pilots, sizes, told),
-        )
-        decision = None
-        if agent.shared.config.headless is None:
-            decision = await agent.shared.gate.decision(
-                call,
-                agent.present_policy,
-                agent.emitter,
-                path=agent.path,
-                pause=agent.run.clocks_paused(),
-                hooks=hooks_of_call(agent, None),
-            )
-        elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
-            raise ApprovalDeniedError(ruling.reason)
-        if decision is None or decision.nobody:
-            agent.emitter.put(Notice(content=f"{what}: {call.figures}"))
-            return None
-        run = agent.run.account
-        self._agreed = Account(ledger=run.ledger, owner=agent.agent_id, budget=budget, parent=run)
-        return self._agreed
+    def report(self, step: StrategyStep) -> None:
+        """Note how far a strategy is."""
+        self._check_run()
+        if self._strategy is None or self._strategy.strategy_id != step.strategy_id:
+            for calls in self._calls.values():
+                calls.before = calls.begun
+        self._strategy = None if step.done else step
 
+    @asynccontextmanager
+    async def call(self, kind: Kind, size: int, *, of_program: bool = False) -> AsyncIterator[Account | None]:
+        """Let one call that has come alone be made in the block, when it may be, by the account that is yielded.
 
-async def _measured(
-    loop: AgentLoop, item: T, size: Callable[[T], int], work: Callable[[T, Account | None], Awaitable[None]]
-) -> Pilot:
-    run, began = loop.agent.run.account, time.monotonic()
-    account = Account(ledger=run.ledger, owner=loop.agent.agent_id, budget=Budget(), parent=run)
-    await work(item, account)
-    usage = account.usage
-    return Pilot(
-        size=size(item),
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        seconds=time.monotonic() - began,
-    )
+        Args:
+            kind: `task` starts a child.
+            size: The characters of its prompt.
+            of_program: A program makes it: it counts as part of a strategy only. None is yielded if it does not count.
 
-
-def _bound(told: Quote) -> Budget:
-    if told.cost_usd is not None and told.cost_usd.high > 0:
-        return Budget(cost_usd=bound_for(told.cost_usd.high))
-    return Budget(tokens=int(bound_for(told.tokens.high)))
-
-
-async def _cheaper(loop: AgentLoop, pilots: Sequence[Pilot], sizes: Sequence[int], told: Quote) -> tuple[str, ...]:
-    """What cheaper models of the settings would take for the same tokens."""
-    shared, found = loop.agent.shared, []
-    for name in shared.config.models.names if told.cost_usd is not None else ():
+        Raises:
+            ApprovalDeniedError: A person or a rule does not want so many.
+        """
+        if of_program and not self.counts_program:
+            yield None
+            return
+        calls = self._calls_of(kind, of_program)
+        payer = await self._admitted(calls, size)
+        calls.at_work.append(size)
         try:
-            price: Callable[[RequestUsage], Decimal | None] = price_of(await shared.other_models.get(name))
-        except FreeactError:  # its key is missing, for example
-            continue
-        other = quote(pilots, sizes, price=price, at_once=shared.config.models.max_concurrent).cost_usd
-        if other is not None and told.cost_usd is not None and other.about < told.cost_usd.about:
-            found.append(f'with model="{name}": {dollars(other.about)} ({dollars(other.low)} to {dollars(other.high)})')
-    return tuple(found)
+            with measured(self._agent, size, payer, calls.pilots) as account:
+                yield account
+        finally:
+            calls.at_work.remove(size)
+            calls.changed.set()
+            if calls.is_free and calls.at_work and len(calls.pilots) >= PILOTS and not calls.is_told:
+                calls.is_told = True
+                self._agreement.tell(self._rest(calls, [*calls.at_work]))
+
+    @property
+    def counts_program(self) -> bool:
+        """Whether calls of the program count, because a strategy is at work."""
+        self._check_run()
+        return self._strategy is not None
+
+    async def _admitted(self, calls: "_Calls", size: int) -> Account | None:
+        """Wait until a call may be made, and return the account that pays. None: that of the run."""
+        calls.begun += 1
+        if calls.begun <= self._agent.shared.config.models.quote_above:
+            return None
+        if await self._agreement.asks_nobody():  # so it need not wait for a quote
+            calls.is_free = True
+            return None
+        calls.waiting.append(size)
+        try:
+            async with calls.deciding:
+                if not calls.admitted:
+                    await self._decide(calls)
+                calls.admitted -= 1
+                return calls.payer
+        finally:
+            calls.waiting.remove(size)
+
+    async def _decide(self, calls: "_Calls") -> None:
+        if calls.denied:
+            raise ApprovalDeniedError(calls.denied)
+        await calls.until_known()
+        step, follow = self._strategy, 0
+        if step is not None and step.of is not None:
+            made = calls.begun - calls.before - len(calls.waiting)
+            follow = step.of - max(made, step.step)
+        more = max(len(calls.waiting), follow) if len(calls.waiting) > 1 or follow > 1 else calls.begun - 1
+        if calls.pilots:  # else nothing is known, see `run`
+            usual = round(fmean(pilot.size for pilot in calls.pilots))
+            sizes = [*calls.waiting, *[usual] * (more - len(calls.waiting))]
+            try:
+                calls.payer = await self._agreement.on(self._rest(calls, sizes, counted=follow > 1))
+            except ApprovalDeniedError as error:
+                calls.denied = str(error)
+                raise
+        calls.admitted = more
+
+    def _rest(self, calls: "_Calls", sizes: Sequence[int], *, counted: bool = False) -> Rest:
+        pilots, config = calls.pilots[-MOST_PILOTS:], self._agent.shared.config
+        return Rest(
+            what=calls.kind if self._strategy is None else self._strategy.strategy,
+            pilots=pilots,
+            sizes=sizes,
+            price=price_paid(pilots),
+            at_once=(config.models if calls.kind == "ask" else config.subagents).max_concurrent,
+            single=calls.kind == "ask",
+            counted=counted,
+        )
+
+    def _check_run(self) -> None:
+        run = self._agent.run.account
+        if self._of_run is not run:
+            self._of_run, self._strategy = run, None
+            self._calls.clear()
+
+    def _calls_of(self, kind: Kind, of_program: bool) -> "_Calls":
+        """The calls of the present turn, or of the strategy in a program."""
+        self._check_run()
+        strategy = self._strategy.strategy_id if of_program and self._strategy is not None else ""
+        unit = (self._agent.run.account.taken("turns"), strategy)
+        found = self._calls.get((kind, of_program))
+        if found is None or found.unit != unit:
+            found = self._calls[kind, of_program] = _Calls(kind=kind, unit=unit)
+        return found
 
 
-def _three(spread: Spread) -> tuple[float, float, float]:
-    return spread.about, spread.low, spread.high
+@dataclass(kw_only=True, eq=False)
+class _Calls:
+    """The calls of one kind in one turn."""
+
+    kind: Kind
+    unit: tuple[int, str]
+    begun: int = 0
+    """Those that wait included."""
+    before: int = 0
+    """Those that are older than the present strategy."""
+    at_work: list[int] = field(default_factory=list)
+    """The sizes of their prompts."""
+    waiting: list[int] = field(default_factory=list)
+    """The same of those that may not begin yet."""
+    is_free: bool = False
+    """None has to wait, because nobody is asked."""
+    is_told: bool = False
+    """A notice has told what the rest will take."""
+    admitted: int = 0
+    """So many more may begin before the next quote."""
+    payer: Account | None = None
+    denied: str = ""
+    """Why no more may begin."""
+    pilots: list[Pilot] = field(default_factory=list)
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until_known(self) -> None:
+        """Wait until enough have ended to tell what the rest will take, or all have."""
+        while len(self.pilots) < PILOTS and self.at_work:
+            self.changed.clear()
+            await self.changed.wait()
 
 
-async def side_by_side(loop: AgentLoop, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+async def side_by_side(agent: TreeAgent, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
     """Do work that does not raise on each item, on so many at once as models may be asked; each is taken as it is needed."""
     left = iter(items)
 
@@ -156,5 +236,5 @@ async def side_by_side(loop: AgentLoop, items: Iterable[T], work: Callable[[T], 
             await work(item)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(loop.agent.shared.config.models.max_concurrent):
+        for _ in range(agent.shared.config.models.max_concurrent):
             group.create_task(worker())

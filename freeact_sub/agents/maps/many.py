@@ -15,7 +15,7 @@ from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.maps.answers import NAME, KeptAnswers
-from freeact_sub.agents.maps.fan_out import FanOuts, side_by_side
+from freeact_sub.agents.maps.fan_out import side_by_side
 from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
 from freeact_sub.agents.maps.templates import Template
 from freeact_sub.agents.maps.typed import typed_for_program
@@ -37,7 +37,7 @@ class ManyAsks:
     """Asks for the agent on whose behalf a method is called, which is the root as a rule."""
 
     def __init__(self, root: Root) -> None:
-        self._root, self._fan_outs = root, FanOuts()
+        self._root = root
 
     @overload
     async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
@@ -63,9 +63,9 @@ class ManyAsks:
             if isinstance(prompts, Sequence) and len(prompts) > loop.agent.shared.config.models.quote_above:
                 asked = await loop.single_requests.model(model)
                 items = [*enumerate(prompts)]
-                await self._fan_outs.run(loop, "ask_many", asked, items, lambda item: len(item[1]), ask)
+                await loop.children.fan_outs.run("ask_many", asked, items, lambda item: len(item[1]), ask)
             else:
-                await side_by_side(loop, enumerate(prompts), ask)
+                await side_by_side(loop.agent, enumerate(prompts), ask)
         return [answers[place] for place in range(len(answers))]
 
     async def map(
@@ -97,7 +97,7 @@ class ManyAsks:
             keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
             with KeptAnswers(path) as kept:
                 rows = _Rows(loop, asker, kept, prompts, keys)
-                found = await rows.answered(self._fan_outs, asked)
+                found = await rows.answered(asked)
         outcomes = [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
         return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
 
@@ -117,7 +117,7 @@ class _Asker:
         """Return the answer. Args: value: of the program's type; else as JSON has it."""
         params = {"prompt": prompt, "model": self._model}
         asked = validated(AskParams.model_validate, params, "agent.ask")
-        answer = await self._loop.asks.ask(asked, self.typed, payer=payer)
+        answer = await self._loop.asks.ask(asked, self.typed, of_program=True, payer=payer)
         return self.value(answer) if value else to_jsonable_python(answer)
 
     def value(self, answer: Any) -> Any:
@@ -141,7 +141,7 @@ class _Rows:
         self._done = self._failed = self._rows[""]
         self._changed = asyncio.Event()
 
-    async def answered(self, fan_outs: FanOuts, model: Model) -> dict[str, Any]:
+    async def answered(self, model: Model) -> dict[str, Any]:
         """Return the outcome of each prompt by its key: a value as a frame holds it, or the exception."""
         for key in self._prompts:
             known = self._kept.get(key)
@@ -151,7 +151,8 @@ class _Rows:
         missing = [key for key in self._prompts if key not in self._found]
         telling = asyncio.create_task(self._tell_changes())
         try:
-            await fan_outs.run(self._loop, "map", model, missing, lambda key: len(self._prompts[key]), self._ask)
+            fan_outs = self._loop.children.fan_outs
+            await fan_outs.run("map", model, missing, lambda key: len(self._prompts[key]), self._ask)
         finally:
             telling.cancel()
             self._loop.agent.emitter.put(self._progress(done=True))  # an ending does not wait for the reader

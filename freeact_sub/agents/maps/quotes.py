@@ -1,10 +1,10 @@
 """`quote`: what the rest of a fan-out will take, told from a few items that have run: tokens, money, time, with a spread.
 
-The prompts of all items are known, so the input of the rest follows from their sizes. Of the output only the pilots are
-known. Two readings of them are tried: an item's output has nothing to do with the size of its prompt, or it grows with it.
-Under each, outputs are taken as lognormal, which skewed sizes are close to; the spread is that of the mean of such a sample
-(Cox), with the variance of three pilots drawn towards `USUAL` and the quantiles of a t distribution. The spread that is
-quoted covers both readings.
+The prompts of all items are known, so the input of single requests follows from their sizes. Of their output, and of all
+that children take, who make several requests, only the pilots are known. Two readings of them are tried: what an item takes
+has nothing to do with the size of its prompt, or it grows with it. Under each, the amounts are taken as lognormal, which
+skewed sizes are close to; the spread is that of the mean of such a sample (Cox), with the variance of three pilots drawn
+towards `USUAL` and the quantiles of a t distribution. The spread that is quoted covers both readings.
 """
 
 import math
@@ -47,6 +47,8 @@ class Pilot:
     input_tokens: int
     output_tokens: int
     seconds: float
+    cost_usd: Decimal | None = None
+    """None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ def quote(
     *,
     price: Callable[[RequestUsage], Decimal | None],
     at_once: int,
+    single: bool = True,
 ) -> Quote:
     """Return a quote.
 
@@ -83,24 +86,22 @@ def quote(
         sizes: The characters of the prompts of the items that have not.
         price: The price of a request.
         at_once: How many are made at once.
+        single: Each is one request, whose input is its prompt.
     """
     n = len(sizes)
-    fixed, a_char = _line(pilots)
-    mean_input = max(1.0, fixed + a_char * fmean(sizes))
-    free = _mean([pilot.output_tokens for pilot in pilots], [1.0] * n)
-    scale = [max(1, pilot.size) for pilot in pilots]
-    growing = _mean(
-        [pilot.output_tokens / size for pilot, size in zip(pilots, scale, strict=True)],
-        [float(max(1, size)) for size in sizes],
-    )
-    about = math.sqrt(max(1.0, free.about) * max(1.0, growing.about))
-    output = Spread(about=about, low=min(free.low, growing.low), high=max(free.high, growing.high))
+    output = _of_pilots(pilots, [pilot.output_tokens for pilot in pilots], sizes)
+    if single:
+        fixed, a_char = _line(pilots)
+        mean = max(1.0, fixed + a_char * fmean(sizes))
+        given = Spread(about=mean, low=mean * (1 - INPUT_SPREAD), high=mean * (1 + INPUT_SPREAD))
+    else:
+        given = _of_pilots(pilots, [pilot.input_tokens for pilot in pilots], sizes)
 
     def spread(of: Callable[[float, float], float]) -> Spread:
         return Spread(
-            about=of(mean_input, output.about) * n,
-            low=of(mean_input * (1 - INPUT_SPREAD), output.low) * n,
-            high=of(mean_input * (1 + INPUT_SPREAD), output.high) * n,
+            about=of(given.about, output.about) * n,
+            low=of(given.low, output.low) * n,
+            high=of(given.high, output.high) * n,
         )
 
     def cost(given: float, answered: float) -> float:
@@ -116,6 +117,17 @@ def quote(
         cost_usd=None if math.isnan(money.about) else money,
         seconds=fmean(pilot.seconds for pilot in pilots) * max(1.0, rounds),
     )
+
+
+def _of_pilots(pilots: Sequence[Pilot], values: Sequence[int], sizes: Sequence[int]) -> Spread:
+    """The mean of the rest's values, of which those of the pilots are known."""
+    free = _mean(values, [1.0] * len(sizes))
+    scale = [max(1, pilot.size) for pilot in pilots]
+    growing = _mean(
+        [value / size for value, size in zip(values, scale, strict=True)], [float(max(1, size)) for size in sizes]
+    )
+    about = math.sqrt(max(1.0, free.about) * max(1.0, growing.about))
+    return Spread(about=about, low=min(free.low, growing.low), high=max(free.high, growing.high))
 
 
 def bound_for(high: float) -> Decimal:

@@ -90,12 +90,11 @@ class AgentLoop:
         self.single_requests = SingleRequests(agent)
         self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
-        self._before_prompt = before_prompt
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
             kernel, ask = self.resources.kernel, ToolCalls(agent).ask_for
             self._variables = saved.of_child(agent.agent_id, kernel, ask, self._notice)
-        self._tree, self._parent = tree, parent
+        self._tree, self._parent, self._before_prompt = tree, parent, before_prompt
         self._output_type, self._takes_messages = output_type, False
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
@@ -103,7 +102,8 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
-        self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(agent)
+        self.asks = AskRequests(self.resources.calls, self.single_requests, self.children.fan_outs)
+        self.progress = ProgressRequests(agent, self.children.fan_outs)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
         background = BackgroundRequests(self.resources.calls, self.children)
         texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)

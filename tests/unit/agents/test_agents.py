@@ -75,7 +75,7 @@ async def test_at_most_five_of_twelve_children_work_at_once_and_all_of_them_fini
 
     children = [task(f"child {number}", description=str(number)) for number in range(12)]
     script = {"root": [children, "done"], "child": [["I begin", release, cell("1 + 1")], "two"]}
-    async with make(script) as agent:
+    async with make(script, config={"models": {"quote_above": 12}}) as agent:
         events, result = await read(agent.run("root"), on_event=on_event)
     assert result.output == "done"
     assert most == 5

@@ -55,7 +55,7 @@ async def test_a_debate_is_a_conversation_of_each_debater(make):
     assert [event.content for event in of_kind(events, ToolOutput)] == ["first", "first", "second", "second"]
     steps = of_kind(events, StrategyProgress)
     assert [(event.strategy, event.step, event.of, event.done) for event in steps] == [
-        *(("debate", step, 4, False) for step in range(1, 5)),
+        *(("debate", step, 4, False) for step in range(5)),
         ("debate", 4, 4, True),
     ]
     assert len({event.strategy_id for event in steps}) == 1
@@ -105,7 +105,7 @@ async def test_a_tool_that_uses_a_strategy_acts_for_the_agent_that_runs_it(make)
         events, result = await read(agent.run("root"))
     assert (result.status, result.output) == ("completed", "root is told: to root?")
     child = next(event.agent_id for event in events if event.depth)
-    assert [event.agent_id for event in of_kind(events, StrategyProgress)] == [result.agent_id] * 3 + [child] * 3
+    assert [event.agent_id for event in of_kind(events, StrategyProgress)] == [result.agent_id] * 4 + [child] * 4
 
 
 async def test_a_plan_is_carried_out_by_children(make):

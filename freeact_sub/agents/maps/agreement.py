@@ -1,0 +1,181 @@
+"""`Agreement`: what a person has agreed to spend on the fan-outs of one agent's run.
+
+It is an account below that of the run, so it is exact. A later fan-out whose quote fits into what is left of it is not asked
+about; a larger one is, and gets an account of its own. Where nobody is asked (mode `auto` or `full`, a rule, nobody there),
+the bounds of the run count, and a notice has the quote.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+from pydantic_ai.usage import RequestUsage
+
+from freeact_sub.agents.budgets.estimate import LEAST, REPORT_TOKENS, price_of
+from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.hooks import hooks_of_call
+from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
+from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.calls import FanOut
+from freeact_sub.config.budget import Budget
+from freeact_sub.errors import ApprovalDeniedError, FreeactError
+from freeact_sub.events import Notice
+from freeact_sub.text import dollars
+
+CAUTION: Final = 1.5
+"""A request reserves at most so many times the input that it takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rest:
+    """The rest of a fan-out, of which some items have run."""
+
+    what: str
+    """Names the fan-out for people."""
+    pilots: Sequence[Pilot]
+    sizes: Sequence[int]
+    """The characters of the prompts that are left."""
+    price: Callable[[RequestUsage], Decimal | None]
+    at_once: int
+    single: bool = True
+    """Each is one request."""
+    counted: bool = True
+    """It is known that so many follow."""
+
+    def quote(self, price: Callable[[RequestUsage], Decimal | None] | None = None) -> Quote:
+        """Return what it takes. Args: price: of another model."""
+        return quote(self.pilots, self.sizes, price=price or self.price, at_once=self.at_once, single=self.single)
+
+
+class Agreement:
+    """Of one agent."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
+        self._account: Account | None = None
+
+    async def on(self, rest: Rest) -> Account | None:
+        """Return the account that pays for the rest of a fan-out. None: nobody is asked.
+
+        Raises:
+            ApprovalDeniedError: A person or a rule does not want it.
+        """
+        agent, run, told = self._agent, self._agent.run.account, rest.quote()
+        if self._account is not None and self._account.parent is run and _covers(self._account, told):
+            return self._account
+        budget = self._bound(rest, told)
+        bound = dollars(float(budget.cost_usd)) if budget.cost_usd is not None else f"{budget.tokens:,} tokens"
+        call = replace(_call(rest, told), bound=bound, others=await self._cheaper(rest, told))
+        decision = None
+        if agent.shared.config.headless is None:
+            decision = await agent.shared.gate.decision(
+                call,
+                agent.present_policy,
+                agent.emitter,
+                path=agent.path,
+                pause=agent.run.clocks_paused(),
+                hooks=hooks_of_call(agent, None),
+            )
+        elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
+            raise ApprovalDeniedError(ruling.reason)
+        if decision is None or decision.nobody:
+            agent.emitter.put(Notice(content=call.summary))
+            return None
+        self._account = Account(ledger=run.ledger, owner=agent.agent_id, budget=budget, parent=run)
+        return self._account
+
+    async def asks_nobody(self) -> bool:
+        """Whether settings and rules let all fan-outs run within the bounds of the run, and no hook has a say."""
+        agent = self._agent
+        ruling = await agent.shared.gate.ruling(FanOut(what="all"), agent.present_policy)
+        if agent.shared.config.headless is not None:
+            return ruling.verdict != "deny"
+        return ruling.verdict == "allow" and hooks_of_call(agent, None) is None
+
+    def tell(self, rest: Rest) -> None:
+        """Emit a notice of what the rest of a fan-out will take."""
+        self._agent.emitter.put(Notice(content=_call(rest, rest.quote()).summary))
+
+    def _bound(self, rest: Rest, told: Quote) -> Budget:
+        """The highest figure of the quote, and what the last request reserves that takes less."""
+        given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
+        last = RequestUsage(input_tokens=given, output_tokens=LEAST.tokens + (0 if rest.single else REPORT_TOKENS))
+        if told.cost_usd is not None and told.cost_usd.high > 0:
+            prices = (price(last) or Decimal(0) for price in (rest.price, price_of(self._agent.model)))
+            return Budget(cost_usd=bound_for(told.cost_usd.high + float(max(prices))))
+        return Budget(tokens=int(bound_for(told.tokens.high + last.total_tokens)))
+
+    async def _cheaper(self, rest: Rest, told: Quote) -> tuple[str, ...]:
+        """What cheaper models of the settings would take for the same tokens."""
+        shared, found = self._agent.shared, []
+        for name in shared.config.models.names if told.cost_usd is not None else ():
+            try:
+                price = price_of(await shared.other_models.get(name))
+            except FreeactError:  # its key is missing, for example
+                continue
+            other = rest.quote(price).cost_usd
+            if other is not None and told.cost_usd is not None and other.about < told.cost_usd.about:
+                found.append(f'with model="{name}": {dollars(other.about)} ({dollars(other.low)} to {dollars(other.high)})')
+        return tuple(found)
+
+
+@contextmanager
+def measured(agent: TreeAgent, size: int, payer: Account | None, pilots: list[Pilot]) -> Iterator[Account]:
+    """Yield an account for one item, which is a pilot at its end, unless it has failed or its answer was known.
+
+    Args:
+        agent: Pays.
+        size: The characters of the item's prompt.
+        payer: An account below that of its run. None: that of its run.
+        pilots: Gets it.
+    """
+    above, began = payer or agent.run.account, time.monotonic()
+    account = Account(ledger=above.ledger, owner=agent.agent_id, budget=Budget(), parent=above)
+    try:
+        yield account
+    finally:
+        usage = account.usage
+        if usage.input_tokens:
+            pilot = Pilot(
+                size=size,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost_usd=usage.cost_usd,
+                seconds=time.monotonic() - began,
+            )
+            pilots.append(pilot)
+
+
+def price_paid(pilots: Sequence[Pilot]) -> Callable[[RequestUsage], Decimal | None]:
+    """Return the mean price of a token of the pilots, who may have asked any models and read from a provider's cache."""
+    known = [pilot.cost_usd for pilot in pilots if pilot.cost_usd is not None]
+    if len(known) < len(pilots):
+        return lambda _: None
+    a_token = sum(known, Decimal(0)) / sum(pilot.input_tokens + pilot.output_tokens for pilot in pilots)
+    return lambda usage: a_token * (usage.input_tokens + usage.output_tokens)
+
+
+def _covers(account: Account, told: Quote) -> bool:
+    """Whether what is left of an account is enough for a quote."""
+    bound, spent = account.budget, account.spent
+    if bound.cost_usd is not None:
+        return told.cost_usd is not None and told.cost_usd.high <= float(bound.cost_usd - spent.cost_usd)
+    return bound.tokens is not None and told.tokens.high <= bound.tokens - spent.tokens
+
+
+def _call(rest: Rest, told: Quote) -> FanOut:
+    return FanOut(
+        what=rest.what,
+        more=told.more,
+        counted=rest.counted,
+        tokens=_three(told.tokens),
+        cost_usd=None if told.cost_usd is None else _three(told.cost_usd),
+        seconds=told.seconds,
+    )
+
+
+def _three(spread: Spread) -> tuple[float, float, float]:
+    return spread.about, spread.low, spread.high

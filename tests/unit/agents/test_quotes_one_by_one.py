@@ -1,0 +1,176 @@
+"""Calls that come one by one are quoted when there are many: children of a model, requests and children of a strategy."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+from support.agents import task
+
+from freeact_sub import Agent, AgentFinished, ApprovalRequest, Config, Notice
+from freeact_sub.calls import FanOut
+from freeact_sub.strategies import Member, vote
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
+
+
+def delegated(number):
+    subtasks = [{"task": f"child {number}.{at}"} for at in range(5)]
+    return ToolCallPart("delegate", {"plan": f"plan {number}", "subtasks": subtasks})
+
+
+def priced(answer):
+    """A model with a known price."""
+    return ScriptedModel(answer, name="gpt-4o")
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def make(*turns, **config):
+        """An agent whose model starts children in each turn, and then says how many have answered."""
+
+        def answer(messages, info):
+            del info
+            if "child" in first_prompt(messages):
+                return "word " * 200
+            if first_prompt(messages) != "root":
+                return "yes"
+            at = sum(isinstance(message, ModelResponse) for message in messages)
+            returned = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+            return turns[at] if at < len(turns) else " | ".join(str(part.content).splitlines()[-1] for part in returned)
+
+        models = {"max_concurrent": 4, **config.pop("models", {})}
+        settings = Config(workspace=tmp_path, models=models, **config)
+        return Agent(settings, model=priced(answer), kernel_provider=FakeKernelProvider())
+
+    return make
+
+
+async def followed(run, decide=lambda request: request.approve()):
+    """Follow a run with a person; return the questions, notices, what each child took, the result."""
+    asked, told, ended = [], [], []
+    async for event in run:
+        if isinstance(event, ApprovalRequest) and isinstance(event.call, FanOut):
+            asked.append(event.call)
+            decide(event)
+        elif isinstance(event, ApprovalRequest):
+            event.approve()
+        told += [event.content] if isinstance(event, Notice) else []
+        ended += [event.usage] if isinstance(event, AgentFinished) and event.depth and event.usage.tokens else []
+    return asked, told, ended, await run.result()
+
+
+def children(number, first=0):
+    return [task(f"child {at}") for at in range(first, first + number)]
+
+
+async def test_many_children_of_one_turn_are_quoted_once_and_the_bound_is_that_of_the_quote(opened):
+    async with opened(children(40)) as agent:
+        [call], _, ended, result = await followed(agent.run("root"))
+    assert len(ended) == 40
+    assert (call.what, call.counted) == ("task", False)
+    assert call.text.startswith(f"task: the next {call.more}: about ")
+    _, low, high = call.cost_usd
+    assert low <= call.more * float(ended[0].cost_usd) <= high
+    assert result.tree_usage.cost_usd > 40 * ended[0].cost_usd
+
+
+async def test_a_no_ends_what_waits_and_no_more_of_the_turn_is_asked_about(opened):
+    async with opened(children(30), children(3, first=30)) as agent:
+        asked, _, ended, result = await followed(agent.run("root"), lambda request: request.deny("too much"))
+    assert len(asked) == 1
+    assert len(ended) == 13, "ten of the first turn and three of the next"
+    assert result.output.count("too much") == 20
+    assert result.status == "completed"
+
+
+async def test_few_children_in_each_of_many_turns_are_not_quoted(opened):
+    async with opened(*[children(4, first=4 * turn) for turn in range(5)]) as agent:
+        asked, told, ended, _ = await followed(agent.run("root"))
+    assert (asked, told) == ([], [])
+    assert len(ended) == 20
+
+
+async def test_subtasks_count_as_children(opened):
+    async with opened([delegated(0), delegated(1), delegated(2)], models={"quote_above": 4}) as agent:
+        [call], _, ended, _ = await followed(agent.run("root"))
+        assert len(ended) == 15
+        assert call.what == "task"
+
+
+async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one_is_asked_about(opened):
+    async with opened(children(40), children(11, first=40), children(200, first=51), budget={"children": 1000}) as agent:
+        asked, _, ended, _ = await followed(agent.run("root"))
+    assert len(ended) == 251
+    first, *later = asked
+    assert first.more == 30
+    assert later
+    assert all(call.more > 1 for call in later), "the eleven fit into what was left"
+
+
+async def test_nothing_runs_past_what_was_agreed(opened):
+    """The first children say nothing of the others, which take 100 times as much."""
+    taken = {"children": 0}
+
+    def answer(messages, info):
+        if first_prompt(messages) == "root":
+            return "end" if any(isinstance(message, ModelResponse) for message in messages) else children(60)
+        taken["children"] += 1
+        most = (info.model_settings or {}).get("max_tokens", 10**6)
+        return "word " * min(most, 10 if taken["children"] <= 10 else 5_000)
+
+    async with opened() as agent, Agent(agent.config, model=priced(answer)) as dear:
+        [call], _, ended, result = await followed(dear.run("root"))
+    bound = Decimal(call.bound.removeprefix("$"))
+    ended.sort(key=lambda usage: usage.cost_usd)
+    assert ended[-1].output_tokens > 1_000, "not all were cut off"
+    assert sum(usage.cost_usd for usage in ended[10:]) <= bound
+    assert result.status == "completed"
+
+
+@pytest.mark.parametrize("config", [{"mode": "auto", "headless": "auto"}, {"mode": "auto"}])
+async def test_where_nobody_is_asked_a_notice_has_the_figures(opened, config):
+    async with opened(children(40), **config) as agent:
+        asked, told, ended, _ = await followed(agent.run("root"))
+    assert (asked, len(ended)) == ([], 40)
+    assert [text for text in told if text.startswith("task: the next ")]
+
+
+@pytest.mark.parametrize("acts", [False, True])
+async def test_a_strategy_of_a_program_is_quoted_by_its_name_with_the_steps_that_are_left(opened, acts):
+    voters = [Member(name=f"voter {at}", acts=acts) for at in range(40)]
+    async with opened() as agent:
+        run = agent.run_program(lambda: vote(agent, "child?" if acts else "true?", voters))
+        [call], _, _, result = await followed(run)
+    assert (call.what, call.more, call.counted) == ("vote", 30, True)
+    assert result.output.votes == 40
+
+
+async def test_other_calls_of_a_program_are_its_own_business(opened):
+    async def program():
+        await vote(agent, "true?", 5)
+        return await asyncio.gather(*[agent.ask(f"{at}?") for at in range(30)])
+
+    async with opened() as agent:
+        asked, told, _, result = await followed(agent.run_program(program))
+    assert (asked, told) == ([], [])
+    assert result.output == ["yes"] * 30
+
+
+async def test_calls_that_fail_at_once_cost_nothing_and_are_not_quoted(opened):
+    def fail(messages, info):
+        return RuntimeError("down")
+
+    async with opened() as agent, Agent(agent.config, model=priced(fail)) as broken:
+        run = broken.run_program(lambda: vote(broken, "true?", 30))
+        asked, _, _, result = await followed(run)
+    assert asked == []
+    assert "nobody answered" in result.error
+
+
+async def test_a_question_that_is_cancelled_lets_nothing_through(opened):
+    async with opened(children(40)) as agent:
+        run = agent.run("root")
+        asked, _, ended, result = await followed(run, lambda request: run.cancel())
+    assert len(asked) == 1
+    assert result.status == "cancelled"
+    assert len(ended) <= 10
