@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.agents import cell, of_kind, read, task
+from support.gateways import behind
 from support.sandbox import NEEDS_A_WALL
 
 from freeact_sub import Agent, Config, Hook
@@ -106,7 +107,8 @@ async def test_hooks_of_a_file_hold_for_what_a_cell_does_and_a_cell_cannot_chang
     assert len(notices) == 2  # `python3 -c` in the workspace imports from it: the wall does not hold new files there
 
 
-async def test_hooks_hear_what_children_of_models_and_of_code_do_by_the_id_of_the_agent(tmp_path):
+@pytest.mark.parametrize("at", ["here", "gateway"])
+async def test_hooks_hear_what_children_of_models_and_of_code_do_by_the_id_of_the_agent(at, tmp_path, request):
     heard: list[tuple[str, str, str]] = []
 
     def hear(data):
@@ -128,7 +130,8 @@ print(agent.mcp.demo.add(1, 2), agent.tools.double(4), agent.shell("true", reaso
     def double(number: int) -> int:
         return 2 * number
 
-    config = Config(workspace=tmp_path, mode="full", mcp_servers=SERVER, headless="allow")
+    kernel = {} if at == "here" else {"kernel": behind(request.getfixturevalue("gateways")[0], workspace="shared")}
+    config = Config(workspace=tmp_path, mode="full", mcp_servers=SERVER, headless="allow", **kernel)
     hooks = [Hook("PreToolUse", hear), Hook("PostToolUse", hear)]
     async with Agent(config, model=ScriptedModel(script), hooks=hooks, tools=[double]) as agent:
         events, result = await read(agent.run("root"))

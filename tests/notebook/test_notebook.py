@@ -336,6 +336,9 @@ async def test_the_options_of_the_command_line_stand_behind_the_magic(tmp_path):
     assert ended.text.startswith("limit")
 
 
+HEARD = ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
+
+
 async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
     script = by_turn([ChatCall("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})], ["answer"])
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
@@ -348,16 +351,22 @@ async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
         ]
         (tmp_path / ".freeact").mkdir()
         (tmp_path / ".freeact" / "config.toml").write_text("instructions = 'Be brief.'")
+        notes = [{"hooks": [{"type": "command", "command": "cat >> heard.jsonl"}]}]
+        (tmp_path / ".agents").mkdir()
+        (tmp_path / ".agents" / "hooks.json").write_text(json.dumps({"hooks": dict.fromkeys(HEARD, notes)}))
         await notebook.run("%load_ext freeact_sub.notebook")
         untrusted = await notebook.run("%%agent --model openai-chat:local\nHello")
         assert "since a person last reviewed them" in untrusted.text
         assert "--trust" in untrusted.text
+        assert "hooks.json" in untrusted.text
         pages = [await notebook.run(source) for source in cells]
         pid = int(re.search(r"PID (\d+)", pages[1].html)[1])
         assert not is_running(pid)
     assert pages[2].text.strip() == "answer completed"
     assert [page.reply["status"] for page in pages] == ["ok"] * 5
     assert pages[4].text.strip() == "False"
+    heard = [json.loads(line)["hook_event_name"] for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
+    assert heard == HEARD
 
 
 BACKGROUND = f"""{SETUP}
