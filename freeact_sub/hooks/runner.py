@@ -18,8 +18,10 @@ from freeact_sub.text import one_line
 AnyHook: TypeAlias = CommandHook | Hook
 AT_ONCE: Final = 20
 """Hooks of one root that run at the same time; more wait."""
+SLOW_SECONDS: Final = 5.0
+"""People are told of a hook that takes longer."""
 MAX_TOLD: Final = 20
-"""Different failures of one hook that people are told of."""
+"""Different sentences about one hook that people are told."""
 LABEL_CHARS: Final = 80
 
 logger = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ class HookRunner:
         self.hooks = tuple(hooks)
         self._workspace = workspace
         self._told: dict[str, set[str]] = {}
-        """What people have been told of each hook that failed."""
+        """What people have been told of each hook."""
         self.renew()
 
     def renew(self) -> None:
@@ -66,22 +68,30 @@ class HookRunner:
         answers = await asyncio.gather(*(self._run(hook, data(name), on_notice) for hook, name in matching))
         answer = together(answers)
         if answer.notice:
-            on_notice(answer.notice)
+            on_notice(f"a hook says: {answer.notice}")
         return answer
 
     async def _run(self, hook: AnyHook, data: Mapping[str, Any], on_notice: Callable[[str], None]) -> HookAnswer:
+        name = f"the hook `{one_line(hook.label, LABEL_CHARS)}` ({hook.event})"
+        waits = f"{name} is still running; it may take {hook.timeout_seconds:g} s"
         async with self._places:
-            answer = await self._in_time(hook, data)
+            slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._tell, hook, waits, on_notice)
+            try:
+                answer = await self._in_time(hook, data)
+            finally:
+                slow.cancel()
         if not answer.failure:
             return answer
-        label = one_line(hook.label, LABEL_CHARS)
-        problem = f"the hook `{label}` ({hook.event}) failed: {answer.failure}"
-        logger.warning("%s", problem)
-        told = self._told.setdefault(label, set())
-        if problem not in told and len(told) < MAX_TOLD:
-            told.add(problem)
-            on_notice(problem)
+        problem = f"{name} failed: {answer.failure}"
+        logger.info("%s", problem)  # people read the notice
+        self._tell(hook, problem, on_notice)
         return HookAnswer(verdict="deny", reason=f"{problem}, and it is required") if hook.required else HookAnswer()
+
+    def _tell(self, hook: AnyHook, text: str, on_notice: Callable[[str], None]) -> None:
+        told = self._told.setdefault(hook.label, set())
+        if text not in told and len(told) < MAX_TOLD:
+            told.add(text)
+            on_notice(text)
 
     async def _in_time(self, hook: AnyHook, data: Mapping[str, Any]) -> HookAnswer:
         try:

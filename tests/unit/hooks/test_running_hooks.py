@@ -11,7 +11,7 @@ import pytest
 
 from freeact_sub.config.hooks import CommandHook, HookEvent, parse_hooks
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.hooks import Hook, HookAnswer, HookRunner
+from freeact_sub.hooks import Hook, HookAnswer, HookRunner, runner
 from freeact_sub.hooks.runner import AT_ONCE, AnyHook
 from freeact_sub.system import guarded_shell
 from tests.support.waiting import eventually, is_running
@@ -105,6 +105,20 @@ async def test_a_process_in_the_background_keeps_nobody_waiting_and_ends(tmp_pat
     assert answer is not None
     assert answer.verdict == "deny"
     await eventually(lambda: not is_running(int((tmp_path / "pid").read_text())))
+
+
+async def test_a_hook_that_takes_long_is_told_while_it_runs_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "SLOW_SECONDS", 0.01)
+
+    async def wait(_: dict[str, Any]) -> None:
+        await eventually(lambda: told.notices)
+
+    told = Told(tmp_path, Hook("PreToolUse", wait, timeout_seconds=300))
+    assert await told.run() == await told.run() == HookAnswer()
+    [notice] = told.notices
+    assert notice.endswith("(PreToolUse) is still running; it may take 300 s")
 
 
 async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
