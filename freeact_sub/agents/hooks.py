@@ -201,6 +201,7 @@ async def opening_context(agent: TreeAgent, prompt: str) -> str:
     with agent.run.clocks_paused():
         if agent.parent is not None:
             started = await run_hooks(agent, "SubagentStart", (type_name(agent),), lambda _: {"prompt": prompt})
+            _check_goes_on(started)
             return "" if started is None else started.context
         begun = await _session_begins(agent)
         answer = await run_hooks(agent, "UserPromptSubmit", (), lambda _: {"prompt": prompt})
@@ -231,7 +232,14 @@ async def _session_begins(agent: TreeAgent) -> str:
     agent.shared.session_has_begun = True
     source = "resume" if agent.run.record.history else "startup"
     answer = await run_hooks(agent, "SessionStart", (source,), lambda _: {"source": source, "model": agent.model.model_id})
+    _check_goes_on(answer)
     return "" if answer is None else answer.context
+
+
+def _check_goes_on(heard: HookAnswer | None) -> None:
+    """Raise ApprovalDeniedError if hooks end the run."""
+    if heard is not None and heard.ends:
+        raise ApprovalDeniedError(f"a hook ends the run: {heard.reason}", ends_run=True)
 
 
 async def session_ends(agent: TreeAgent) -> None:
@@ -273,11 +281,19 @@ async def refusal_to_compact(agent: TreeAgent, trigger: str, instructions: str =
         agent: The agent.
         trigger: `auto` or `manual`.
         instructions: What a person wants kept.
+
+    Raises:
+        ApprovalDeniedError: One ends the run.
     """
     data = {"trigger": trigger, "custom_instructions": instructions}
     with agent.run.clocks_paused():
         heard = await run_hooks(agent, "PreCompact", (trigger,), lambda _: data)
-    return heard.reason if heard is not None and heard.verdict == "deny" else ""
+    if heard is None or heard.verdict != "deny":
+        return ""
+    if trigger == "auto":
+        _check_goes_on(heard)
+        agent.emitter.put(Notice(content=f"a hook keeps the conversation from being shortened: {heard.reason}"))
+    return heard.reason
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,6 +1,7 @@
 """A front end for tests: a real ipykernel, driven through Jupyter's protocol as a notebook page would do it."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client import AsyncKernelManager
+
+from freeact_sub.config.hooks import HOOK_EVENTS
 
 LIMIT_SECONDS = 120
 
@@ -251,3 +254,11 @@ async def notebook_kernel(folder: Path) -> AsyncIterator[NotebookKernel]:
     finally:
         client.stop_channels()
         await manager.shutdown_kernel()
+
+
+def note_hooks(folder: Path) -> Callable[[], list[str]]:
+    """Give a workspace hooks that note their events. Returns what reads these, in their order."""
+    notes = [{"hooks": [{"type": "command", "command": "cat >> heard.jsonl"}]}]
+    (folder / ".agents").mkdir()
+    (folder / ".agents" / "hooks.json").write_text(json.dumps({"hooks": dict.fromkeys(HOOK_EVENTS, notes)}))
+    return lambda: [json.loads(line)["hook_event_name"] for line in (folder / "heard.jsonl").read_text().splitlines()]

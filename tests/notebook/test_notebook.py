@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
-from notebook_kernel import NotebookCell, notebook_kernel
+from notebook_kernel import NotebookCell, note_hooks, notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
@@ -336,9 +336,6 @@ async def test_the_options_of_the_command_line_stand_behind_the_magic(tmp_path):
     assert ended.text.startswith("limit")
 
 
-HEARD = ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
-
-
 async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
     script = by_turn([ChatCall("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})], ["answer"])
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
@@ -351,22 +348,17 @@ async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
         ]
         (tmp_path / ".freeact").mkdir()
         (tmp_path / ".freeact" / "config.toml").write_text("instructions = 'Be brief.'")
-        notes = [{"hooks": [{"type": "command", "command": "cat >> heard.jsonl"}]}]
-        (tmp_path / ".agents").mkdir()
-        (tmp_path / ".agents" / "hooks.json").write_text(json.dumps({"hooks": dict.fromkeys(HEARD, notes)}))
+        heard = note_hooks(tmp_path)
         await notebook.run("%load_ext freeact_sub.notebook")
         untrusted = await notebook.run("%%agent --model openai-chat:local\nHello")
-        assert "since a person last reviewed them" in untrusted.text
-        assert "--trust" in untrusted.text
-        assert "hooks.json" in untrusted.text
+        assert all(text in untrusted.text for text in ("since a person last reviewed them", "--trust", "hooks.json"))
         pages = [await notebook.run(source) for source in cells]
         pid = int(re.search(r"PID (\d+)", pages[1].html)[1])
         assert not is_running(pid)
     assert pages[2].text.strip() == "answer completed"
     assert [page.reply["status"] for page in pages] == ["ok"] * 5
     assert pages[4].text.strip() == "False"
-    heard = [json.loads(line)["hook_event_name"] for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
-    assert heard == HEARD
+    assert heard() == ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
 
 
 BACKGROUND = f"""{SETUP}

@@ -6,9 +6,21 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, of_kind, read, task
 from support.waiting import eventually
+from support.windows import WindowedModel
 
-from freeact_sub import ApprovalDeniedError, Hook
-from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Notice, ToolCallStarted, ToolOutput, UsageUpdated
+from freeact_sub import Agent, ApprovalDeniedError, Config, Hook
+from freeact_sub.events import (
+    AgentFinished,
+    ApprovalDecided,
+    ApprovalRequest,
+    Compacted,
+    Decision,
+    Notice,
+    ToolCallStarted,
+    ToolOutput,
+    UsageUpdated,
+)
+from freeact_sub.testing import FakeKernelProvider
 
 
 class Seen:
@@ -269,6 +281,37 @@ async def test_a_conversation_that_a_hook_keeps_is_not_shortened(make):
         with pytest.raises(Exception, match="all of it is needed"):
             await agent.compact("the numbers")
     assert seen.read[0]["custom_instructions"] == "the numbers"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_conversation_that_fills_its_window_is_kept_by_a_hook_or_the_run_ends(ends, tmp_path):
+    says = {"continue": False, "stopReason": "enough"} if ends else {"decision": "block", "reason": "enough"}
+    seen = Seen(says)
+    model = WindowedModel(lambda *_: "one two six ten " * 400, window_tokens=100_000)
+    config = Config(workspace=tmp_path, mode="full", context={"window_tokens": 3_000})  # the agent believes
+    hooks = [Hook("PreCompact", seen, "auto")]
+    async with Agent(config, model=model, kernel_provider=FakeKernelProvider(), hooks=hooks) as agent:
+        for prompt in ("1", "2", "3", "4"):
+            events, result = await read(agent.run(prompt))
+            if seen.read:
+                break
+        assert not of_kind(events, Compacted)
+    notices = [event.content for event in of_kind(events, Notice)]
+    if ends:
+        assert (result.status, "enough" in result.error) == ("rejected", True)
+    else:
+        assert result.status == "completed"
+        assert "a hook keeps the conversation from being shortened: enough" in notices
+
+
+@pytest.mark.parametrize("event", ["SessionStart", "SubagentStart"])
+async def test_a_hook_ends_a_run_before_its_first_request(event, make):
+    script = {"root": [task("do it"), "done"], "do it": ["did it"]}
+    hooks = [Hook(event, Seen({"continue": False, "stopReason": "closed today"}))]
+    async with make(script, config={"mode": "full"}, hooks=hooks) as agent:
+        events, _ = await read(agent.run("root"))
+    [ended] = [end for end in of_kind(events, AgentFinished) if bool(end.depth) == (event == "SubagentStart")]
+    assert (ended.status, "closed today" in ended.error) == ("rejected", True)
 
 
 async def test_a_hook_that_fails_is_told_and_the_call_runs_unless_it_is_required(make):
