@@ -128,6 +128,7 @@ from freeact_sub.kernels import (
 from freeact_sub.kernels.snapshots.report import (
     LostVariable as LostVariable,
 )
+from freeact_sub.mcp import McpServers as McpServers
 from freeact_sub.modes import (
     Mode as Mode,
 )

@@ -38,6 +38,7 @@ from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Event
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
+from freeact_sub.mcp import McpServers
 from freeact_sub.sessions import SessionStore, session_store
 
 P = ParamSpec("P")
@@ -298,6 +299,11 @@ class Agent(Generic[OutputT]):
         `CodeExecutionOutput` among the events.
         """
         return self._root.run_cell(code)
+
+    @property
+    def servers(self) -> McpServers:
+        """The root's connections to its MCP servers (docs/mcp.md). Raises FreeactError if the agent is not open."""
+        return self._root.opened.resources.mcp
 
     @property
     def skills(self) -> Mapping[str, str]:

@@ -47,7 +47,7 @@ class Keyboard(Protocol):
         ...
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:
-        """Return completions of a line that begins with `/`, each with its meaning. Called in another thread."""
+        """Return completions of a line with `/`, or of `@word`, each with its meaning. Called in another thread."""
         ...
 
     def take_back(self) -> str:

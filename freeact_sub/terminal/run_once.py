@@ -21,7 +21,7 @@ from freeact_sub.system.standard_output import PIPE_CLOSED
 from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.input.mentions import pictures_of, texts_of
+from freeact_sub.terminal.input.offered import with_attachments
 from freeact_sub.terminal.input.piped import Piped
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain_lines import PlainLines
@@ -63,7 +63,7 @@ async def run_once(
 
     Args:
         open_agent: Makes the agent.
-        prompt: The prompt. The files that it names by `@` go along.
+        prompt: The prompt. What it names by `@` goes along.
         piped: Data that goes along.
         output: The form of the output.
         log: The form in which everything is written to standard error too. None: nothing is.
@@ -96,7 +96,8 @@ class _OneRun:
         try:
             with Interrupts(self._interrupt), self._approver:
                 async with await asyncio.to_thread(open_agent) as agent:
-                    text, pictures = await asyncio.to_thread(_with_data, agent, prompt, piped)
+                    text, pictures = await with_attachments(prompt, prompt, agent.servers, Path.cwd())
+                    text, pictures = await asyncio.to_thread(_with_data, agent, text, pictures, piped)
                     async with agent.run(text, pictures=pictures) as self._run:
                         self._run.pictures = "unseen" if self._answers_alone else "saved"
                         async for event in self._run:
@@ -164,18 +165,19 @@ class Pipe:
             rest = rest[os.write(self._stream.fileno(), rest) :]
 
 
-def _with_data(agent: "Agent", prompt: str, piped: Piped) -> "tuple[str, list[BinaryContent]]":
-    """Return the prompt with the files that it names and the piped data."""
+def _with_data(
+    agent: "Agent", prompt: str, pictures: "list[BinaryContent]", piped: Piped
+) -> "tuple[str, list[BinaryContent]]":
+    """Return the prompt with the piped data."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
     from freeact_sub.agents.tree import OUTPUT_FOLDER  # noqa: PLC0415  # slow to import
 
     workspace = agent.config.workspace
     data = piped.section(workspace, workspace / OUTPUT_FOLDER / agent.agents()[0].agent_id)
-    pictures = pictures_of(prompt, Path.cwd())
     if piped.picture is not None:
         pictures = [*pictures, BinaryContent(piped.picture, media_type=piped.media_type)]
-    return "\n\n".join([prompt, *texts_of(prompt, Path.cwd()), *data]), pictures
+    return "\n\n".join([prompt, *data]), pictures
 
 
 def _writer(

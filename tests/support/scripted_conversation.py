@@ -14,6 +14,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agents import Agent
+from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.terminal.conversation import converse
@@ -98,7 +99,9 @@ def prompts_of(message: ModelMessage) -> list[str]:
 
 def main() -> int:
     """Hold a conversation, or with an argument one run; returns the exit status."""
-    config = Config(workspace=Path.cwd())
+    server = os.environ.get("MCP_SERVER")
+    servers = {"demo": McpServerConfig(command=sys.executable, args=(server,))} if server else {}
+    config = Config(workspace=Path.cwd(), mcp_servers=servers)
 
     def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
         if Path("broken").exists():

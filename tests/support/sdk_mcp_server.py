@@ -158,7 +158,8 @@ def pixel() -> bytes:
 
 
 @server.resource("demo://cities/{city}", description="A city")
-def city(city: str) -> str:
+async def city(city: str) -> str:
+    await asyncio.sleep(60 if city == "far-away" else 0)
     return f"about {city}"
 
 

@@ -46,7 +46,7 @@ def names_for_types() -> dict[str, object]:
     return {name: getattr(freeact_sub, name) for name in freeact_sub.__all__}
 
 
-INNER = {"DebugState", "Kernel", "KernelProvider", "OwnFiles", "SessionStore"}
+INNER = {"DebugState", "Kernel", "KernelProvider", "McpServers", "OwnFiles", "SessionStore"}
 """Their own members name types of the parts they come from, such as `freeact_sub.kernels` for kernel providers."""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
@@ -19,11 +19,14 @@ from freeact_sub.terminal.conversation.earlier import how_to_continue, read_earl
 from freeact_sub.terminal.conversation.person import Person
 from freeact_sub.terminal.conversation.present import Asked, Phase, Present
 from freeact_sub.terminal.drawing.banner import banner
-from freeact_sub.terminal.input.mentions import pictures_of, texts_of
+from freeact_sub.terminal.input.mentions import texts_of
+from freeact_sub.terminal.input.offered import asks_servers, with_attachments
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from pydantic_ai import BinaryContent
+
     from freeact_sub.agents import Agent, Run
 
 
@@ -88,6 +91,8 @@ class Conversation:
             self.display.note(f"the skill {name} is not called by /{name}, which is a command")
         if prompt is not None:
             self.present.waiting.put(prompt)
+        self._reading: asyncio.Future[Any] | None = None
+        """What is read for a prompt, before its run begins."""
         self._goes_along: list[str] = []
         """Texts that the model gets with the next prompt."""
         self._main = asyncio.current_task()
@@ -218,7 +223,10 @@ class Conversation:
         return not failed
 
     async def _follow(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> None:
-        async with await self._begun(agent, asked) as run:
+        begun = await self._begun(agent, asked) if isinstance(asked, str) else asked.run(agent)
+        if begun is None:
+            return
+        async with begun as run:
             self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else asked.title
             self._set_phase("running")
             try:
@@ -251,22 +259,40 @@ class Conversation:
         self.present.phase = phase
         self.display.refresh()
 
-    async def _begun(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> "Run":
-        if not isinstance(asked, str):
-            return asked.run(agent)
-        pictures = await asyncio.to_thread(pictures_of, self._words_of(asked), Path.cwd())
-        content, skill = self._prompt_of(asked), skill_of(asked, self.present.own_commands)
-        if skill not in agent.skills:
-            return agent.run(content, pictures=pictures)
-        self.present.typed[f"/{skill}\n{content}"] = asked
-        return agent.run([agent.skill(skill), content], pictures=pictures)
-
-    def _prompt_of(self, typed: str) -> str:
-        """The model's text of a prompt: with the commands that the person has run since the last one."""
-        content = "\n\n".join([self.content_of(typed), *self._goes_along])
+    async def _begun(self, agent: "Agent", typed: str) -> "Run | None":
+        """The run of a prompt. None: an MCP server does not give what belongs to it, so it is in the line again."""
+        try:
+            text, pictures = await self._read(agent, typed)
+        except FreeactError as error:
+            if self.present.once:
+                raise
+            self.display.note(f"not sent: {error}")
+            self.display.screen.line.give(typed)
+            return None
+        content = "\n\n".join([text, *self._goes_along])  # the commands that the person has run since the last prompt
         self._goes_along.clear()
         self.present.typed[content] = typed
-        return content
+        skill = skill_of(typed, self.present.own_commands)
+        if skill not in agent.skills:
+            return agent.run(content, pictures=pictures)
+        self.present.typed[f"/{skill}\n{content}"] = typed
+        return agent.run([agent.skill(skill), content], pictures=pictures)
+
+    async def _read(self, agent: "Agent", typed: str) -> "tuple[str, list[BinaryContent]]":
+        """The model's text of a prompt, and its pictures. A cancel ends the wait for a server."""
+        words, unfolded = self._words_of(typed), self.display.screen.line.pastes.unfolded
+        reading = asyncio.ensure_future(with_attachments(words, unfolded(words), agent.servers, Path.cwd()))
+        self._reading = reading
+        if asks_servers(words, agent.servers.names):
+            self._set_phase("reading")
+        try:
+            await asyncio.wait({reading})
+        finally:
+            self._reading = None
+            reading.cancel()
+        if reading.cancelled():
+            raise FreeactError("cancelled")
+        return reading.result()
 
     def content_of(self, typed: str) -> str:
         """The model's text of a line: with its pastes unfolded, and the text of the files that it names."""
@@ -297,6 +323,9 @@ class Conversation:
             self.leave()
         elif self.present.run is not None:
             self.cancel()
+        elif self._reading is not None and self.present.phase == "reading":
+            self.interrupts.reset()
+            self._reading.cancel()
         else:
             self.interrupts.reset()
             if not self.display.screen.line.clear():

@@ -16,11 +16,13 @@ from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.children import present_children
 from freeact_sub.terminal.driver import Purpose
+from freeact_sub.terminal.input.offered import ServerOffers, asks_servers
 from freeact_sub.terminal.questions.card import drawn_call
 from freeact_sub.terminal.questions.keys import DecisionKeys
 from freeact_sub.text import shortened
 
 if TYPE_CHECKING:  # slow to import, and what belongs to it
+    from freeact_sub.mcp import McpServers
     from freeact_sub.terminal.conversation.display import Display
 
 NOTE_CHARS: Final = 500
@@ -41,6 +43,7 @@ class Person:
         self._conversation = conversation
         self.present: Present = conversation.present
         self._loop = asyncio.get_running_loop()
+        self._of_servers = ServerOffers(self._servers, self.result_of)
 
     @property
     def display(self) -> "Display":
@@ -146,7 +149,7 @@ class Person:
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:
         """See `Keyboard`."""
-        return offers(self, line)
+        return [*(offers(self, line) if line.startswith("/") else ()), *self._of_servers.of(line)]
 
     def take_back(self) -> str:
         """See `Keyboard`."""
@@ -196,6 +199,10 @@ class Person:
         self.display.note(f"sent to the agent: {shortened(text, NOTE_CHARS)}")
         return True
 
+    def _servers(self) -> "McpServers | None":
+        agent = self.present.agent
+        return agent.servers if agent is not None and agent.is_open else None
+
     # Of `Console`
 
     @property
@@ -220,9 +227,14 @@ class Person:
         """See `Console`."""
         waiting = self.present.waiting
         prompts = waiting.take_back(kinds=str) if self.present.phase == "running" else []
-        unread = [prompt for prompt in prompts if not self._tells(prompt)]
-        for prompt in unread:
-            waiting.put(prompt)
+        names = self.present.config.mcp_servers
+        later = [prompt for prompt in prompts if asks_servers(prompt, names)]
+        unread = [prompt for prompt in prompts if prompt not in later and not self._tells(prompt)]
+        for prompt in prompts:
+            if prompt in later or prompt in unread:
+                waiting.put(prompt)
+        if later:
+            self.display.note(f"stays a prompt of its own, for which a server is asked: {shortened(later[0], NOTE_CHARS)}")
         if unread or not prompts:
             self.display.note("the agent takes no more messages in this run")
 

@@ -15,7 +15,7 @@ from freeact_sub.terminal.input.mentions import typed_part
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
 
-Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
+Phase: TypeAlias = Literal["starting", "idle", "reading", "running", "cancelling", "undoing", "opening", "ending"]
 Asked: TypeAlias = str | TypedCommand | Compaction | Rewind | Opening
 """An entry of the queue, carried out when the agent is idle; a text is a prompt."""
 Typed: Final = str | TypedCommand

@@ -220,7 +220,7 @@ class InputLine:
 
 
 class LineCompleter(Completer):
-    """Completes `/` commands, and files after `@`."""
+    """Completes `/` commands, files after `@`, and what MCP servers offer for both."""
 
     def __init__(self, offers: Callable[[str], Iterable[tuple[str, str]]]) -> None:
         """Args: offers: see `Keyboard.offers`."""
@@ -238,6 +238,8 @@ class LineCompleter(Completer):
         if word.startswith("@"):
             for name in matching_files(word[1:].removeprefix('"'), Path.cwd()):
                 yield Completion(mention_of(name), -len(word))
+            for text, words in self._offers(word):
+                yield Completion(text, -len(word), display_meta=words)
 
 
 def history_file(folder: Path | None = None) -> str:

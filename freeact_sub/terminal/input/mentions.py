@@ -1,4 +1,4 @@
-"""`@name` in a prompt names a file, whose text the model gets too, within bounds."""
+"""`@name` in a prompt names a file, whose text the model gets too, within bounds (MCP servers: `offered.py`)."""
 
 import os
 import re
@@ -32,7 +32,7 @@ MAX_ENTRIES: Final = 2_000
 SHOWN: Final = 50
 COMMAND_RUN: Final = "[The user has run this command in the workspace:]"
 """Begins the text about a command that goes along with a prompt."""
-_ALONG: Final = re.compile(rf"\n\n(?:\[The file [^\n]+:\]|{re.escape(COMMAND_RUN)})\n")
+_ALONG: Final = re.compile(rf"\n\n(?:\[The (?:file|resource) [^\n]+:\]|{re.escape(COMMAND_RUN)})\n")
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
@@ -40,7 +40,7 @@ def texts_of(prompt: str, folder: Path) -> list[str]:
     """The text of each file that the prompt names; only the name of a file that is not text."""
     room = MAX_CHARS
     parts = []
-    for name in _names(prompt):
+    for name in mentioned_names(prompt):
         text = _text_of(folder / name, room)
         if text is not None:
             parts.append(f"[The file {name}:]\n{text}")
@@ -59,7 +59,7 @@ def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
     found: list[BinaryContent] = []
-    for name in _names(prompt):
+    for name in mentioned_names(prompt):
         media_type = PICTURES.get(Path(name).suffix.lower())
         if media_type is None or len(found) == MAX_PICTURES:
             continue
@@ -70,7 +70,8 @@ def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
     return found
 
 
-def _names(prompt: str) -> "list[str]":
+def mentioned_names(prompt: str) -> list[str]:
+    """What stands behind each `@`, once."""
     return [*dict.fromkeys(match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt))]
 
 

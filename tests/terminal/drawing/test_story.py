@@ -336,7 +336,7 @@ def test_calls_that_tell_how_far_they_are_have_a_line_or_stand_in_the_row_of_the
         drawn.draw(ToolProgress(**its, tool_name="s_load", progress=number, total=10, message="\x1b[2Jreads\n[red]a.csv"))
     of_root, of_child = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
     assert of_root == "  ◆ s_load: 0 of 10, reads [red]a.csv"
-    assert "s_load: 1 of 10, reads [red]a.csv" in of_child
+    assert "s_load(): 1 of 10, reads [red]a.csv" in of_child
     drawn.draw(ToolOutput(**ROOT, tool_call_id="call-0", tool_name="s_load", content="x"))
     (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
-    assert "s_load: 1 of 10" in line
+    assert "s_load(): 1 of 10" in line
