@@ -2,6 +2,7 @@
 
 import pytest
 from support.agents import cell, of_kind, read, root_text, task
+from support.gateways import behind
 from support.sandbox import NEEDS_A_WALL
 from support.windows import text_of
 
@@ -108,3 +109,21 @@ async def test_a_skill_of_a_preloaded_kernel_is_there_already_and_types_choose_t
     assert [text.strip() for text in texts[:2]] == ["False", "False"], "made before the fork"
     assert "ModuleNotFoundError" in texts[2]
     assert "there is no skill 'sum-up': the known ones are mine" in texts[3]
+
+
+@pytest.mark.slow
+async def test_behind_a_gateway_a_skill_is_loaded_and_imported_and_rules_of_a_folder_are_read(make, gateways, tmp_path):
+    (tmp_path / "work/data").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "work/data/AGENTS.md").write_text("Numbers here are in mm.")
+    (tmp_path / "work/data/rain").write_text("12")
+    use = """
+from skills import sum_up
+s = agent.skill("sum-up")
+print(sum_up.total(1, int(open("data/rain").read())), s.name, sum_up.__doc__)
+"""
+    script = [[cell(use)], "done"]
+    async with make(script, mode="full", kernel=behind(gateways[0], workspace="shared")) as agent:
+        events, _ = await read(agent.run("root"))
+        assert [text_of(agent.history).count(text) for text in ("THE END", "in mm.")] == [1, 1]
+    assert "13 sum-up Adds." in root_text(events)
+    assert [event.name for event in of_kind(events, SkillLoaded)] == ["sum-up"]

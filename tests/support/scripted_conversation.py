@@ -94,14 +94,21 @@ def script(messages: list[ModelMessage], info: Any) -> Any:
 
 def prompts_of(message: ModelMessage) -> list[str]:
     """What a person, or a parent, asked in this message; more than once where a run was cancelled before its first request."""
-    return [CHILD_NOTE.sub("", str(part.content)) for part in message.parts if part.part_kind == "user-prompt"]
+    return [CHILD_NOTE.sub("", _text(part.content)) for part in message.parts if part.part_kind == "user-prompt"]
+
+
+def _text(content: Any) -> str:
+    """A prompt as the model reads it; a skill in it is a part with a text."""
+    return content if isinstance(content, str) else "\n".join(getattr(item, "content", str(item)) for item in content)
 
 
 def main() -> int:
     """Hold a conversation, or with an argument one run; returns the exit status."""
     server = os.environ.get("MCP_SERVER")
     servers = {"demo": McpServerConfig(command=sys.executable, args=(server,))} if server else {}
-    config = Config(workspace=Path.cwd(), mcp_servers=servers)
+    skills = Path.cwd() / ".agents/skills"
+    folders = (skills,) if skills.exists() else ()
+    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders)
 
     def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
         if Path("broken").exists():
