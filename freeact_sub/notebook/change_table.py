@@ -26,7 +26,10 @@ def change_table(changes: Sequence[Change], name: str) -> MimeBundle:
         f"{counted(len(changes), 'variable')} changed in the agent's copy; your notebook still has what is under “before”."
     )
     first = next((change.name for change in changes if change.what != "perhaps"), changes[0].name)
-    how = f"%agent_adopt {first}{name} takes it over, %agent_adopt{name} all of them, %agent_discard{name} none."
+    how = (
+        f"%agent_adopt {first}{name} takes it over, %agent_adopt{name} all of them, %agent_discard{name} none; "
+        f"%agent_code{name} shows the code."
+    )
     html = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     table = f"<table><tr><th>variable</th><th>before</th><th>after</th></tr>{html}</table>"
     text = "\n".join(f"  {row[0]}: {row[1]} -> {row[2]}" for row in rows)

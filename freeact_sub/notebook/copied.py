@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+from IPython.core.inputtransformer2 import TransformerManager
+
 from freeact_sub.agents import Agent, RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
 from freeact_sub.kernels import make_provider
@@ -82,11 +84,12 @@ class CopiedConversation:
             await self._renew()
             run.add_note(for_model(prompt, await self._variables()))
         try:
-            return await show_run(run, names, questions)
+            result = await show_run(run, names, questions)
         finally:
             self.is_stale = False
-            if self._copy is not None and self._copy.is_used:
-                await self._show_changes()
+        if self._copy is not None and self._copy.cells:
+            await self._show_changes()
+        return result
 
     async def diff(self) -> None:
         """Shows what differs now. Raises: KernelError: there is no copy, or it cannot be compared."""
@@ -118,6 +121,17 @@ class CopiedConversation:
         taken = [name for name in wanted if name in values] + gone
         self._open = [change for change in self._open if change.name not in taken]
         return taken, lost
+
+    def code(self) -> tuple[str, int]:
+        """The code of the cells that ended without an error, as one cell, and the number of the others.
+
+        Raises:
+            KernelLostError: There is no copy.
+        """
+        cells = self._living().cells
+        # a cell magic has a cell to itself
+        whole = [TransformerManager().transform_cell(code) if code.startswith("%%") else code for code, ok in cells if ok]
+        return "\n\n".join(code.strip("\n") for code in whole), len(cells) - len(whole)
 
     async def discard(self) -> None:
         """Ends the copy. Raises: KernelLostError: there is none."""

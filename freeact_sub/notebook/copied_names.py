@@ -27,7 +27,7 @@ def for_model(prompt: str, variables: Mapping[str, About]) -> str:
         variables: In the order in which they were made. If there are none, the text is empty.
     """
     named = set(_NAMED.findall(prompt))
-    shown = [name for name in reversed(list(variables)) if variables[name].kind != "module" and not SECRET.search(name)]
+    shown = [name for name in reversed(list(variables)) if not variables[name].imported and not SECRET.search(name)]
     shown.sort(key=lambda name: name not in named)
     lines, left = _fitting((_line(name, variables[name]) for name in shown), NOTE_BYTES - len(HEAD) - 100)
     more = f"\nand {left} more" if left else ""

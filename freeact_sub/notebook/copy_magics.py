@@ -1,4 +1,4 @@
-"""`%agent_diff`, `%agent_adopt` and `%agent_discard`: what becomes of the copy in which an agent has worked."""
+"""`%agent_diff`, `%agent_adopt`, `%agent_code`, `%agent_discard`: what becomes of the copy in which an agent works."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,15 +10,15 @@ from freeact_sub.kernels.copies import Change
 from freeact_sub.notebook.copied import CopiedConversation
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line
 from freeact_sub.notebook.magic_options import adopt_options, copy_options, parse
-from freeact_sub.text import one_line, visible
+from freeact_sub.text import counted, one_line, visible
 
-NAMES: Final = ("agent_diff", "agent_adopt", "agent_discard")
+NAMES: Final = ("agent_diff", "agent_adopt", "agent_code", "agent_discard")
 UNASKED: Final = (
     "This agent worked without asking you, and to take over a value is to run code that it may have put into it. "
     "Take over {names}? [y/N] "
 )
 NO_CHANGES: Final = "the copy has the same variables as this notebook"
-LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_show")
+LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show")
 """Cells that begin so change no variable."""
 
 
@@ -75,6 +75,20 @@ class CopyMagics:
             print(f"Taken over: {', '.join(taken)}")  # noqa: T201  # the same
         if lost:
             raise UsageError(f"%agent_adopt: {'; '.join(f'{name}: {one_line(visible(lost[name]), 300)}' for name in lost)}")
+
+    def agent_code(self, line: str) -> None:
+        """`%agent_code`: puts the code that an agent has run in its copy into a new cell below this one; you run it."""
+        options = parse(copy_options("%agent_code", "Put the code that an agent has run in its copy into a new cell."), line)
+        if options is None:
+            return
+        try:
+            code, failed = self._named(options.name, "%agent_code").code()
+        except FreeactError as error:
+            raise UsageError(f"%agent_code: {error}") from error
+        if failed:
+            print(f"Left out: {counted(failed, 'cell')} that ended in an error.")  # noqa: T201  # IPython's way
+        if code:
+            self._shell.set_next_input(code, replace=False)
 
     async def agent_discard(self, line: str) -> None:
         """`%agent_discard`: ends the copy and takes nothing over; the next `%%agent` cell begins with a new one."""

@@ -29,10 +29,14 @@ q = Point(9)
 x += 1
 del gone
 import json
+from math import sqrt
 conn = (i for i in range(3))
 def double(n): return n * x
-log.write("by the copy")
-log.flush()
+try:
+    log.write("by the copy")
+    log.flush()
+except OSError as error:
+    print("not written:", error)
 """
 
 
@@ -50,6 +54,7 @@ async def test_the_agent_changes_a_copy_and_the_user_takes_over_what_he_likes(tm
         options = f"--model openai-chat:local --base-url {server.base_url} --yes"
         first = await notebook.run(f"%%agent {options}\nWork on $df.")
         diff = await notebook.run("%agent_diff")
+        code = await notebook.run("%agent_code")
         assert diff.reply["status"] == "ok", first.html[-3000:] + first.text[-1500:] + diff.text
         second = await notebook.run("%%agent\nWhat is there?")
         after = await notebook.run(DIGEST)
@@ -72,7 +77,10 @@ async def test_the_agent_changes_a_copy_and_the_user_takes_over_what_he_likes(tm
         assert row in table
     for name in ("p", "q", "gone", "conn", "double", "rows"):
         assert f"<td>{name}</td>" in table
-    assert "new imports: json" in table
+    assert "new imports: json, sqrt" in table
+    assert "not written: [Errno 9]" in first.html
+    (inserted,) = code.reply["payload"]
+    assert (inserted["source"], inserted["text"], inserted["replace"]) == ("set_next_input", WORK.strip("\n"), False)
     assert "np" not in table
     assert "True 4 True" in second.html, second.text
     assert "Nothing was taken over" in unasked.text

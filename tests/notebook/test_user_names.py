@@ -118,7 +118,12 @@ counter = await Agent(Config(mode="full"), model=ScriptedModel(script)).open()
 def test_what_a_model_reads_of_variables_is_short_and_begins_with_those_that_the_prompt_names():
     many = {f"v{number}": About(kind="int", text="1") for number in range(1000)}
     table = About(kind="pandas.DataFrame", shape="3 x 2", columns=("a", "b"))
-    variables = {"df": table, "db_password": About(kind="str", text="'x'"), "np": About(kind="module", text="numpy"), **many}
+    variables = {
+        "df": table,
+        "db_password": About(kind="str", text="'x'"),
+        "np": About(kind="module", text="numpy", imported=True),
+        **many,
+    }
     said = for_model("Use $df and v7.", variables)
     assert len(said.encode()) <= NOTE_BYTES
     lines = said.split("\n")[1:]

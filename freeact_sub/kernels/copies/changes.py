@@ -44,6 +44,7 @@ class About:
     shape: str = ""
     columns: tuple[str, ...] = ()
     text: str = ""
+    imported: bool = False
 
     @property
     def line(self) -> str:
@@ -60,7 +61,7 @@ class Change:
     before: str = ""
     after: str = ""
     imported: bool = False
-    """It is a module that the copy has imported."""
+    """It is a module, or of one: the copy has imported it."""
 
 
 async def changes_of(copy: NotebookCopy, shell: Any) -> list[Change]:
@@ -80,7 +81,7 @@ def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterato
         if new is None:
             yield Change(name=name, what="deleted", before=old.line if old is not None else "")
         elif old is None:
-            yield Change(name=name, what="new", after=new.line, imported=new.kind == "module")
+            yield Change(name=name, what="new", after=new.line, imported=new.imported)
         elif old.digest and new.digest:
             if old.digest != new.digest:
                 yield Change(name=name, what="changed", before=old.line, after=new.line)
@@ -142,7 +143,7 @@ def parsed(data: bytes | bytearray) -> dict[str, About]:
 def _about(about: Any) -> About:
     texts = {name: str(about[name])[:FIELD_CHARS] for name in ("digest", "why", "kind", "shape", "text")}
     columns = tuple(str(column)[:FIELD_CHARS] for column in about["columns"][: state.COLUMNS])
-    return About(id=int(about["id"]), columns=columns, **texts)
+    return About(id=int(about["id"]), columns=columns, imported=about["imported"] is True, **texts)
 
 
 async def in_a_fork(work: Callable[[], bytes], seconds: float) -> bytes:

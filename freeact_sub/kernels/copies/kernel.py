@@ -39,8 +39,8 @@ class NotebookCopy:
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._closed = False
         self.unread_before = ""
-        self.is_used = False
-        """Code of the agent has run in the present copy."""
+        self.cells: list[tuple[str, bool]] = []
+        """The code that the agent has run in the present copy, each with whether it ended without an error."""
 
     @property
     def pid(self) -> int | None:
@@ -89,7 +89,8 @@ class NotebookCopy:
 
     async def drop(self) -> None:
         """Ends the copy, with all that it has started. The next cell makes another one."""
-        kernel, self._kernel, self.is_used = self._kernel, None, False
+        kernel, self._kernel = self._kernel, None
+        self.cells.clear()
         watching, self._watching = self._watching, None
         if watching is not None:
             await end_task(watching)
@@ -124,11 +125,14 @@ class NotebookCopy:
             except KernelStartError as error:
                 self._lose(f"no other copy could be made: {error}")
         kernel = self._kernel
-        self.is_used = self.is_used or not silent
         if kernel is None:
             raise KernelLostError(self.lost_reason or "the copy was closed")
-        async with kernel.execute(code, buffer, clock, silent=silent) as run:
-            yield run
+        try:
+            async with kernel.execute(code, buffer, clock, silent=silent) as run:
+                yield run
+        finally:
+            if not silent and kernel is self._kernel:
+                self.cells.append((code, buffer.ended is not None and buffer.ended.status == "ok"))
 
     async def interrupt(self) -> None:
         """See `Kernel`."""

@@ -64,7 +64,7 @@ def is_ours(value: Any) -> bool:
 
 
 def report(shell: Any, *, digests: bool = True) -> dict[str, dict[str, Any]]:
-    """Each variable by its name: `id`, `digest`, `kind`, `shape`, `columns`, `text`.
+    """Each variable by its name: `id`, `digest`, `kind`, `shape`, `columns`, `text`, `imported`.
 
     Where no digest can be made it is empty, and `why` says why if the value may have been changed in place all the same.
     """
@@ -102,7 +102,7 @@ def describe(value: Any) -> dict[str, Any]:
     kind = type(value)
     module = kind.__module__.partition(".")[0] if isinstance(kind.__module__, str) else ""
     name = kind.__qualname__ if module in ("builtins", "__main__", "") else f"{module}.{kind.__qualname__}"
-    about = {"kind": name[:TEXT_CHARS], "shape": "", "columns": [], "text": ""}
+    about = {"kind": name[:TEXT_CHARS], "shape": "", "columns": [], "text": "", "imported": is_imported(value)}
     with contextlib.suppress(Exception):
         about["shape"] = shape_of(value)
     with contextlib.suppress(Exception):
@@ -110,6 +110,13 @@ def describe(value: Any) -> dict[str, Any]:
     with contextlib.suppress(Exception):
         about["text"] = text_of(value)
     return about
+
+
+def is_imported(value: Any) -> bool:
+    """Whether a value is a module, or a function or class of one."""
+    if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+        return True
+    return isinstance(value, FUNCTIONS) and value.__module__ != "__main__"
 
 
 def shape_of(value: Any) -> str:

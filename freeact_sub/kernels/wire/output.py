@@ -136,6 +136,11 @@ class CellOutputBuffer:
                 except OSError as error:
                     self._give_up_file(error)
 
+    @property
+    def ended(self) -> ExecuteReply | None:
+        """How the cell has ended. None: it has not."""
+        return self._reply
+
     async def get(self) -> CellOutput | ExecuteReply:
         """The next output in order, and at the end the reply, again and again."""
         while not self._waiting:

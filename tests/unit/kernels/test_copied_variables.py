@@ -75,7 +75,16 @@ def test_a_value_whose_code_fails_is_named_by_its_type():
 
 def test_what_a_copy_says_is_bounded_text():
     said = {
-        "x": {"id": 1, "digest": "d", "why": "", "kind": "k" * 10_000, "shape": [1], "columns": ["c"] * 99, "text": None}
+        "x": {
+            "id": 1,
+            "digest": "d",
+            "why": "",
+            "kind": "k" * 10_000,
+            "shape": [1],
+            "columns": ["c"] * 99,
+            "text": None,
+            "imported": 1,
+        }
     }
     about = parsed(json.dumps(said).encode())["x"]
     assert (len(about.kind), len(about.columns), about.shape) == (300, state.COLUMNS, "[1]")
