@@ -124,7 +124,7 @@ class ChildOwner:
         try:
             child = await self.run(request)
         except (ApprovalDeniedError, SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
-            if isinstance(error, ApprovalDeniedError) and self._agent.shared.config.on_denial == "end":
+            if isinstance(error, ApprovalDeniedError) and (error.ends_run or self._agent.shared.config.on_denial == "end"):
                 raise
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")

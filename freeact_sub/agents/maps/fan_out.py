@@ -146,7 +146,7 @@ class FanOuts:
             calls.waiting.remove(size)
 
     async def _decide(self, calls: "_Calls") -> None:
-        if calls.denied:
+        if calls.denied is not None:
             raise ApprovalDeniedError(calls.denied)
         await calls.until_known()
         step, follow = self._strategy, 0
@@ -160,7 +160,7 @@ class FanOuts:
             try:
                 calls.payer = await self._agreement.on(self._rest(calls, sizes, counted=follow > 1))
             except ApprovalDeniedError as error:
-                calls.denied = str(error)
+                calls.denied = error.reason
                 raise
         calls.admitted = more
 
@@ -214,7 +214,7 @@ class _Calls:
     admitted: int = 0
     """So many more may begin before the next quote."""
     payer: Account | None = None
-    denied: str = ""
+    denied: str | None = None
     """Why no more may begin."""
     pilots: list[Pilot] = field(default_factory=list)
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
