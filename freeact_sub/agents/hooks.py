@@ -114,16 +114,23 @@ class HooksOfCall:
         answer = await run_hooks(self._agent, "PreToolUse", names.all_names, self._data(names))
         if answer is not None and answer.context:
             self._agent.run.heard.add(self._tool_call_id, answer.context)
-        return answer
+        return _noted(self._agent, answer)
 
     async def on_question(self, call: Call, suggested: Sequence[str]) -> HookAnswer | None:
         """See `CallHooks`."""
         names = names_of(call)
         data = self._data(names, permission_suggestions=list(suggested))
-        return await run_hooks(self._agent, "PermissionRequest", names.all_names, data)
+        return _noted(self._agent, await run_hooks(self._agent, "PermissionRequest", names.all_names, data))
 
     def _data(self, names: CallNames, **more: Any) -> Callable[[str], dict[str, Any]]:
         return lambda matched_name: data_of(names, matched_name, self._tool_call_id) | more
+
+
+def _noted(agent: TreeAgent, answer: HookAnswer | None) -> HookAnswer | None:
+    """Note that a hook ends the run: what it denies may be an action of a cell, which goes on."""
+    if answer is not None and answer.ends:
+        agent.run.heard.ends = agent.run.heard.ends or answer.reason
+    return answer
 
 
 def data_of(names: CallNames, matched_name: str, tool_call_id: str | None) -> dict[str, Any]:
@@ -161,14 +168,22 @@ async def after_call(agent: TreeAgent, call: Call, tool_call_id: str | None, *, 
     heard = agent.run.heard
     calls = [(call, {"text": text, "outcome": outcome})]
     if isinstance(call, CodeAction):
-        calls = [*((inner, _response(inner)) for inner in heard.take_actions()), *calls]
+        calls = [*((inner, _response(inner)) for inner in heard.take_actions(agent.agent_id)), *calls]
     answers = await asyncio.gather(*(_after(agent, one, tool_call_id, response) for one, response in calls))
     told = [*heard.take(tool_call_id)]
     for answer in answers:
         told += [text for text in (answer.context, answer.reason if answer.verdict == "deny" else "") if text]
-    ends = next((answer.reason for answer in answers if answer.ends), None)
+    for answer in answers:
+        _noted(agent, answer)
     note = "\n".join(SAYS.format(text=one) for one in dict.fromkeys(told))
-    return AfterCall(note=note, ended=None if ends is None else ApprovalDeniedError(f"a hook says: {ends}", ends_run=True))
+    return AfterCall(
+        note=note, ended=ApprovalDeniedError(f"a hook says: {heard.ends}", ends_run=True) if heard.ends else None
+    )
+
+
+async def after_own_cell(agent: TreeAgent, code: str, call_id: str, *, text: str, outcome: str) -> None:
+    """Run the hooks after a cell of a person or a program: no model reads what they say. Args: see `after_call`."""
+    await after_call(agent, CodeAction(code=code), call_id, text=text, outcome=outcome)
 
 
 async def _after(agent: TreeAgent, call: Call, tool_call_id: str | None, response: Mapping[str, Any]) -> HookAnswer:
@@ -189,7 +204,7 @@ def _response(call: Call) -> dict[str, str]:
 def note_action(agent: TreeAgent, call: Call) -> None:
     """Note what code in a cell does, if hooks are to hear of it after the cell."""
     if has_hook(agent, "PostToolUse", call):
-        agent.run.heard.note_action(call)
+        agent.run.heard.note_action(agent.agent_id, call)
 
 
 async def opening_context(agent: TreeAgent, prompt: str) -> str:

@@ -2,8 +2,9 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
+from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
@@ -55,7 +56,9 @@ class OwnKernel:
             output = await run_cell(code, kernel, loop.tool_context(call_id))
             if kernel.lost_reason is not None:
                 raise KernelLostError(f"the kernel is gone: {kernel.lost_reason}")
-            return EndedCall(value=output, text=output.text, outcome="success" if output.status == "ok" else "failed")
+            outcome: Literal["success", "failed"] = "success" if output.status == "ok" else "failed"
+            await after_own_cell(loop.agent, code, call_id, text=output.text, outcome=outcome)
+            return EndedCall(value=output, text=output.text, outcome=outcome)
 
         requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
         async with loop.children.busy():

@@ -144,3 +144,27 @@ print(agent.mcp.demo.add(1, 2), agent.tools.double(4), agent.shell("true", reaso
     assert {name for _, name, who in heard if who == "root"} == {"execute_ipython_cell", "Task"}
     assert heard.count(("PreToolUse", "Task", "root")) == 2
     assert heard.count(("PreToolUse", "Bash", ids["of code"])) == 2  # a program of the cell, and agent.shell
+
+
+async def test_code_of_a_program_and_of_a_node_is_heard_and_a_hook_on_an_inner_action_ends_the_run(tmp_path):
+    heard: list[tuple[str, str]] = []
+
+    def hear(data):
+        heard.append((data["tool_name"], data.get("agent_id", "root")[:4]))
+
+    def stop(data):
+        return {"continue": False, "stopReason": "enough"} if data["tool_input"]["command"] == "stop" else None
+
+    inner = "import subprocess\nsubprocess.run(['true'])\nopen('made.txt', 'w').write('x')"
+    refused = "try:\n    subprocess.run(['stop'])\nexcept PermissionError as error:\n    print('refused:', error)"
+    hooks = [Hook("PostToolUse", hear), Hook("PreToolUse", stop, "Bash")]
+    model = ScriptedModel([cell(f"import subprocess\n{refused}"), "never"])
+    async with Agent(Config(workspace=tmp_path, mode="full"), model=model, hooks=hooks) as agent:
+        await agent.execute(inner)
+        assert sorted(heard) == [("Bash", "root"), ("Write", "root"), ("execute_ipython_cell", "root")]
+        heard.clear()
+        await (await agent.branch()).execute(inner)
+        assert sorted(heard) == [("Bash", "node"), ("Write", "node"), ("execute_ipython_cell", "node")]
+        events, result = await read(agent.run("go"))
+    assert "denied: a hook says: enough" in of_kind(events, ToolOutput)[0].content
+    assert (result.status, "enough" in result.error, model.requests) == ("rejected", True, 1)

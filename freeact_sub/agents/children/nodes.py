@@ -16,6 +16,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.actions import FileOperation
+from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
@@ -126,7 +127,9 @@ class OwnedNode(KernelNode):
         async with self._owner.busy():
             call_id = f"{CALLS}{secrets.token_hex(8)}"
             requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
-            return (await self.resources.calls.make(requested, partial(self._run, code, call_id))).value
+            ended = await self.resources.calls.make(requested, partial(self._run, code, call_id))
+            await after_own_cell(self.resources.calls.agent, code, call_id, text=ended.text, outcome=ended.outcome)
+            return ended.value
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
         """See `KernelNode`."""
