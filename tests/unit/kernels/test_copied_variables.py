@@ -52,6 +52,17 @@ def test_what_cannot_be_compared_is_compared_by_identity_or_said_to_be_too_large
     assert [change.what for change in compared(one, one)] == ["perhaps"]
 
 
+def test_one_byte_of_a_large_value_changes_its_digest():
+    large, late = bytearray(40_000_000), time.monotonic() + 60
+    first = state.digest_of(large, late)
+    assert state.digest_of(bytearray(large), late) == first
+    for place in (0, 17_000_000, len(large) - 1):
+        large[place] = 1
+        assert state.digest_of(large, late) != first
+        large[place] = 0
+    assert state.digest_of(bytes(large), late)[0] != state.digest_of(bytes(large[:-1]), late)[0]
+
+
 def test_names_of_ipython_and_values_of_ours_are_no_variables():
     found = state.variables(shell(x=1, shell=state, change=Change(name="x", what="new"), kind=Change))
     assert list(found) == ["x"]
