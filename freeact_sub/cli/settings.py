@@ -8,7 +8,7 @@ import contextlib
 import functools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import asking_terminal, tell
@@ -16,7 +16,10 @@ from freeact_sub.config.command_options import load_arguments
 from freeact_sub.errors import ConfigError, UntrustedError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from freeact_sub.config.schema import Config
+    from freeact_sub.config.trust import Trust
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C."""
@@ -35,25 +38,21 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
         from freeact_sub.config.schema import user_folder  # noqa: PLC0415
         from freeact_sub.config.trust import Trust  # noqa: PLC0415
 
-    trust: Trust | None = Trust(user_folder())
+    trust = Trust(user_folder())
     load = functools.partial(load_config, **load_arguments(options))
     try:
         config = load(trust=trust)
     except UntrustedError as error:
         if looking and not hasattr(options, "trust"):
             tell(f"note: {error}")
-            trust = None
-        elif not _vouched(options, error):
-            if error.rest is None:
-                raise
-            tell(f"note: not read: {error}")
-            load.keywords["arguments"] |= error.rest
-        elif trust is not None:
-            try:
-                trust.add(error.files)
-            except ConfigError as problem:
-                tell(f"note: {problem}")
-        config = load(trust=trust)
+            config = load()
+        else:
+            if trusted := _trusted(options, error):
+                try:
+                    trust.add(trusted)
+                except ConfigError as problem:
+                    tell(f"note: {problem}")
+            config = _without_the_rest(load, trust)
     return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
 
 
@@ -70,14 +69,26 @@ def _ctrl_c_leaves() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
-    """Whether a person has trusted the files, or does so now."""
+def _without_the_rest(load: "functools.partial[Config]", trust: "Trust") -> "Config":
+    """The settings, without texts that nobody has trusted. Raises: UntrustedError: Not only texts are not trusted."""
+    try:
+        return load(trust=trust)
+    except UntrustedError as error:
+        if error.rest is None:
+            raise
+        tell(f"note: not read: {error}")
+        load.keywords["arguments"] |= error.rest
+        return load(trust=trust)
+
+
+def _trusted(options: argparse.Namespace, error: UntrustedError) -> "Mapping[Path, bytes]":
+    """The files that a person has trusted, or trusts now."""
     if hasattr(options, "trust"):
-        return True
+        return error.files
     terminal = asking_terminal()
     if terminal is None or error.headless:
-        return False
+        return {}
     from freeact_sub.terminal.questions.trust_question import ask  # noqa: PLC0415
 
     if_not = "the program does not start" if error.rest is None else "they are not read"
-    return ask(error.files, terminal, if_not=if_not)
+    return ask(error.files, terminal, if_not=if_not, all_needed=error.rest is None)

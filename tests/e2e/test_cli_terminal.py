@@ -276,7 +276,23 @@ def test_settings_that_are_too_long_to_be_shown_are_not_asked_about(start: Start
     with chat(by_turn(["never"])) as server:
         terminal = start(server, "run", "hi")
         assert terminal.wait_end() == 2
-    assert "more lines not shown" in terminal.shown
+    assert "more lines not shown, so these settings will not count" in terminal.shown
+
+
+def test_texts_for_which_there_is_no_room_are_left_out_and_the_others_are_asked_about(start: Start, tmp_path: Path) -> None:
+    for name, text in {"AGENTS.md": "Be brief.", "a/AGENTS.md": "long\n" * 700, "b/AGENTS.md": "Use tabs."}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with chat(by_turn(["Done."])) as server:
+        terminal = start(server, "run", "hi")
+        terminal.wait_for(
+            "Be brief.", "Use tabs.", "702 more lines not shown, so 1 file that you have not seen will not count"
+        )
+        terminal.press("y\r")
+        assert terminal.wait_end() == 0
+        assert "Be brief." in server.read_by_model()
+    assert "a/AGENTS.md: review them" in " ".join(terminal.shown.split())
+    assert "b/AGENTS.md" not in terminal.shown.partition("not read")[2]
 
 
 def test_a_command_that_a_person_types_is_run_by_the_rules_and_the_model_reads_it_with_the_next_prompt(

@@ -21,22 +21,37 @@ HEAD: Final = "This workspace has new or changed settings.\nThey decide what run
 ABOUT_HOOKS: Final = "The commands of hooks run with your rights, outside the sandbox."
 
 
-def ask(files: Mapping[Path, bytes], terminal: TextIO, *, if_not: str) -> bool:
-    """Shows the files and asks whether to trust them; returns False also if there is too much to show.
+def ask(files: Mapping[Path, bytes], terminal: TextIO, *, if_not: str, all_needed: bool) -> dict[Path, bytes]:
+    """Shows the files and asks whether to trust them; returns those that a person trusts.
 
     Args:
         files: Their contents, by path.
         terminal: The stream for the question; the answer is read from standard input.
         if_not: What happens if they are not trusted.
+        all_needed: Nothing is asked if there is too much to show. Else files for which there is no room are left out.
     """
-    lines = [line for path, content in files.items() for line in ("", visible(str(path)), *_indented(path, content))]
-    print(HEAD, *lines[:MAX_LINES], sep="\n", file=terminal)
-    if len(lines) > MAX_LINES:
-        print(f"\n{counted(len(lines) - MAX_LINES, 'more line')} not shown, so these settings do not count.", file=terminal)
-        return False
-    about = f"\n{ABOUT_HOOKS}" if any(path.name == HOOKS_FILE.name for path in files) else ""
+    shown, lines, hidden = dict[Path, bytes](), list[str](), 0
+    for path, content in files.items():
+        part = ["", visible(str(path)), *_indented(path, content)]
+        if len(lines) + len(part) <= MAX_LINES:
+            shown[path] = content
+            lines += part
+        else:
+            lines += part[: MAX_LINES - len(lines)] if all_needed else []
+            hidden += len(part)
+    print(HEAD, *lines, sep="\n", file=terminal)
+    if hidden:
+        left_out = (
+            "these settings will"
+            if all_needed
+            else f"{counted(len(files) - len(shown), 'file')} that you have not seen will"
+        )
+        print(f"\n{counted(hidden, 'more line')} not shown, so {left_out} not count.", file=terminal)
+        if all_needed or not shown:
+            return {}
+    about = f"\n{ABOUT_HOOKS}" if any(path.name == HOOKS_FILE.name for path in shown) else ""
     print(f"{about}\nIf you say no, {if_not}.", file=terminal)
-    return agrees("Trust these settings?", terminal)
+    return shown if agrees("Trust these settings?", terminal) else {}
 
 
 def settings_lines(path: Path, content: bytes) -> list[str]:
