@@ -4,6 +4,7 @@ Each prompt finds the variables as they are: if the user has run a cell since th
 that follows a prompt goes on in the same copy.
 """
 
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,6 +15,7 @@ from freeact_sub.agents import Agent, RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.copies import About, Change, CopyProvider, NotebookCopy, changes_of, report_here, take
+from freeact_sub.kernels.copies.state import variables
 from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.copied_names import for_model
 from freeact_sub.notebook.display import follow_children, show_run
@@ -23,6 +25,7 @@ from freeact_sub.notebook.user_names import UserNames
 
 NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
 REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"
+VARIABLE: Final = re.compile(r"\$([^\W\d]\w*)")
 REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken over: {names}"
 
 
@@ -73,14 +76,15 @@ class CopiedConversation:
         """Runs a prompt, shows it, and then what it has changed. Raises: see `display_run`."""
         assert self._provider is not None  # as above
         follow_children(self._begun)
-        run = self._begun.run(prompt)
         names: UserNames | None = None
         if reason := self._provider.refusal():
             _tell(REFUSED.format(reason=reason))
             await self._provider.give_up(reason)
-            names = UserNames()
+            given = self._named_in(prompt)
+            run, names = self._begun.run(prompt, inputs=given), UserNames(given)
             run.add_note(names.for_model(prompt))
         else:
+            run = self._begun.run(prompt)
             await self._renew()
             run.add_note(for_model(prompt, await self._variables()))
         try:
@@ -161,6 +165,11 @@ class CopiedConversation:
                 _tell(REPLACED.format(names=", ".join(change.name for change in self._open if not change.imported)))
             self._open = []
             await copy.drop()
+
+    def _named_in(self, prompt: str) -> dict[str, Any]:
+        """The variables that a prompt names as `$df`."""
+        present = variables(self._shell)
+        return {name: present[name] for name in VARIABLE.findall(prompt) if name in present}
 
     async def _variables(self) -> dict[str, About]:
         """What there is in the notebook. A value that takes too long to describe hides the others."""

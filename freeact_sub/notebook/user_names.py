@@ -8,7 +8,7 @@ import ast
 import re
 import symtable
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
@@ -25,13 +25,15 @@ _WORD: Final = re.compile(r"[^\W\d]\w*")
 class UserNames:
     """The variables of the notebook in which a run is shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, handed_over: Collection[str] = ()) -> None:
+        """Args: handed_over: names whose values the agent has been given."""
+        self._handed_over = handed_over
         self._told: set[tuple[str, str, str]] = set()
         """What was told: the type of the event, the agent's id, and the name."""
 
     def for_model(self, prompt: str) -> str:
         """What the model reads after its prompt. Empty: the notebook has no variables."""
-        names = _names()
+        names = self._others()
         if not names:
             return ""
         asked = _listed(name for name in names if name in set(_WORD.findall(prompt)))
@@ -55,10 +57,13 @@ class UserNames:
             )
         return []
 
+    def _others(self) -> list[str]:
+        return [name for name in _names() if name not in self._handed_over]
+
     def _new(self, event: Event, used: Iterable[str]) -> list[str]:
         """The names among these that the notebook has, and of which such an event of the agent has not told."""
         used, kind = set(used), event.type
-        found = [name for name in _names() if name in used and (kind, event.agent_id, name) not in self._told]
+        found = [name for name in self._others() if name in used and (kind, event.agent_id, name) not in self._told]
         self._told.update((kind, event.agent_id, name) for name in found)
         return found
 
