@@ -15,10 +15,12 @@ from support.programs import ROOT, code_blocks
 
 from freeact_sub.approvals import load_rules
 from freeact_sub.config.load import load_config
+from freeact_sub.notebook.magic_options import adopt_options, agent_options
 
 PAGES = ["README.md", "CHANGELOG.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
 OTHER_PROGRAMS = {"--jinja", "--live", "--no-ext-diff", "--no-textconv"}
 """Options of llama.cpp, of our tests and of git."""
+OF_MAGICS = frozenset(re.findall(r"--[a-z-]+", agent_options().format_help() + adopt_options().format_help()))
 
 pytestmark = pytest.mark.parametrize("page", PAGES)
 
@@ -72,6 +74,7 @@ def test_its_options_exist(page: str) -> None:
         | options_of("kernelspec", "install")
         | options_of("mcp", "add")
         | OTHER_PROGRAMS
+        | OF_MAGICS
     )
     for code in inline_code(page):
         if code.startswith("--"):
