@@ -14,7 +14,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from freeact_sub.agents import Agent, RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
 from freeact_sub.kernels import make_provider
-from freeact_sub.kernels.copies import About, Change, CopyProvider, NotebookCopy, changes_of, report_here, take
+from freeact_sub.kernels.copies import About, CopyChange, CopyProvider, NotebookCopy, changes_of, report_here, take
 from freeact_sub.kernels.copies.state import variables
 from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.copied_names import for_model
@@ -38,7 +38,7 @@ class CopiedConversation:
         self._name = f" --name {name}" if name else ""
         self._provider: CopyProvider | None = None
         self._agent: Agent | None = None
-        self._open: list[Change] = []
+        self._open: list[CopyChange] = []
         """What was changed and not taken over."""
         self.is_stale = False
         """The user has run a cell since the last prompt."""
@@ -103,11 +103,11 @@ class CopiedConversation:
         else:
             _tell("The copy has the same variables as this notebook.")
 
-    async def changed(self) -> list[Change]:
+    async def changed(self) -> list[CopyChange]:
         """What differs now. Raises: as `diff`."""
         return await changes_of(self._living(), self._shell)
 
-    async def adopt(self, changes: Sequence[Change]) -> tuple[list[str], dict[str, str]]:
+    async def adopt(self, changes: Sequence[CopyChange]) -> tuple[list[str], dict[str, str]]:
         """Takes over changes of the copy.
 
         Returns:
@@ -188,7 +188,7 @@ class CopiedConversation:
             _publish(change_table(self._open, self._name))
 
 
-def _has_variables(changes: Sequence[Change]) -> bool:
+def _has_variables(changes: Sequence[CopyChange]) -> bool:
     """Whether more differs than what was imported."""
     return any(not change.imported for change in changes)
 

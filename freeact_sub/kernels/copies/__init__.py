@@ -6,8 +6,8 @@ it into a kernel of its own, and `launcher.py` is the host's end. `kernel.py` is
 both. Linux only: elsewhere `unsafe` says so, and the modules that fork are not imported.
 """
 
-from freeact_sub.kernels.copies.changes import About, Change, changes_of, report_here, take
+from freeact_sub.kernels.copies.changes import About, CopyChange, changes_of, report_here, take
 from freeact_sub.kernels.copies.kernel import NotebookCopy
 from freeact_sub.kernels.copies.provider import CopyProvider
 
-__all__ = ["About", "Change", "CopyProvider", "NotebookCopy", "changes_of", "report_here", "take"]
+__all__ = ["About", "CopyChange", "CopyProvider", "NotebookCopy", "changes_of", "report_here", "take"]

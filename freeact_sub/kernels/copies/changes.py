@@ -53,7 +53,7 @@ class About:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class CopyChange:
     """One variable that differs."""
 
     name: str
@@ -64,7 +64,7 @@ class Change:
     """It is a module, or of one: the copy has imported it."""
 
 
-async def changes_of(copy: NotebookCopy, shell: Any) -> list[Change]:
+async def changes_of(copy: NotebookCopy, shell: Any) -> list[CopyChange]:
     """The variables that differ between this kernel as it is now and its copy, by name.
 
     Raises:
@@ -74,21 +74,21 @@ async def changes_of(copy: NotebookCopy, shell: Any) -> list[Change]:
     return list(compared(before, after))
 
 
-def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterator[Change]:
+def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterator[CopyChange]:
     """The variables that differ, by name."""
     for name in sorted({*before, *after}):
         old, new = before.get(name), after.get(name)
         if new is None:
-            yield Change(name=name, what="deleted", before=old.line if old is not None else "")
+            yield CopyChange(name=name, what="deleted", before=old.line if old is not None else "")
         elif old is None:
-            yield Change(name=name, what="new", after=new.line, imported=new.imported)
+            yield CopyChange(name=name, what="new", after=new.line, imported=new.imported)
         elif old.digest and new.digest:
             if old.digest != new.digest:
-                yield Change(name=name, what="changed", before=old.line, after=new.line)
+                yield CopyChange(name=name, what="changed", before=old.line, after=new.line)
         elif old.id == new.id and (old.why or new.why):
-            yield Change(name=name, what="perhaps", before=old.line, after=new.line)
+            yield CopyChange(name=name, what="perhaps", before=old.line, after=new.line)
         elif old.id != new.id or old.digest != new.digest:
-            yield Change(name=name, what="changed", before=old.line, after=new.line)
+            yield CopyChange(name=name, what="changed", before=old.line, after=new.line)
 
 
 async def take(copy: NotebookCopy, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from freeact_sub.errors import KernelError
-from freeact_sub.kernels.copies import About, Change, state
+from freeact_sub.kernels.copies import About, CopyChange, state
 from freeact_sub.kernels.copies.changes import compared, parsed
 from freeact_sub.kernels.copies.safety import is_own, shared_memory
 
@@ -30,11 +30,11 @@ def test_a_value_that_is_equal_has_not_changed():
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ({}, {"x": 1}, Change(name="x", what="new", before="", after="int 1")),
-        ({"x": "a"}, {}, Change(name="x", what="deleted", before="str 1 'a'", after="")),
-        ({"x": [1]}, {"x": [2]}, Change(name="x", what="changed", before="list 1 [1]", after="list 1 [2]")),
-        ({"x": 1}, {"x": 1.0}, Change(name="x", what="changed", before="int 1", after="float 1.0")),
-        ({"x": len}, {"x": max}, Change(name="x", what="changed", before="builtin_function_or_method <built-in function len>",
+        ({}, {"x": 1}, CopyChange(name="x", what="new", before="", after="int 1")),
+        ({"x": "a"}, {}, CopyChange(name="x", what="deleted", before="str 1 'a'", after="")),
+        ({"x": [1]}, {"x": [2]}, CopyChange(name="x", what="changed", before="list 1 [1]", after="list 1 [2]")),
+        ({"x": 1}, {"x": 1.0}, CopyChange(name="x", what="changed", before="int 1", after="float 1.0")),
+        ({"x": len}, {"x": max}, CopyChange(name="x", what="changed", before="builtin_function_or_method <built-in function len>",
                                         after="builtin_function_or_method <built-in function max>")),
     ],
 )  # fmt: skip
@@ -64,7 +64,7 @@ def test_one_byte_of_a_large_value_changes_its_digest():
 
 
 def test_names_of_ipython_and_values_of_ours_are_no_variables():
-    found = state.variables(shell(x=1, shell=state, change=Change(name="x", what="new"), kind=Change))
+    found = state.variables(shell(x=1, shell=state, change=CopyChange(name="x", what="new"), kind=CopyChange))
     assert list(found) == ["x"]
 
 
