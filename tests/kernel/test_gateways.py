@@ -368,6 +368,7 @@ print("value", {{n}} ** 2)
             workspace=tmp_path,
             kernel=behind(*servers, retry=True),
             subagents={"max_concurrent": 12},
+            models={"quote_above": 12},  # all twelve must be at work before one ends
         )
         model = ScriptedModel(script)
         async with Agent(config, model=model) as agent:
