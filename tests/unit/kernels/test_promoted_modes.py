@@ -2,9 +2,11 @@
 
 import errno
 import os
+import stat
 
 import pytest
 
+from freeact_sub.errors import WorkspaceConflictError
 from freeact_sub.kernels.workspaces import lay_over, promote, promotion
 from freeact_sub.system.private_folders import KernelFolder
 
@@ -23,6 +25,7 @@ async def no_overlay(settings):
 @pytest.fixture
 def workspace(tmp_path):
     write(tmp_path / "ws", {"a/one": "1", "b/deep/three": "3", "four": "4"})
+    (tmp_path / "ws/b/deep").chmod(0o700)
     return tmp_path / "ws"
 
 
@@ -58,7 +61,6 @@ async def test_files_and_new_folders_have_the_permissions_that_they_have_in_the_
 
 
 async def test_a_folder_that_comes_back_has_the_permissions_that_it_had(copy, workspace, monkeypatch):
-    (workspace / "b/deep").chmod(0o700)
     for path in ("b/deep/three", "b/deep", "b"):
         (copy.root / path).unlink() if path == "b/deep/three" else (copy.root / path).rmdir()
     write(copy.root, {"a/one": "new"})
@@ -71,3 +73,31 @@ async def test_a_folder_that_comes_back_has_the_permissions_that_it_had(copy, wo
         promote(copy, copy.look())
     assert (workspace / "b/deep/three").read_text() == "3"
     assert (workspace / "b/deep").stat().st_mode & 0o777 == 0o700
+
+
+async def test_permissions_of_folders_are_taken_over(copy, workspace):
+    (copy.root / "a").chmod(0o700)
+    (copy.root / "b").chmod(0o500)
+    (copy.root / "b/deep").chmod(0o750)
+    (copy.root / "a/new").touch()
+    changes = copy.look()
+    assert (changes.added, changes.changed, changes.deleted) == (("a/new",), ("a/", "b/", "b/deep/"), ())
+    (workspace / "b/deep").chmod(0o750)
+    assert promote(copy, changes).changed == ("a/", "b/")
+    assert [stat.S_IMODE((workspace / name).stat().st_mode) for name in ("a", "b", "b/deep")] == [0o700, 0o500, 0o750]
+    assert promote(copy, copy.look()).paths == ()
+    (copy.root / "a").chmod(0o711)
+    (workspace / "a").chmod(0o755)
+    with pytest.raises(WorkspaceConflictError, match="a/"):
+        promote(copy, copy.look())
+    assert stat.S_IMODE((workspace / "a").stat().st_mode) == 0o755
+    (workspace / "b").chmod(0o700)
+
+
+async def test_permissions_of_a_folder_that_was_taken_over_are_too(copy, workspace):
+    (copy.root / "new").mkdir()
+    (copy.root / "new/file").touch()
+    promote(copy, copy.look())
+    (copy.root / "new").chmod(0o700)
+    assert promote(copy, copy.look()).changed == ("new/",)
+    assert stat.S_IMODE((workspace / "new").stat().st_mode) == 0o700
