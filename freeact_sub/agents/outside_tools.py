@@ -1,6 +1,7 @@
 """The tools of an agent's MCP servers for its model, and what servers tell of calls, of the model and of code."""
 
 from functools import partial
+from typing import Final
 
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import Notice, ToolProgress
@@ -8,14 +9,20 @@ from freeact_sub.events.call_progress import CallProgress
 from freeact_sub.mcp import McpServers
 from freeact_sub.tools import McpToolset
 
+USUAL_WINDOW: Final = 128_000
+"""The window of a model in tokens where nobody knows it."""
+
 
 def mcp_toolset(agent: TreeAgent, servers: McpServers) -> McpToolset:
     """The tools of an agent's servers for its model."""
+    context = agent.shared.config.context
+    window = context.window_tokens or agent.model.context_window or USUAL_WINDOW
     return McpToolset(
         servers,
         on_error=lambda error: agent.emitter.put(Notice(content=str(error))),
         ask=agent.ask_person,
         on_progress=partial(tell_progress, agent),
+        most_tokens=round(window * context.mcp_tools),
     )
 
 

@@ -28,7 +28,9 @@ from freeact_sub.calls import (
     ToolCall,
 )
 
-HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "ask_user", "subagents", "update_plan"})
+HARMLESS_TOOLS: Final = frozenset(
+    {"reset_kernel", "ask", "ask_parent", "ask_user", "subagents", "update_plan", "search_tools"}
+)
 """Tools that touch only the agent itself and its children; `ask` costs what its budget allows."""
 
 FOR_A_PERSON: Final = Ruling(

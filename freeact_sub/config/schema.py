@@ -169,6 +169,9 @@ class ContextConfig(Section):
     window_tokens: int | None = Field(default=None, ge=1_000)
     """The size of the models' context windows. None: as reported by the server or pydantic-ai; if neither knows it,
     conversations are not shortened automatically."""
+    mcp_tools: float = Field(default=0.1, ge=0, le=1)
+    """The share of the window for the descriptions of MCP tools. Servers for whose tools there is no room are listed by
+    name, and `search_tools` describes them (docs/mcp.md)."""
     compact_at: float | None = Field(default=0.8, gt=0, le=1)
     """The share of the window at which a conversation is shortened (docs/models.md). None: never automatically."""
 

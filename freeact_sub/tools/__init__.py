@@ -8,6 +8,7 @@ from freeact_sub.tools.ask_user import AskUser, AskUserArguments, question_of, v
 from freeact_sub.tools.delegate import Delegate
 from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
 from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
+from freeact_sub.tools.mcp_search import SEARCH
 from freeact_sub.tools.own import OwnTools
 from freeact_sub.tools.plan import UpdatePlan
 from freeact_sub.tools.reset import ResetKernel
@@ -51,7 +52,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     UpdatePlan(),
 )
 """All built-in tools; each agent has some of them."""
-TOOL_NAMES: Final = frozenset(tool.name for tool in TOOLS)
+TOOL_NAMES: Final = frozenset((*(tool.name for tool in TOOLS), SEARCH))
 
 __all__ = [
     "TOOLS",

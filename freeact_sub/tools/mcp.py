@@ -13,11 +13,12 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from freeact_sub.calls import McpCall
+from freeact_sub.calls import Call, McpCall, ToolCall
 from freeact_sub.errors import McpError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.mcp import McpResult, McpServers, McpTool
+from freeact_sub.tools.mcp_search import SEARCH, SearchArguments, UnlistedTool, definition_of, search
 from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Outcome, ToolResult
 from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names
@@ -30,6 +31,7 @@ TAKEN_NAMES: Final = ("final_result", "hand_over")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What all model providers take as the name of an argument."""
 
+SEARCH_ARGUMENTS: Final = SchemaValidator(SearchArguments.__pydantic_core_schema__)
 ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """The server validates its arguments itself, and says what is wrong with them."""
 
@@ -63,6 +65,7 @@ class McpToolset(AbstractToolset[Any]):
         on_error: Callable[[McpError], None],
         ask: AskPerson,
         on_progress: Callable[..., None],
+        most_tokens: int,
     ) -> None:
         """Makes it; no server is asked yet.
 
@@ -71,11 +74,13 @@ class McpToolset(AbstractToolset[Any]):
             on_error: Called once for each server that cannot be asked, and for what of a list cannot be used.
             ask: Asks a person what a server asks during a call.
             on_progress: Called with the tool's name, a `CallProgress` and the `tool_call_id`.
+            most_tokens: Schemas of servers that would take more than this together are not sent: see `search_tools`.
         """
         self._servers = servers
         self._on_error = on_error
         self._ask = ask
         self._on_progress = on_progress
+        self._most_tokens = most_tokens
         self._versions: dict[str, str] = {}
         """Of the lists of the servers that are offered."""
         self._is_behind = False
@@ -83,6 +88,8 @@ class McpToolset(AbstractToolset[Any]):
         self._run_id: str | None = None
         self._told: set[str] = set()
         self._tools: dict[str, _Offered] = {}
+        self._unlisted: dict[str, list[UnlistedTool]] = {}
+        """By server: the tools that are too many to be offered."""
 
     @property
     def id(self) -> str:
@@ -100,22 +107,29 @@ class McpToolset(AbstractToolset[Any]):
         versions = {server: self._servers.version(server) for server in servers}
         is_new_run, self._run_id = ctx.run_id != self._run_id, ctx.run_id
         if is_new_run and (self._is_behind or versions != self._versions):
-            self._tools, self._versions, self._is_behind = {}, {}, False
+            self._tools, self._unlisted, self._versions, self._is_behind = {}, {}, {}, False
         for server, listed in zip(servers, listings, strict=True):  # in the order of the settings: names stay the same
             if versions[server] != self._versions.get(server):
                 self._is_behind = self._is_behind or server in self._versions
                 self._versions[server] = versions[server]
                 self._offer(server, listed, ctx)
-        return {
-            name: ToolsetTool(
-                toolset=self, tool_def=offered.definition, max_retries=MAX_RETRIES, args_validator=ANY_ARGUMENTS
-            )
-            for name, offered in self._tools.items()
-        }
+        tools = {name: self._tool(offered.definition, ANY_ARGUMENTS) for name, offered in self._tools.items()}
+        if self._all_unlisted:
+            tools[SEARCH] = self._tool(definition_of(self._all_unlisted), SEARCH_ARGUMENTS)
+        return tools
+
+    def _tool(self, definition: ToolDefinition, validator: SchemaValidator) -> ToolsetTool[Any]:
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=MAX_RETRIES, args_validator=validator)
+
+    @property
+    def _all_unlisted(self) -> list[UnlistedTool]:
+        return [each for tools in self._unlisted.values() for each in tools]
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         """Calls the server; the model reads a failure as the result."""
         del tool
+        if name == SEARCH:
+            return model_content(search(self._all_unlisted, _arguments_of_search(tool_args).query))
         offered, ask = self._tools[name], partial(self._ask, tool_call_id=ctx.tool_call_id)
         hear, args = partial(self._on_progress, name, tool_call_id=ctx.tool_call_id), _own_names(offered, tool_args)
         try:
@@ -124,8 +138,10 @@ class McpToolset(AbstractToolset[Any]):
             return model_content(ToolResult(text=f"[ERROR] {error}", outcome="failed"))
         return model_content(tool_result(result))
 
-    def call_of(self, name: str, tool_args: dict[str, Any]) -> McpCall | None:
+    def call_of(self, name: str, tool_args: dict[str, Any]) -> Call | None:
         """The call to judge before the tool runs. None: the tool does not belong to a server."""
+        if name == SEARCH:
+            return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump())
         if name not in self._tools:
             return None
         offered = self._tools[name]
@@ -146,6 +162,9 @@ class McpToolset(AbstractToolset[Any]):
             self._tell(note, server)
         taken = built_in_names().union(TAKEN_NAMES)
         known = {offered.tool.name for offered in self._tools.values() if offered.server == server}
+        if server in self._unlisted or self._would_take(server, listed) > self._most_tokens:
+            self._unlisted[server] = [UnlistedTool(server, tool) for tool in listed if tool.name not in known]
+            return
         for tool in (tool for tool in listed if tool.name not in known):
             name = free_name(mcp_tool_name(server, tool.name), lambda name: name in taken or name in self._tools)
             schema, arguments = _with_plain_names(tool.parameters_json_schema)
@@ -156,10 +175,19 @@ class McpToolset(AbstractToolset[Any]):
                 self._tell(f"the input schema of MCP tool {server}.{tool.name} is left out: {problem}", server)
             self._tools[name] = _Offered(server, tool, {} if problem else arguments, definition)
 
+    def _would_take(self, server: str, listed: tuple[McpTool, ...]) -> int:
+        """The tokens of all schemas, those of this server included."""
+        offered = [each.tool for each in self._tools.values() if each.server != server]
+        return sum(len(tool.description or "") + len(str(tool.parameters_json_schema)) for tool in (*offered, *listed)) // 4
+
     def _tell(self, text: str, server: str) -> None:
         if text not in self._told:
             self._told.add(text)
             self._on_error(McpError(text, server=server))
+
+
+def _arguments_of_search(args: Any) -> SearchArguments:
+    return args if isinstance(args, SearchArguments) else SearchArguments.model_validate(args)
 
 
 def free_name(wanted: str, is_taken: Callable[[str], bool], most: int = MAX_NAME_CHARS) -> str:
