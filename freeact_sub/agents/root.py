@@ -216,6 +216,7 @@ class Root:
         await self._resources.enter_async_context(shared.model)  # closes its HTTP client with the agent
         self.on_close(shared.other_models.aclose)
         resources = AgentResources(self.agent)
+        resources.mcp.share()
         self._before_prompt.clear()
         self.loop = loop = AgentLoop(
             self.agent,

@@ -75,6 +75,7 @@ class McpServerValues(TypedDict, total=False):
     oauth: OAuthConfig | Table
     type: Literal["stdio", "http", "streamable-http"] | None
     disabled: bool
+    shared: bool
     init_timeout_seconds: float
     call_timeout_seconds: float
     max_message_bytes: int

@@ -57,6 +57,8 @@ class McpServerConfig(Section):
     """The transport's name. It is accepted because other programs write it, and not used."""
     disabled: bool = False
     """`true`: the server is left out."""
+    shared: bool = False
+    """`true`: all agents use the root's connection, and what the server keeps for it. By default each has its own."""
     init_timeout_seconds: float = Field(default=30, gt=0)
     """The time that the server may take to start."""
     call_timeout_seconds: float = Field(default=300, gt=0)

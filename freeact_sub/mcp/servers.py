@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
+from freeact_sub.mcp.connections import Connections
 from freeact_sub.mcp.elicitation import Ask
 from freeact_sub.mcp.json_values import strict_json
 from freeact_sub.mcp.offers import (
@@ -61,8 +62,10 @@ class McpCatalogue:
         """By server: what of its list of tools cannot be used, in words that follow its name."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """By server; held while its tools are listed."""
-        self.listers: dict[str, McpServers] = {}
+        self.listers: dict[str, Connections] = {}
         """By server: whose connection has listed its tools, done nothing else, and lists none now."""
+        self.shared: Connections | None = None
+        """The root's: all agents use those to servers that are shared."""
         self.changed: dict[str, McpConnection] = {}
         """By server: the connection on which it has told that its list of tools is another one now."""
 
@@ -83,11 +86,7 @@ class McpServers:
         """
         self._configs = {name: config for name, config in servers.items() if not config.disabled}
         self._catalogue = catalogue
-        self._log_folder = log_folder
-        self._log_root = log_root
-        self._current: dict[str, McpConnection] = {}
-        self._connections: list[McpConnection] = []
-        self._closed = False
+        self._own = Connections(log_folder=log_folder, log_root=log_root, on_change=catalogue.changed.__setitem__)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,8 +101,12 @@ class McpServers:
 
     async def aclose(self) -> None:
         """Closes all connections within a few seconds, even if the closing task is cancelled."""
-        self._closed = True
-        await carry_out(self._close_connections(), timeout_seconds=CLOSE_SECONDS)
+        self._own.closed = True
+        await carry_out(self._own.aclose(), timeout_seconds=CLOSE_SECONDS)
+
+    def share(self) -> None:
+        """Have all agents use these connections to servers that are shared."""
+        self._catalogue.shared = self._own
 
     async def tools(self, server: str) -> tuple[McpTool, ...]:
         """The tools of a server: from the catalogue, else from the server.
@@ -188,15 +191,6 @@ class McpServers:
         with connection.asking(ask):
             return await connection.ask(send, what, is_call=is_call)
 
-    def hand_over(self, server: str) -> "McpConnection | None":
-        """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""
-        connection = None if self._closed else self._current.get(server)
-        if connection is None or not connection.usable:
-            return None
-        del self._current[server]
-        self._connections.remove(connection)
-        return connection
-
     def notes(self, server: str) -> tuple[str, ...]:
         """What of the server's list of tools cannot be used; empty where it was not asked yet."""
         return tuple(f"MCP server {server!r}: {note}" for note in self._catalogue.notes.get(server, ()))
@@ -254,11 +248,11 @@ class McpServers:
             connection = self._connection(server)
             tools, self._catalogue.notes[server] = await connection.list_tools()
         except McpError as error:
-            if self._closed:  # which says nothing about the server
+            if self._own.closed:  # which says nothing about the server
                 raise
             return error
-        if not connection.has_called:
-            self._catalogue.listers[server] = self
+        if not connection.has_called and not self._configs[server].shared:
+            self._catalogue.listers[server] = self._own
         return self._offered(server, tools)
 
     def _offered(self, server: str, tools: tuple[McpTool, ...]) -> tuple[McpTool, ...]:
@@ -267,32 +261,18 @@ class McpServers:
 
     def _take_over(self, server: str) -> None:
         """Called before a server is asked: a connection that has only listed is this agent's, if it has none."""
-        lister = self._catalogue.listers.get(server)
-        if lister is None or self._closed or (lister is not self and server in self._current):
+        lister, own = self._catalogue.listers.get(server), self._own
+        if lister is None or own.closed or (lister is not own and server in own):
             return
         del self._catalogue.listers[server]
-        if lister is not self and (connection := lister.hand_over(server)) is not None:
-            self._current[server] = connection
-            self._connections.append(connection)
+        if lister is not own and (connection := lister.hand_over(server)) is not None:
+            own.take(server, connection)
 
     def _connection(self, server: str) -> McpConnection:
-        if self._closed:
-            raise McpError(f"the connection to MCP server {server!r} is closed: its agent has ended", server=server)
-        connection = self._current.get(server)
-        if connection is None or not connection.usable:
-            log_file = self._log_folder / f"mcp-{server}.log"
-            connection = self._current[server] = McpConnection(
-                server,
-                self._configs[server],
-                log_file=log_file,
-                log_root=self._log_root,
-                on_change=partial(self._catalogue.changed.__setitem__, server),
-            )
-            self._connections = [connection, *(other for other in self._connections if not other.done)]
-        return connection
-
-    async def _close_connections(self) -> None:
-        await asyncio.gather(*(connection.aclose() for connection in self._connections))
+        config, shared = self._configs[server], self._catalogue.shared
+        if self._own.closed or not config.shared or shared is None:
+            return self._own.opened(server, config)
+        return shared.opened(server, config)
 
 
 def _has(tools: Iterable[McpTool], name: str) -> bool:

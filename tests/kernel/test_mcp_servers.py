@@ -143,6 +143,26 @@ async def test_agents_share_the_catalogue_and_not_the_connection(host: McpHost) 
         assert len(set(answers)) == 2
 
 
+async def test_agents_share_the_connection_to_a_server_that_is_shared(host: McpHost) -> None:
+    shared = host.plain(shared=True)
+    async with host.servers(plain=host.plain()) as root:
+        root.share()
+        async with host.servers(plain=shared) as one, host.servers(plain=shared) as two:
+            await one.tools("plain")
+            pids = {(await each.call("plain", "pid", {})).value for each in (one, two)}
+            assert pids == {str(pid) for pid in host.pids()}
+        assert host.running() == host.pids()  # it is the root's
+        async with host.servers(plain=shared) as three:
+            assert (await three.call("plain", "pid", {})).value in pids
+            os.kill(host.pids()[0], 9)
+            await eventually(lambda: not any(task.get_name() == "MCP server plain" for task in asyncio.all_tasks()))
+            assert (await three.call("plain", "pid", {})).value == str(host.pids()[1])
+            await root.aclose()
+            with pytest.raises(McpError, match="its agent has ended"):
+                await three.call("plain", "pid", {})
+    assert host.running() == []
+
+
 async def test_a_connection_that_has_only_listed_goes_to_the_first_agent_that_calls(host: McpHost) -> None:
     config = host.plain()
     async with host.servers(plain=config) as child:
