@@ -1,6 +1,5 @@
 """Adds and removes one server of an `mcp.json`; everything else in the file stays as it was written."""
 
-import fcntl
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, Final
 
 from freeact_sub.config.jsonc import parse_jsonc, with_member, without_member
 from freeact_sub.errors import ConfigError
-from freeact_sub.system.safe_files import read_file, replace_file
+from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
 
 SERVERS: Final = "mcpServers"
 MARK: Final = "\ufeff"
@@ -52,15 +51,10 @@ def _change(
     mode: int,
 ) -> tuple[bytes | None, bytes]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # two programs may write at the same time
+        with locked_folder(path.parent):
             before = read_file(path) if os.path.lexists(path) else None
             after = _changed(path, before, change, expect)
             replace_file(path, after, mode=mode)
-        finally:
-            os.close(folder)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     return before, after

@@ -1,6 +1,5 @@
 """Writes into the user's own `config.toml`: one setting is changed, everything else stays as it was written."""
 
-import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from tomlkit.exceptions import TOMLKitError
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import CONFIG_FILE, user_folder
 from freeact_sub.errors import ConfigError
-from freeact_sub.system.safe_files import read_file, replace_file
+from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
 
 
 def save_own(settings: Mapping[str, str | None]) -> Path:
@@ -22,14 +21,9 @@ def save_own(settings: Mapping[str, str | None]) -> Path:
     """
     file = user_folder() / CONFIG_FILE.name
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # two programs may save at the same time
+        with locked_folder(file.parent):
             content = read_file(file) if os.path.lexists(file) else b""
             replace_file(file, changed(content, settings), mode=0o600)
-        finally:
-            os.close(folder)
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}") from error
     except (ValueError, TOMLKitError) as error:

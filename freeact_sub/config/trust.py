@@ -6,7 +6,6 @@ each path (for a skill: of the list of its files), in the user's own folder: wor
 secrets.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import ConfigError
-from freeact_sub.system.safe_files import read_file, replace_file
+from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
 
 RECORD: Final = "trusted.json"
 
@@ -42,14 +41,9 @@ class Trust:
         new = {_key(path): digest(content) for path, content in files.items()}
         self._now |= new
         try:
-            self._record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder = os.open(self._record.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(folder, fcntl.LOCK_EX)  # two programs may add at the same time
+            with locked_folder(self._record.parent):
                 known = {path: value for path, value in self._read().items() if os.path.lexists(path)}
                 replace_file(self._record, json.dumps(known | new, indent=1, sort_keys=True).encode(), mode=0o600)
-            finally:
-                os.close(folder)
         except OSError as error:
             raise ConfigError(f"cannot remember what you trust: cannot write {self._record}: {error.strerror}") from error
 

@@ -11,17 +11,15 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Self
 
 from freeact_sub.config.own_folders import token_folder
 from freeact_sub.errors import McpError
-from freeact_sub.system.safe_files import read_file
+from freeact_sub.system.safe_files import put_file, read_file
 
 LOCK_SECONDS: Final = 30.0
 """How long one process may take to refresh tokens while others wait."""
@@ -126,16 +124,7 @@ class TokenFile:
         """
         try:
             self._make_folder()
-            handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f".{self._file.name}.")  # with mode 0600
-            new = Path(name)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(json.dumps(asdict(kept)).encode())
-                    file.flush()
-                    os.fsync(file.fileno())
-                new.replace(self._file)
-            finally:
-                new.unlink(missing_ok=True)
+            put_file(self._file, json.dumps(asdict(kept)).encode(), mode=0o600)
         except OSError as error:
             raise self._error(f"cannot be written ({error.strerror})") from error
 

@@ -5,6 +5,7 @@ and reaches the files that it writes in a workspace folder by folder, without fo
 """
 
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -81,17 +82,42 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    put_file(target, content, mode=target.stat().st_mode & 0o777 if target.exists() else mode)
+
+
+def put_file(path: Path, content: bytes, *, mode: int) -> None:
+    """Puts a file at a path at once, in place of what is there: no link is followed, and the mode is this one.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # for its owner alone
     new = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        new.chmod(target.stat().st_mode & 0o777 if target.exists() else mode)
-        new.replace(target)
+        new.chmod(mode)
+        new.replace(path)
     finally:
         new.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Makes a folder, and holds it: of programs that change a file in it, one at a time does.
+
+    Raises:
+        OSError: It cannot be made or opened.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 @contextmanager
