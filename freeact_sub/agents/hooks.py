@@ -55,9 +55,9 @@ def all_commands(agent: TreeAgent) -> list[CommandHook]:
 
 def has_hook(agent: TreeAgent, event: HookEvent, call: Call | None = None) -> bool:
     """Whether a hook matches an event, and a call if one is named."""
-    hooks = hooks_of(agent)
-    if call is None:
-        return any(hook.event == event for hook in hooks)
+    hooks = [hook for hook in hooks_of(agent) if hook.event == event]
+    if call is None or not hooks:
+        return bool(hooks)
     names = names_of(call).all_names
     return any(matched(hook, event, names) is not None for hook in hooks)
 

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from freeact_sub.agents.context.sizes import window_of
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import Notice, ToolProgress
 from freeact_sub.events.call_progress import CallProgress
@@ -15,14 +16,13 @@ USUAL_WINDOW: Final = 128_000
 
 def mcp_toolset(agent: TreeAgent, servers: McpServers) -> McpToolset:
     """The tools of an agent's servers for its model."""
-    context = agent.shared.config.context
-    window = context.window_tokens or agent.model.context_window or USUAL_WINDOW
+    window = window_of(agent) or USUAL_WINDOW
     return McpToolset(
         servers,
         on_error=lambda error: agent.emitter.put(Notice(content=str(error))),
         ask=agent.ask_person,
         on_progress=partial(tell_progress, agent),
-        most_tokens=round(window * context.mcp_tools),
+        most_tokens=round(window * agent.shared.config.context.mcp_tools),
     )
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.ports import KernelNode
@@ -14,7 +14,7 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import FreeactError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import CellClock, Changes, put_values
-from freeact_sub.tools import run_cell
+from freeact_sub.tools import Outcome, run_cell
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class OwnKernel:
             output = await run_cell(code, kernel, loop.tool_context(call_id))
             if kernel.lost_reason is not None:
                 raise KernelLostError(f"the kernel is gone: {kernel.lost_reason}")
-            outcome: Literal["success", "failed"] = "success" if output.status == "ok" else "failed"
+            outcome: Outcome = "success" if output.status == "ok" else "failed"
             await after_own_cell(loop.agent, code, call_id, text=output.text, outcome=outcome)
             return EndedCall(value=output, text=output.text, outcome=outcome)
 

@@ -14,7 +14,6 @@ from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
 from freeact_sub.agents.hooks import WROTE, all_commands, has_hook
-from freeact_sub.agents.outside_tools import mcp_toolset
 from freeact_sub.agents.sessions.variables import KernelPast
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
@@ -35,7 +34,7 @@ from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.text import one_line
-from freeact_sub.tools import KernelAccess, McpToolset
+from freeact_sub.tools import KernelAccess
 
 MAX_DEATHS: Final = 3
 """After this many kernel deaths the run ends."""
@@ -325,10 +324,6 @@ class AgentResources:
         self.requests = HostRequests(agent, {})
         self._serve(agent)
         self.kernel = AgentKernel(agent, self.requests, self.mcp.names, branch_of, own_files=own_files)
-
-    def toolset(self, agent: TreeAgent) -> McpToolset:
-        """The tools of the agent's MCP servers, for its model."""
-        return mcp_toolset(agent, self.mcp)
 
     def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentResources":
         """Make the resources of a node whose kernel starts as a copy of this one."""

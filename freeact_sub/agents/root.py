@@ -191,7 +191,7 @@ class Root:
         """See `Agent.open`."""
         if self.loop is not None:
             raise FreeactError("the agent is already open: open it once and share it")
-        await self.session.open()
+        await self.session.open(self.tree.shared.servers)
         self._home = asyncio.get_running_loop()
         self.on_close(self.session.aclose)  # closed last: everything before it is still recorded
         try:

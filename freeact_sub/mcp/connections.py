@@ -3,10 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
+from freeact_sub.system.closing import carry_out
+
+CLOSE_SECONDS: Final = 7.0
+"""Longer than a connection takes to kill its server."""
 
 
 class Connections:
@@ -60,6 +65,9 @@ class Connections:
         return connection
 
     async def aclose(self) -> None:
-        """Close all."""
+        """Close all within a few seconds, even if the closing task is cancelled."""
         self.closed = True
+        await carry_out(self._close(), timeout_seconds=CLOSE_SECONDS)
+
+    async def _close(self) -> None:
         await asyncio.gather(*(connection.aclose() for connection in self._all))

@@ -33,7 +33,6 @@ from freeact_sub.mcp.offers import (
 )
 from freeact_sub.mcp.progress import OnProgress
 from freeact_sub.mcp.results import McpResult, McpTool, failure
-from freeact_sub.system.closing import carry_out
 
 if TYPE_CHECKING:
     import mcp
@@ -42,8 +41,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-CLOSE_SECONDS: Final = 7.0
-"""Longer than a connection takes to kill its server."""
 SHOWN_NAMES: Final = 30
 """Names in a sentence."""
 ToolListing: TypeAlias = tuple[McpTool, ...] | McpError
@@ -101,8 +98,7 @@ class McpServers:
 
     async def aclose(self) -> None:
         """Closes all connections within a few seconds, even if the closing task is cancelled."""
-        self._own.closed = True
-        await carry_out(self._own.aclose(), timeout_seconds=CLOSE_SECONDS)
+        await self._own.aclose()
 
     def share(self) -> None:
         """Have all agents use these connections to servers that are shared."""

@@ -100,6 +100,17 @@ async def no_overlay(_):
     return "not needed"
 
 
+async def attacked(home, attack):
+    """What a cell in a home folder puts out, and what people are told of its wall."""
+    told: list[str] = []
+    provider = LocalKernelProvider(on_notice=told.append)
+    try:
+        async with open_kernel(provider, home, **sandboxed("auto", home)) as kernel:
+            return await run_cell(kernel, attack), told
+    finally:
+        await provider.aclose()
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_code_of_the_home_folder_that_runs_later_is_kept_or_told(is_there, tmp_path, monkeypatch):
     home = tmp_path / "home"
@@ -118,13 +129,7 @@ for name in {names!r}:
     except OSError: pass
 print(worked)
 """
-    told: list[str] = []
-    provider = LocalKernelProvider(on_notice=told.append)
-    try:
-        async with open_kernel(provider, home, **sandboxed("auto", home)) as kernel:
-            ran = await run_cell(kernel, attack)
-    finally:
-        await provider.aclose()
+    ran, told = await attacked(home, attack)
     assert (ran.text == "[]\n") == is_there
     assert any(".ipython, which does not exist yet" in text for text in told) != is_there
 
@@ -165,13 +170,7 @@ tries = {
 }
 print([name for name, work in tries.items() if attempt(work)])
 """
-    told: list[str] = []
-    provider = LocalKernelProvider(on_notice=told.append)
-    try:
-        async with open_kernel(provider, home, **sandboxed("auto", home)) as kernel:
-            ran = await run_cell(kernel, attack)
-    finally:
-        await provider.aclose()
+    ran, told = await attacked(home, attack)
     assert ran.text == "['notes']\n", ran
     assert any("new hidden files in" in text for text in told)
 

@@ -27,6 +27,7 @@ from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.from_code.skills import SkillRequests
 from freeact_sub.agents.hooks import opening_context
 from freeact_sub.agents.loaded_texts import LoadedTexts, with_skills
+from freeact_sub.agents.outside_tools import mcp_toolset
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
@@ -98,7 +99,7 @@ class AgentLoop:
         self._output_type, self._takes_messages = output_type, False
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
-        self._mcp = self.resources.toolset(agent)
+        self._mcp = mcp_toolset(agent, self.resources.mcp)
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None

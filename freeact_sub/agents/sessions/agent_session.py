@@ -77,8 +77,6 @@ class AgentSession:
         self.session_id: str | None = None
         self.config = config
         """The settings, with those of the session's model."""
-        self._servers: Mapping[str, McpServerConfig] = {}
-        """All MCP servers, of which secrets are known."""
         self._set_aside: str | None = None
         """The model that the settings of now name, and that nobody has chosen for this session."""
         self._model_facts = "{}"
@@ -123,7 +121,6 @@ class AgentSession:
 
     def add_root(self, tree: Tree, history: list[ModelMessage]) -> TreeAgent:
         """Make the root of the tree: a new one with this history, or the session's."""
-        self._servers = tree.shared.servers
         if self.resumed is None:
             return tree.add_root(history)
         root = tree.add_root(self.resumed.history, self.resumed.root_id)
@@ -138,8 +135,11 @@ class AgentSession:
             )
         return root
 
-    async def open(self) -> None:
+    async def open(self, servers: Mapping[str, McpServerConfig]) -> None:
         """Opens the session and starts recording. If it cannot be written, a notice says so and nothing is recorded.
+
+        Args:
+            servers: All MCP servers of the tree; their secrets are written nowhere.
 
         Raises:
             SessionBusyError: It is open elsewhere.
@@ -155,7 +155,7 @@ class AgentSession:
                 loop.call_soon_threadsafe(self._not_kept, reason)
 
         try:
-            writer = self.store.open(self.session_id, secrets=known_secrets(self.config, self._servers), on_failure=failed)
+            writer = self.store.open(self.session_id, secrets=known_secrets(self.config, servers), on_failure=failed)
         except OSError as error:
             self._not_kept(str(error))
             return

@@ -110,10 +110,10 @@ def _now(root: int, path: str) -> Stamp | None:
 def _conflicts(root: int, path: str, own: OwnFiles) -> bool:
     """Whether the workspace is not what it was at this place, or at a folder above it."""
     name = path.rstrip("/")
-    before = own.before.get(name)
-    if _now(root, name) != before:
+    now, before = _now(root, name), own.before.get(name)
+    if now != before:
         is_new = path.endswith("/") and (before is None or not before.is_folder)
-        return not (is_new and (now := _now(root, name)) is not None and now.is_folder)
+        return not (is_new and now is not None and now.is_folder)
     while (end := name.rfind("/")) > 0:
         name = name[:end]
         now = _now(root, name)
