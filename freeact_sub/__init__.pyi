@@ -141,6 +141,9 @@ from freeact_sub.show.callbacks import (
     Callbacks as Callbacks,
     dispatch as dispatch,
 )
+from freeact_sub.show.replay import (
+    session_events as session_events,
+)
 from freeact_sub.tools import (
     SpawnRequest as SpawnRequest,
 )

@@ -253,6 +253,10 @@ class UsageUpdated(AgentEvent):
     """The agent's own spending in the run so far."""
     tree_usage: Usage
     """The spending of the agent and its descendants in the run so far."""
+    context_tokens: int | None = None
+    """The tokens of the agent's conversation, with this response. None: they are as before."""
+    window_tokens: int | None = None
+    """The size of the model's context window. None: unknown (setting `context.window_tokens`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,7 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         ToolCallStarted(**CHILD, **tool, tool_name=text, args={text: text, "list": [text]}),
         ToolProgress(**CHILD, **tool, tool_name=text, progress=3.0, total=10.0, message=text),
         ToolOutput(**CHILD, **tool, tool_name=text, content=text),
-        UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE),
+        UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE, context_tokens=1_200, window_tokens=8_000),
         ModelProgress(**CHILD, seconds=12.0, tokens=40, tokens_per_second=8.1),
         Compacted(**CHILD, tokens_before=13_100, tokens_after=4_200, outputs=3, summary=text),
         KernelLost(**CHILD, reason=text),

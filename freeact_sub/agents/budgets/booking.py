@@ -23,6 +23,7 @@ from freeact_sub.agents.budgets.estimate import (
     with_max_tokens,
 )
 from freeact_sub.agents.budgets.ledger import Account, Reservation
+from freeact_sub.agents.context.sizes import window_of
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import UsageUpdated
@@ -32,10 +33,17 @@ from freeact_sub.models.observers import Attempt, Bill, charge_to
 class Booking:
     """Pays for the requests of one agent."""
 
-    def __init__(self, agent: TreeAgent, account: Account) -> None:
-        """Args: account: pays for the requests: the agent's, or a descendant's."""
+    def __init__(self, agent: TreeAgent, account: Account, *, of_conversation: bool = True) -> None:
+        """Begin.
+
+        Args:
+            agent: The agent.
+            account: Pays for the requests: the agent's, or a descendant's.
+            of_conversation: The requests carry the agent's conversation. False: they are questions beside it.
+        """
         self._agent = agent
         self._account = account
+        self._of_conversation = of_conversation
         self._reservation: Reservation | None = None
         self._bill = Bill(book=self._book_cut_off, check_again=account.check_again)
         self.shortened = False
@@ -94,9 +102,11 @@ class Booking:
     async def settle(self, response: ModelResponse) -> None:
         """Book an answered request."""
         attempt, self._bill.attempt = self._bill.attempt, None
-        self._book(usage_of(response, attempt))
+        usage = usage_of(response, attempt)
+        self._book(usage)
         self.give_up()
-        await self._agent.emitter.emit(self._updated())
+        context_tokens = usage.input_tokens + usage.output_tokens if self._of_conversation else None
+        await self._agent.emitter.emit(self._updated(context_tokens))
 
     def give_up(self) -> None:
         """End the request; one without an answer is booked as far as it got. Can be called again."""
@@ -116,9 +126,14 @@ class Booking:
     def _book(self, usage: Usage) -> None:
         self._account.book(usage)
 
-    def _updated(self) -> UsageUpdated:
+    def _updated(self, context_tokens: int | None = None) -> UsageUpdated:
         account = self._agent.run.account
-        return UsageUpdated(usage=account.own_usage, tree_usage=account.usage)
+        return UsageUpdated(
+            usage=account.own_usage,
+            tree_usage=account.usage,
+            context_tokens=context_tokens,
+            window_tokens=window_of(self._agent),
+        )
 
 
 def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:

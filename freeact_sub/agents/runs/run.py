@@ -170,6 +170,11 @@ class Run(Generic[AnswerT]):
             return self._shared.gate.answer(request_id, answer)
         return self._shared.questions.answer(request_id, Answer(text=answer) if isinstance(answer, str) else answer)
 
+    def withdraw(self, request_id: str, reason: str = "withdrawn") -> bool:
+        """Close an open request because nobody will answer it; whoever asks is told the reason, and the run goes on."""
+        denied, absent = Decision(allowed=False, reason=reason, nobody=True), Answer(reason=reason, nobody=True)
+        return self.answer(request_id, denied) or self.answer(request_id, absent)
+
     async def result(self) -> RunResult[AnswerT]:
         """Read to the end and return the result. Approval requests get the answer for unattended runs."""
         async for event in self:

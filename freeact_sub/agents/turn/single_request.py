@@ -100,7 +100,7 @@ class SingleRequests:
         agent = self._agent
         # its own account: several questions may be open at once, and an account holds one request
         account = Account(ledger=payer.ledger, owner=agent.agent_id, budget=Budget(), parent=payer)
-        turns = Turns(agent=agent, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
+        turns = Turns(agent=agent, account=account, is_question=True, answers=AnswerCheck(texts=typed is None))
         question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
         try:
             with turns.open():

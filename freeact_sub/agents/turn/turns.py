@@ -135,8 +135,8 @@ class Turns:
     answers: AnswerCheck
     account: InitVar[Account | None] = None
     """Pays for the requests. None: the agent's."""
-    only_pauses: InitVar[bool] = False
-    """See `RequestProgress`."""
+    is_question: InitVar[bool] = False
+    """They are a question beside the agent's conversation."""
     booking: Booking = field(init=False)
     progress: RequestProgress = field(init=False)
     person_messages: PersonMessages = field(init=False)
@@ -154,10 +154,10 @@ class Turns:
     unusable: int = 0
     """The number of successive replies that the model was asked to correct."""
 
-    def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
-        self.booking = Booking(self.agent, account or self.agent.run.account)
+    def __post_init__(self, account: Account | None, is_question: bool) -> None:
+        self.booking = Booking(self.agent, account or self.agent.run.account, of_conversation=not is_question)
         self.person_messages = PersonMessages(agent=self.agent)
-        self.progress = RequestProgress(emitter=self.agent.emitter, only_pauses=only_pauses)
+        self.progress = RequestProgress(emitter=self.agent.emitter, only_pauses=is_question)
 
     @property
     def expected(self) -> Sequence[ModelMessage]:

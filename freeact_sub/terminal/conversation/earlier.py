@@ -5,27 +5,25 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.agent_names import agent_name
-from freeact_sub.events import AgentFinished, Event
-from freeact_sub.show.agent_story import Stories
+from freeact_sub.events import Event
+from freeact_sub.show.replay import events_of, present_runs
 from freeact_sub.show.wording import session_facts, session_title
 from freeact_sub.text import counted, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent
-    from freeact_sub.sessions import SessionReader, SessionStore, StoredAgent, StoredRun, StoredSession
+    from freeact_sub.sessions import SessionStore, StoredAgent, StoredSession
 
 EXCHANGES: Final = 3
 """Prompts that are drawn again, with all that followed from them."""
 MAX_EVENTS: Final = 5_000
 """Events of them, the last ones."""
 NAMED: Final = 8
-CUT_OFF: Final = "the program ended before it did"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +52,10 @@ def read_earlier(agent: "Agent") -> Earlier | None:
     with store.reader(session.session_id) as reader:
         agents = reader.agents()
         root = next((each for each in agents if each.parent_id is None), None)
-        runs = [run for run in reader.runs(root.agent_id) if not run.undone] if root is not None else []
+        runs = present_runs(reader)
         if root is None or not runs:
             return None
-        events = _events(reader, runs[-EXCHANGES:])
+        events = [*deque(events_of(reader, runs[-EXCHANGES:]), maxlen=MAX_EVENTS)]
     more = len(runs) - EXCHANGES
     all_of_it = f"{counted(more, 'earlier prompt')}: freeact-sub sessions show {session.session_id}"
     return Earlier(
@@ -69,37 +67,6 @@ def read_earlier(agent: "Agent") -> Earlier | None:
         events=events,
         came_back=_came_back(store, session, root, [each for each in agents if each.parent_id == root.agent_id]),
     )
-
-
-def _events(reader: "SessionReader", runs: "list[StoredRun]") -> list[Event]:
-    """The last events of some runs of the root, with an end for each agent that has none: the program ended first."""
-    events: deque[Event] = deque(maxlen=MAX_EVENTS)
-    for run in runs:
-        events += reader.events(root_run=run.root_run)
-        events += _ends(events)
-    return [*events]
-
-
-def _ends(events: "deque[Event]") -> Iterator[Event]:
-    views = Stories()
-    last: dict[str, Event] = {}
-    for event in events:
-        views.observe(event)
-        last[event.agent_id] = event
-    for view in reversed(views.by_id.values()):  # children before their parents
-        if view.is_running:
-            event = last[view.agent_id]
-            yield AgentFinished(
-                agent_id=event.agent_id,
-                parent_id=event.parent_id,
-                depth=event.depth,
-                time=event.time,
-                status="cancelled",
-                error=CUT_OFF,
-                usage=view.usage,
-                tree_usage=view.tree_usage,
-                seconds=view.seconds(event.time),
-            )
 
 
 def _came_back(store: "SessionStore", session: "StoredSession", root: "StoredAgent", children: "list[StoredAgent]") -> str:

@@ -3,9 +3,18 @@
 import asyncio
 
 import pytest
+from pydantic_ai.messages import ToolCallPart
 from support.agents import cell
 
-from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision
+from freeact_sub.events import (
+    AgentEvent,
+    ApprovalDecided,
+    ApprovalRequest,
+    Decision,
+    QuestionAnswered,
+    QuestionRequest,
+    ToolOutput,
+)
 
 
 def three_cells(messages, _info):
@@ -70,3 +79,33 @@ async def test_nothing_is_open_where_nobody_is_asked_or_the_run_is_cancelled(mak
                 asked = event.request_id
         assert run.open_requests == ()
         assert not run.answer(asked, Decision(allowed=True))
+
+
+async def test_one_question_is_withdrawn_and_the_run_goes_on(make):
+    events = []
+    async with make(three_cells) as agent, agent.run("go") as run:
+        assert not run.withdraw("approval-unknown")
+        async for event in run:
+            events.append(event)
+            if isinstance(event, ApprovalRequest) and "two" in event.call.code:
+                assert run.withdraw(event.request_id, "the editor was closed")
+                assert not run.withdraw(event.request_id), "it is closed"
+            elif isinstance(event, ApprovalRequest):
+                event.approve()
+        result = await run.result()
+    assert (result.status, result.unattended) == ("completed", False)
+    decided = [(event.allowed, event.reason) for event in events if isinstance(event, ApprovalDecided)]
+    assert sorted(decided) == [(False, "the editor was closed"), (True, ""), (True, "")]
+
+
+async def test_a_model_reads_why_its_question_was_withdrawn(make):
+    events = []
+    ask = ToolCallPart("ask_user", {"questions": [{"question": "Which one?"}]})
+    async with make(lambda messages, _info: ask if len(messages) == 1 else "done") as agent, agent.run("go") as run:
+        async for event in run:
+            events.append(event)
+            if isinstance(event, QuestionRequest):
+                assert run.withdraw(event.request_id, "the editor was closed")
+        assert (await run.result()).status == "completed"
+    assert [event.reason for event in events if isinstance(event, QuestionAnswered)] == ["the editor was closed"]
+    assert ["the editor was closed" in event.content for event in events if isinstance(event, ToolOutput)] == [True]

@@ -42,6 +42,17 @@ async def test_the_answer_comes_back_and_is_counted(make):
     assert result.usage.tokens > 0
 
 
+async def test_usage_tells_the_conversation_and_the_window_and_a_question_is_no_part_of_it(make):
+    async with make(script_of([ask("colour?")], "done"), config={"context": {"window_tokens": 50_000}}) as agent:
+        events, _ = await read(agent.run("root"))
+        counted = agent.history[-1].usage
+    first, asked, last = of_kind(events, UsageUpdated)
+    assert asked.context_tokens is None
+    assert first.context_tokens > 0
+    assert last.context_tokens == counted.input_tokens + counted.output_tokens
+    assert {event.window_tokens for event in (first, asked, last)} == {50_000}
+
+
 async def test_it_works_in_plan_mode_and_a_rule_can_forbid_it(make, tmp_path):
     rules = tmp_path / "rules.toml"
     rules.write_text('deny = ["tool:ask"]\n')
