@@ -1,11 +1,13 @@
-# Commands for people. Everything is installed into .venv; nothing else is touched.
+# Commands for people. Everything is installed into .venv (what makes the site: .venv-docs); nothing else is touched.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed-demo
+DOCS_VENV ?= .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: demo test test-fast check format live bench clean
+.PHONY: demo test test-fast check format docs docs-serve live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -27,6 +29,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(DOCS_STAMP)  ## the documentation site, into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build $(ARGS)
+
+docs-serve: $(DOCS_STAMP)  ## the same on http://127.0.0.1:8000, built anew at each change
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve $(ARGS)
+
 live: $(STAMP)  ## the tests with a real model (BASE_URL=http://127.0.0.1:8089/v1)
 	$(BIN)/python -m pytest tests/live --live $(BASE_URL) $(ARGS)
 
@@ -34,7 +42,7 @@ bench: $(STAMP)  ## figures, as a table
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(DOCS_VENV) site dist .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@echo "Making the Python environment $(VENV)/"
@@ -49,3 +57,9 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e . --group dev
 	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib  # with all cores, as pip does not
 	touch $@ $(DEMO_STAMP)
+
+$(DOCS_STAMP): pyproject.toml
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . --group docs
+	@touch $@

@@ -12,12 +12,13 @@ class OpenParser(argparse.ArgumentParser):
 
     def known_options(self) -> set[str]:
         """The options of this command and of all commands below it."""
-        found: set[str] = set()
-        for action in getattr(self, "_actions", ()):
-            found.update(action.option_strings)
-            for below in action.choices.values() if isinstance(action.choices, dict) else ():
-                found |= below.known_options()
-        return found
+        found = {option for action in getattr(self, "_actions", ()) for option in action.option_strings}
+        return found.union(*(below.known_options() for below in self.commands().values()))
+
+    def commands(self) -> "dict[str, OpenParser]":
+        """The commands directly below this one."""
+        actions = (action for action in getattr(self, "_actions", ()) if isinstance(action.choices, dict))
+        return {name: below for action in actions for name, below in action.choices.items()}
 
     def check_command(self, command: str, known: list[str]) -> None:
         """Called with each unknown command. Raises: argparse.ArgumentError: with the message for the user."""

@@ -31,13 +31,13 @@ class _PromptFoundError(Exception):
 def parse(words: list[str]) -> argparse.Namespace:
     """The options. A prompt alone, or after `-p` as in other programs, means `run PROMPT`."""
     words = _with_run(words)
-    parser = _parser()
+    parser = command_line()
     try:
         try:
             return parser.parse_args(words)
         except _PromptFoundError as found:
             at = words.index(str(found))
-            return _parser().parse_args([*words[:at], "run", *words[at:]])
+            return command_line().parse_args([*words[:at], "run", *words[at:]])
     except _UsageError as error:
         what = _unknown_option(words, parser.known_options()) or str(error)
         parser.exit(USAGE, f"freeact-sub: {' '.join(what.split())} (see freeact-sub --help)\n")
@@ -108,7 +108,8 @@ def _short(text: str) -> str:
     return textwrap.shorten(text, 80, placeholder=" ...")
 
 
-def _parser() -> _Parser:
+def command_line() -> _Parser:
+    """The parser of all commands."""
     common, place = _Parser(**COMMON), _Parser(**COMMON)
     add_options(common)
     add_place(place)

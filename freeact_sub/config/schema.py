@@ -71,7 +71,7 @@ class KernelConfig(Section):
     spares: int = Field(default=1, ge=0, le=20)
     """The least number of spare forked kernels; up to 20 after many were in use at once. `0`: no spares."""
     python: str = sys.executable
-    """The Python that runs kernels, 3.11 or newer. In the terminal, the project's if none is set ([kernels](kernels.md)).
+    """The Python that runs kernels, 3.11 or newer. In the terminal, the project's if none is set (docs/kernels.md).
     One without `ipykernel` is lent ours if that works; `!pip` and `!python` in a cell are its own."""
     start_timeout_seconds: float = Field(default=60, gt=0)
     """The time that a kernel may take to start."""

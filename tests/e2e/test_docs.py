@@ -17,7 +17,7 @@ from freeact_sub.approvals import load_rules
 from freeact_sub.config.load import load_config
 from freeact_sub.notebook.magic_options import adopt_options, agent_options
 
-PAGES = ["README.md", "CHANGELOG.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
+PAGES = ["README.md", "CHANGELOG.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md")))]
 OTHER_PROGRAMS = {"--jinja", "--live", "--no-ext-diff", "--no-textconv"}
 """Options of llama.cpp, of our tests and of git."""
 OF_MAGICS = frozenset(re.findall(r"--[a-z-]+", agent_options().format_help() + adopt_options().format_help()))
