@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.chat_server import ChatCall, ChatReply, HttpError
 from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment, prompt_of
+from support.warm import WarmProgram, run_program
 
 pytestmark = [pytest.mark.e2e]
 
@@ -38,9 +39,7 @@ def server() -> Iterator[Chat]:
 
 def mapped(server: Chat, cwd: Path, *words: str, data: str = "") -> "subprocess.CompletedProcess[str]":
     command = [PROGRAM, "map", *words, *server.options]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(), input=data, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
+    return run_program(command, cwd=cwd, env=environment(), stdin=data, timeout=LIMIT_SECONDS)
 
 
 def test_a_file_gets_columns_and_the_same_call_asks_nothing_again(server: Chat, tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_an_interrupt_leaves_what_is_done(tmp_path: Path, number: int) -> None:
         (tmp_path / "in.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(30)))
         command = [PROGRAM, "map", "in.csv", "{n}", "--out", "out.csv", *server.options]
         in_order = environment() | {"FREEACT_MODELS__QUOTE_ABOVE": "100"}  # no pilots are chosen
-        program = subprocess.Popen(command, cwd=tmp_path, env=in_order, stderr=subprocess.PIPE, text=True)
+        program = WarmProgram(command, cwd=tmp_path, env=in_order, stderr=subprocess.PIPE, text=True)
         kept = tmp_path / "out.csv.answers.jsonl"
         _wait(lambda: kept.exists() and kept.read_text().count("\n") == 21, program)
         program.send_signal(number)

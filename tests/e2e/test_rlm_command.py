@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.chat_server import ChatReply, by_turn
 from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment
+from support.warm import run_program
 
 from freeact_sub.cli.parser import parse
 
@@ -22,9 +23,7 @@ def server() -> Iterator[Chat]:
 
 def asked(server: Chat, cwd: Path, *words: str, data: str = "") -> "subprocess.CompletedProcess[str]":
     command = [PROGRAM, "rlm", *words, *server.options]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(), input=data, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
+    return run_program(command, cwd=cwd, env=environment(), stdin=data, timeout=LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize(

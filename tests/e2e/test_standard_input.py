@@ -12,6 +12,7 @@ import pytest
 from support.chat_server import by_turn
 from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment, run
 from support.waiting import wait_until
+from support.warm import WarmProgram
 
 from freeact_sub.cli.standard_input import MAX_BYTES
 from freeact_sub.terminal.input.mentions import MAX_CHARS
@@ -30,7 +31,8 @@ def server() -> Iterator[Chat]:
 def started(server: Chat, cwd: Path, *arguments: str, **streams: Any) -> "subprocess.Popen[bytes]":
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     command = [PROGRAM, *arguments, "--mode", "auto", *server.options]
-    return subprocess.Popen(command, cwd=cwd, env=environment(), **streams)
+    start = subprocess.Popen if "preexec_fn" in streams else WarmProgram
+    return start(command, cwd=cwd, env=environment(), **streams)
 
 
 def asked(server: Chat) -> Any:
