@@ -14,6 +14,7 @@ from support.chat_server import ChatCall, by_turn
 from support.cli import PROGRAM, chat, environment
 from support.project_environments import make_conda, make_uv, make_venv
 from support.terminal import Terminal
+from support.warm import run_program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
@@ -94,16 +95,7 @@ def test_the_transcript_of_a_newcomer(name, project):
 def headless(project, *arguments, **active):
     with chat(script(WHERE)) as server:
         command = [PROGRAM, "run", "where?", "--mode", "full", "--quiet", *arguments, *server.options]
-        done = subprocess.run(
-            command,
-            cwd=project,
-            check=False,
-            env=variables(project, **active),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=240,
-        )
+        done = run_program(command, cwd=project, env=variables(project, **active), timeout=240)
         texts = [str(message["content"]) for message in server.server.requests[-1]["messages"] if message["role"] == "tool"]
     assert done.returncode == 0, done.stderr
     return texts[0], done.stderr
@@ -147,15 +139,7 @@ def test_an_environment_that_code_has_planted_is_not_run_by_the_next_start(proje
     code = PLANTED.format(config=config, mark=mark, python=shlex.quote(sys.executable))
     with chat(script(code)) as server:
         command = [PROGRAM, "run", "x", "--mode", "auto", "--quiet", *server.options]
-        subprocess.run(
-            command,
-            cwd=project,
-            env=variables(project),
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=240,
-            check=True,
-        )
+        run_program(command, cwd=project, env=variables(project), timeout=240).check_returncode()
     assert (venv / "bin/python").exists()
     text, told = headless(project)
     assert f"runs in {sys.prefix}" in text
