@@ -2,21 +2,31 @@
 
 import asyncio
 
+import pytest
 from support.agents import read
 
 from freeact_sub import SpawnRequest
-from freeact_sub.agents.tree import MAX_ENDED
+from freeact_sub.agents import tree
 from freeact_sub.show.feed import Feed
 
 SCRIPT = {"child": ["a child's answer"], "root": ["done"], "never": [["x", asyncio.Event()]]}
+
+
+MAX_ENDED = 20
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    assert tree.MAX_ENDED > MAX_ENDED
+    monkeypatch.setattr(tree, "MAX_ENDED", MAX_ENDED)
 
 
 async def test_children_that_have_ended_are_forgotten_in_the_end(make):
     async with make(SCRIPT, config={"budget": {"children": None}}) as agent:
         kept = await agent.spawn_and_run(SpawnRequest(prompt="child", description="kept", keep=True))
         for _ in range(6):
-            await agent.run_parallel(["child"] * 50)
-        assert len(agent.agents()) <= MAX_ENDED + 50 + 2
+            await agent.run_parallel(["child"] * 5)
+        assert len(agent.agents()) <= MAX_ENDED + 5 + 2
         ids = [info.agent_id for info in agent.agents()]
         assert ids[0] == agent.agent_id
         assert kept.agent_id in ids  # its kernel is open

@@ -31,7 +31,7 @@ def opened(tmp_path):
         def answer(messages, info):
             del info
             if "child" in first_prompt(messages):
-                return "word " * 200
+                return "word " * 20
             if first_prompt(messages) != "root":
                 return "yes"
             at = sum(isinstance(message, ModelResponse) for message in messages)
@@ -99,9 +99,9 @@ async def test_subtasks_count_as_children(opened):
 
 
 async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one_is_asked_about(opened):
-    async with opened(children(40), children(11, first=40), children(200, first=51), budget={"children": 1000}) as agent:
+    async with opened(children(40), children(11, first=40), children(80, first=51), budget={"children": 1000}) as agent:
         asked, _, ended, _ = await followed(agent.run("root"))
-    assert len(ended) == 251
+    assert len(ended) == 131
     first, *later = asked
     assert first.more == 30
     assert later

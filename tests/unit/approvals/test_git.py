@@ -177,6 +177,7 @@ PLAIN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [name for name in programs() if name.startswith("git ")] + ["plain"])
 def test_what_is_allowed_of_git_starts_nothing(hostile, command, user):
     user(hostile)

@@ -7,6 +7,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.sample_events import one_of_each
 from support.sessions import root, writing
+from support.thorough import sample
 
 from freeact_sub.agents.sessions.resume import load
 from freeact_sub.config.budget import Usage
@@ -85,9 +86,12 @@ def all_of(store, session="s-1"):
     return resumed, exports
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize(("table", "column"), [(table, column) for table, columns in COLUMNS.items() for column in columns])
+@pytest.mark.parametrize(
+    ("table", "column", "damage"),
+    sample([(table, column, name) for table in COLUMNS for column in COLUMNS[table] for name in DAMAGES], 62),
+)
 async def test_a_damaged_record_takes_no_other_one_with_it(table, column, damage, damaged):
+    damage = DAMAGES[damage]
     with database(damaged) as connection:
         row = f"(SELECT MAX(rowid) FROM {table} WHERE session_id = 's-1')"
         value = damage if isinstance(damage, str) else None
