@@ -161,6 +161,15 @@ def command_line() -> _Parser:
     _add_rlm(commands, common)
     _add_map(commands, common)
     add_mcp(commands, place)
+    commands.add_parser(
+        "doctor",
+        help="tell what works on this machine, and what to do about the rest",
+        description="Start a kernel, copy it, and look for the wall, models, keys and Pythons. Say what is missing, and "
+        "what helps. Nothing is sent to other machines.",
+        epilog="Exit status: 0 agents can work here, 1 they cannot yet, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    ).set_defaults(main="freeact_sub.cli.doctor:examine")
     return parser
 
 

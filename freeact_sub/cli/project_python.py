@@ -44,6 +44,15 @@ def with_project_python(config: "Config", options: argparse.Namespace) -> "Confi
     return config.model_copy(update={"kernel": kernel})
 
 
+def agreed_python(config: "Config") -> str | None:
+    """The project's Python, if cells may run in it without a question. Nobody is asked, and nothing is run."""
+    found = None if "python" in config.kernel.model_fields_set else find_project_python(config.workspace, os.environ)
+    if found is None:
+        return None
+    kept = _PythonChoice(found, config.workspace, None, trusted=False).kept()
+    return found.python if kept in ("run", "install") or (kept is None and found.variable) else None
+
+
 class _PythonChoice:
     """Whether cells run in an environment."""
 
@@ -57,7 +66,7 @@ class _PythonChoice:
 
     def made(self) -> bool:
         """Whether they do, now that everybody has been asked."""
-        kept = self._kept()
+        kept = self.kept()
         if self._trusted and kept in (None, "no"):
             kept = "run"
             self._keep(kept)
@@ -151,7 +160,7 @@ class _PythonChoice:
         uv = shutil.which("uv")
         return None if uv is None else [uv, "pip", "install", "--python", self._found.python, "ipykernel"]
 
-    def _kept(self) -> Answer | None:
+    def kept(self) -> Answer | None:
         """The answer that counts for the environment as it is now."""
         answers: tuple[Answer, ...] = ("run", "install", "no")
         return next((answer for answer in answers if self._trust.knows(self._found.folder, self._content(answer))), None)
