@@ -66,7 +66,8 @@ def run(*, small: bool = False) -> dict[str, Any]:
         )
         for figure in dict.fromkeys(figure for found in reversed(figures.values()) for figure in found)
     ]
-    notes = [f"stands twice: {', '.join(Source(ROOT).doubles())}"] if Source(ROOT).doubles() else []
+    doubles = Source(ROOT).doubles()
+    notes = [f"stands twice: {', '.join(doubles)}"] if doubles else []
     return report("house", rows, load, notes)
 
 
