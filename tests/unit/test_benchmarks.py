@@ -50,7 +50,9 @@ def thorough(name, figures):
         thorough("gateway", {"1+1", "first", "at once", "10 MB", "values", "host per child", "children"}),
         ("asking", {"open and read", "open, write a line, close", "open and write nothing, times stock"}),
         ("cache", {"tokens written", "tokens read", "price, in tokens of plain input"}),
-        thorough("sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}),
+        thorough(
+            "sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}
+        ),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
         thorough("rlm", {"2 asks at once, 0 ms: wall of one", "2 looping children, limit on tokens: overspent"}),
         thorough("rlm_costs", {"count, depth 1: exact", "16 looping children, limit on tokens: overspent"}),
