@@ -118,7 +118,7 @@ async def test_code_reads_resources_and_prompts_of_a_server(make):
     code = """
 print(await agent.mcp.demo.read("demo://words"), await agent.mcp.demo.read("demo://cities/Rome"))
 print([entry["uri"] for entry in await agent.mcp.demo.resources()])
-print(await agent.mcp.demo.prompt("review", language="C"))
+print(await agent.mcp.demo.prompt("review", language="C", name="Ann"))
 print([(entry["name"], entry["arguments"][0]["required"]) for entry in await agent.mcp.demo.prompts()])
 try:
     await agent.mcp.demo.read("demo://nothing")
@@ -131,7 +131,7 @@ await agent.mcp.demo.read("demo://pixel")
     assert root_text(events).splitlines()[:5] == [
         "some words about Rome",
         "['demo://words', 'demo://pixel', 'demo://cities/{city}']",
-        "Review this C code for bugs.",
+        "Review this C code of Ann for bugs.",
         "[('review', True)]",
         "MCP server 'demo', asked for the resource 'demo://nothing', responded with an error: Unknown resource: demo://nothing",
     ]

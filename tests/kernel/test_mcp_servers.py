@@ -344,7 +344,11 @@ async def test_reads_resources_and_prompts_and_hears_of_new_tools(host: McpHost,
             await servers.read("demo", "demo://nothing")
 
         (prompt,) = await servers.prompts("demo")
-        assert [(each.name, each.required) for each in prompt.arguments] == [("language", True), ("focus", False)]
+        assert [(each.name, each.required) for each in prompt.arguments] == [
+            ("language", True),
+            ("focus", False),
+            ("name", False),
+        ]
         result = await servers.prompt("demo", "review", {"language": "C", "focus": "speed"})
         assert result.text == "Review this C code for speed."
         assert await servers.complete("demo", prompt, "language", {"language": "py"}) == ("python", "pytorch")

@@ -164,8 +164,8 @@ async def city(city: str) -> str:
 
 
 @server.prompt(description="Asks for a review")
-def review(language: str, focus: str = "bugs") -> str:
-    return f"Review this {language} code for {focus}."
+def review(language: str, focus: str = "bugs", name: str = "") -> str:
+    return f"Review this {language} code{name and f' of {name}'} for {focus}."
 
 
 @server.completion()

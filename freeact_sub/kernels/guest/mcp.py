@@ -125,7 +125,7 @@ def functions_of(requests: Any, server: str) -> dict[str, Callable[..., Any]]:
         """List the server's resources, and templates of addresses, as dicts: uri, name, description, is_template."""
         return requests.call("mcp_offers", server=server, kind="resources")
 
-    def prompt(name: str, **arguments: Any) -> Any:
+    def prompt(name: str, /, **arguments: Any) -> Any:
         """Get the text of a prompt that the server offers.
 
         Args:
