@@ -136,8 +136,7 @@ class TreeAgent:
     @property
     def may_spawn(self) -> bool:
         """Whether this agent gets the spawning tools."""
-        has_levels = bool(self.run.account.budget.depth)
-        return has_levels and self.shared.config.subagents.enabled and self.denied_by("task") is None
+        return bool(self.run.account.budget.depth) and self.shared.config.subagents.enabled and not self.denied_by("task")
 
     def denied_by(self, tool: str) -> AgentType | None:
         """The type, of the agent or an ancestor, that denies a tool. None: none does."""
@@ -205,6 +204,7 @@ class TreeAgent:
             key=self.key,
             budget=self.run.account.budget,
             action=self.shared.activities.of(self.agent_id) if self.run.status in ACTIVE else "",
+            fan_out=self.run.fan_out,
         )
 
     @property

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from freeact_sub.agents import AgentInfo
+from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.agents_table import AgentsTable, find_agent
@@ -65,6 +66,18 @@ def test_a_narrow_terminal_has_rows_that_keep_the_lines_of_the_tree() -> None:
         "└ bccc thesouth · kernel lost",
         "    0 turns · 1.0 s · 0 tokens",
     ]
+
+
+@pytest.mark.parametrize("width", [60, 110])
+def test_what_a_fan_out_will_take_stands_below_while_its_agent_is_at_work(width: int) -> None:
+    call = FanOut(
+        what="map", more=57, tokens=(410_000, 300_000, 500_000), cost_usd=(1.9, 1.4, 2.6), seconds=360, bound="$3.00"
+    )
+    agents = [agent("aaaa0000", fan_out=call), agent("bbbb1111", status="completed", fan_out=call)]
+    file = io.StringIO()
+    Console(file=file, width=width, markup=False, highlight=False).print(AgentsTable(agents=agents, views=Stories()))
+    _, _, below = " ".join(file.getvalue().split()).rpartition(" aaaa ")
+    assert below == "map: 57 more: about 410k tokens (300k to 500k), $1.90 ($1.40 to $2.60), 6 min. Within $3.00."
 
 
 @pytest.mark.parametrize("width", [20, 96, 100])

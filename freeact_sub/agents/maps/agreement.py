@@ -65,10 +65,12 @@ class Agreement:
         """
         agent, run, told = self._agent, self._agent.run.account, rest.quote()
         if self._account is not None and self._account.parent is run and _covers(self._account, told):
+            agent.run.fan_out = _call(rest, told)
             return self._account
         budget = self._bound(rest, told)
         bound = dollars(float(budget.cost_usd)) if budget.cost_usd is not None else f"{budget.tokens:,} tokens"
         call = replace(_call(rest, told), bound=bound, others=await self._cheaper(rest, told))
+        agent.run.fan_out = call
         decision = None
         if agent.shared.config.headless is None:
             decision = await agent.shared.gate.decision(
@@ -97,7 +99,8 @@ class Agreement:
 
     def tell(self, rest: Rest) -> None:
         """Emit a notice of what the rest of a fan-out will take."""
-        self._agent.emitter.put(Notice(content=_call(rest, rest.quote()).summary))
+        call = self._agent.run.fan_out = _call(rest, rest.quote())
+        self._agent.emitter.put(Notice(content=call.summary))
 
     def _bound(self, rest: Rest, told: Quote) -> Budget:
         """The highest figure of the quote, and what the last request reserves that takes less."""

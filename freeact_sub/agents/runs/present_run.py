@@ -26,6 +26,7 @@ from freeact_sub.agents.ports import KernelHolder
 from freeact_sub.agents.runs.hook_notes import HookNotes
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
+from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import LimitReachedError, SpawnForbiddenError
 from freeact_sub.events.ending import RunStatus
@@ -217,6 +218,8 @@ class PresentRun:
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
     heard: HookNotes = field(default_factory=HookNotes)
+    fan_out: FanOut | None = None
+    """The last one that was quoted."""
     clock: RunClock = field(init=False)
     _started: float = 0.0
     _holds_slot: bool = False

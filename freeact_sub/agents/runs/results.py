@@ -8,6 +8,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 from freeact_sub.agents.ports import KernelNode
+from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.events import AgentFinished
 from freeact_sub.events.ending import Ending, RunStatus
@@ -88,3 +89,5 @@ class AgentInfo:
     """The budget of its present or last run."""
     action: str = ""
     """Its activity in one line: a call, a question to a person, a model request. Empty: none."""
+    fan_out: FanOut | None = None
+    """What the rest of its last fan-out takes, as it was quoted. None: none was."""

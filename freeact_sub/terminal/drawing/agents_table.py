@@ -13,7 +13,7 @@ from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import agent_name, agents_meant, candidates, short_id
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.parts import colour
-from freeact_sub.text import counted, one_line
+from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
@@ -49,7 +49,14 @@ class AgentsTable:
         del console
         if options.max_width >= WIDE:
             yield self._table()
-            return
+        else:
+            yield from self._lines()
+        for agent in self.agents:
+            if agent.fan_out is not None and agent.status in AT_WORK:
+                within = f" Within {agent.fan_out.bound}." if agent.fan_out.bound else ""
+                yield Text.assemble(self._name(agent), (f" {visible(agent.fan_out.summary + within)}", "dim"))
+
+    def _lines(self) -> Iterator[Text]:
         for first, others, agent in _rows(self.agents):
             label, action = self._label(agent), agent.action
             name = (first, self._name(agent), f" {label}" if label else "", f" · {_status(agent)}")

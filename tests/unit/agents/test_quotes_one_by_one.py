@@ -69,6 +69,7 @@ async def test_many_children_of_one_turn_are_quoted_once_and_the_bound_is_that_o
     assert len(ended) == 40
     assert (call.what, call.counted) == ("task", False)
     assert call.text.startswith(f"task: the next {call.more}: about ")
+    assert agent.agents()[0].fan_out == call
     _, low, high = call.cost_usd
     assert low <= call.more * float(ended[0].cost_usd) <= high
     assert result.tree_usage.cost_usd > 40 * ended[0].cost_usd
