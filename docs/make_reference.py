@@ -16,8 +16,8 @@ from freeact_sub.cli.parser import command_line
 
 ROOT: Final = Path(__file__).parents[1]
 PROGRAM: Final = "freeact-sub"
-ROOT_PAGES: Final = ("CHANGELOG.md",)
-"""Files of the repository's folder that are pages of the site too."""
+ROOT_PAGES: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md", "examples/README.md")
+"""Files beside `docs/` that are pages of the site too."""
 NOT_EVENTS: Final = "Values in events"
 HEADER: Final = ("agent_id", "parent_id", "depth", "tool_call_id", "seq", "time")
 """The fields that every event has."""
@@ -46,8 +46,8 @@ def made_pages() -> dict[str, str]:
 
 
 def root_page(path: Path) -> str:
-    """A file of the repository's folder, with links as the site has them."""
-    return path.read_text(encoding="utf-8").replace("](docs/", "](")
+    """A file beside `docs/`, with links as the site has them."""
+    return path.read_text(encoding="utf-8").replace("](docs/", "](").replace("](../docs/", "](../")
 
 
 def command_line_page() -> str:

@@ -49,8 +49,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """GitHub wants a bar within code in a table escaped; this site's Markdown would show the backslash."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Two differences to what GitHub shows: bars within code in a table, and links to files beside `docs/`.
+
+    GitHub wants such a bar escaped, and this site's Markdown would show the backslash. In the site, files that stand beside
+    `docs/` are within it.
+    """
+    if "/" not in page.file.src_uri:
+        markdown = markdown.replace("](../", "](")
     lines = (
         CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
         for line in markdown.split("\n")

@@ -17,7 +17,8 @@ from freeact_sub.approvals import load_rules
 from freeact_sub.config.load import load_config
 from freeact_sub.notebook.magic_options import adopt_options, agent_options
 
-PAGES = ["README.md", "CHANGELOG.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md")))]
+BESIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md", "examples/README.md"]
+PAGES = [*BESIDE, *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md")))]
 OTHER_PROGRAMS = {"--jinja", "--live", "--no-ext-diff", "--no-textconv"}
 """Options of llama.cpp, of our tests and of git."""
 OF_MAGICS = frozenset(re.findall(r"--[a-z-]+", agent_options().format_help() + adopt_options().format_help()))
@@ -139,7 +140,7 @@ def test_its_links_lead_somewhere(page: str) -> None:
 
 
 def test_the_files_that_it_names_exist(page: str) -> None:
-    """As a path from the repository's folder, or from the package's; a folder's name ends in a slash."""
+    """As a path from the repository's folder, the package's or the page's; a folder's name ends in a slash."""
     name = (
         r"\w[\w./-]*(?:\.(?:py|json|svg|ipynb)|/)"
         if page == "docs/architecture.md"
@@ -147,4 +148,5 @@ def test_the_files_that_it_names_exist(page: str) -> None:
     )
     for code in inline_code(page):
         if re.fullmatch(name, code) and page != "CHANGELOG.md" and "NAME" not in code:
-            assert (ROOT / code).exists() or (ROOT / "freeact_sub" / code).exists(), code
+            places = (ROOT, ROOT / "freeact_sub", (ROOT / page).parent)
+            assert any((place / code).exists() for place in places), code

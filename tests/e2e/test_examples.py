@@ -59,6 +59,19 @@ def test_none_is_without_a_test() -> None:
     )
 
 
+def test_the_index_names_each() -> None:
+    """The page's own rows, and no other program."""
+    page = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+\.(?:py|ipynb))`", page))
+    there = {
+        path.relative_to(ROOT / "examples").as_posix()
+        for path in (ROOT / "examples").rglob("*.*")
+        if path.suffix in (".py", ".ipynb")
+    }
+    hidden = {name for name in there if name.startswith(("data/", ".")) or "/." in name or "skill.py" in name}
+    assert named == there - hidden
+
+
 def tree(folder: Path) -> dict[str, bytes | None]:
     """All that is below a folder, without what Python compiles."""
     return {
