@@ -23,12 +23,12 @@ def check(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
     death = "-" if checked.death_seconds is None else f"{checked.death_seconds:.1f} s"
     text = f"a kernel was ready after {checked.start_seconds:.1f} s, its death was noticed after {death}"
     print_line(f"{checked.url}: {text}")
-    for finding in checked.findings:
-        print_line(f"- {finding.text}")
-    if checked.findings:
-        lines = dict.fromkeys(f"  {finding.line}" for finding in checked.findings)
+    for lack in checked.lacks:
+        print_line(f"- {lack.text}")
+    if checked.lacks:
+        lines = dict.fromkeys(f"  {lack.line}" for lack in checked.lacks)
         print_line("\n".join(["Start it with:", *lines]))
-    return 1 if checked.findings else 0
+    return 1 if checked.lacks else 0
 
 
 def install(options: argparse.Namespace, _settings: Callable[..., Config]) -> int:

@@ -37,7 +37,7 @@ BURST: Final = "print('x' * 10_000_000, 'all sent')"
 
 
 @dataclass(kw_only=True)
-class Finding:
+class Lack:
     """Something that a gateway lacks."""
 
     text: str
@@ -51,7 +51,7 @@ class Checked:
     """The results of checking a gateway."""
 
     url: str
-    findings: list[Finding] = field(default_factory=list)
+    lacks: list[Lack] = field(default_factory=list)
     start_seconds: float = 0.0
     death_seconds: float | None = None
 
@@ -80,7 +80,7 @@ async def _look(kernel: GatewayKernel, checked: Checked) -> None:
     shown = await _run(kernel, BURST)
     if "all sent" not in shown:
         text = "it drops output of kernels that put out much, and requests of code with it"
-        checked.findings.append(Finding(text=text, line=LIMIT_RATE))
+        checked.lacks.append(Lack(text=text, line=LIMIT_RATE))
     await _run(kernel, "pass")
     if kernel.launcher.channels is not None:
         try:
@@ -88,7 +88,7 @@ async def _look(kernel: GatewayKernel, checked: Checked) -> None:
                 await kernel.launcher.channels.ask("freeact_values", {"op": "ping"}, buffers=[bytes(MAX_SENT_BYTES)])
         except (KernelError, TimeoutError):
             text = "it takes no message of 8 MB, as values and answers for code are"
-            checked.findings.append(Finding(text=text, line=MESSAGE_SIZE))
+            checked.lacks.append(Lack(text=text, line=MESSAGE_SIZE))
             return  # the kernel is lost by that
     began = time.monotonic()
     dying = asyncio.create_task(_run(kernel, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
@@ -100,12 +100,12 @@ async def _look(kernel: GatewayKernel, checked: Checked) -> None:
     await asyncio.wait({dying})
     if checked.death_seconds is None:
         text = "it does not tell that a kernel has died"
-        checked.findings.append(Finding(text=text, line="--KernelManager.autorestart=True"))
+        checked.lacks.append(Lack(text=text, line="--KernelManager.autorestart=True"))
     if checked.death_seconds is None or checked.death_seconds > PROMPT_DEATH_SECONDS:
-        checked.findings.append(Finding(text="it tells late that a kernel has died", line=TIME_TO_DEAD))
+        checked.lacks.append(Lack(text="it tells late that a kernel has died", line=TIME_TO_DEAD))
     if kernel.launcher.restarted:
         text = "in the place of a kernel that has died it puts an empty one, which nobody uses"
-        checked.findings.append(Finding(text=text, line=RESTART_LIMIT))
+        checked.lacks.append(Lack(text=text, line=RESTART_LIMIT))
 
 
 @asynccontextmanager
