@@ -53,6 +53,9 @@ from freeact_sub.config.budget import (
     RootBudget as RootBudget,
     Usage as Usage,
 )
+from freeact_sub.config.effects import (
+    EffectsConfig as EffectsConfig,
+)
 from freeact_sub.config.gateway import (
     GatewayConfig as GatewayConfig,
 )

@@ -16,14 +16,17 @@ from freeact_sub.agents.from_code.servers import McpRequests
 from freeact_sub.agents.hooks import WROTE, all_commands, has_hook
 from freeact_sub.agents.sessions.variables import KernelPast
 from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.trials.trial import try_cell
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
-from freeact_sub.errors import KernelLostError
+from freeact_sub.errors import KernelBranchError, KernelLostError
 from freeact_sub.events import KernelLost
 from freeact_sub.kernels import (
     AuditSettings,
+    HostRequestHandler,
     Kernel,
     KernelSpec,
+    TrialBounds,
     branching,
     own_files_of,
     take_value,
@@ -40,6 +43,8 @@ MAX_DEATHS: Final = 3
 """After this many kernel deaths the run ends."""
 
 SWAP_SECONDS: Final = 5.0
+TRIAL_START_SECONDS: Final = 10.0
+"""Past it there is no trial: the kernel computes, or the machine is busy."""
 UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
 UNREAD_CHARS: Final = 500
 OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
@@ -194,6 +199,23 @@ class AgentKernel:
         """
         return await branching(await self.get()).branch(self._spec, self._host.reply)
 
+    async def copy_for_trial(self, bounds: TrialBounds, handler: HostRequestHandler) -> Kernel:
+        """Branch the live kernel for one cell that nobody has approved yet; the caller closes it.
+
+        Args:
+            bounds: What it may take.
+            handler: Handles the requests of its code.
+
+        Raises:
+            KernelError: The kernel failed to start, or cannot be branched.
+        """
+        self.start_soon()
+        if (starting := self._starting) is None:
+            raise KernelBranchError("its agent is closed")
+        await asyncio.wait({starting})
+        spec = replace(self._spec, own_files=True, trial=bounds, start_timeout_seconds=TRIAL_START_SECONDS)
+        return await branching(starting.result()).branch(spec, handler)
+
     async def exchange(self, new: Kernel | None) -> Kernel | None:
         """Switch to another kernel: one that `copy` made, or a new one for None.
 
@@ -317,13 +339,18 @@ class AgentResources:
             branch_of: The kernel starts as a copy of this one. None: it starts empty.
             own_files: The branch works in a copy of the workspace.
         """
-        shared = agent.shared
+        shared, self._agent_id = agent.shared, agent.agent_id
         self.mcp = McpServers(
             servers_of(agent), catalogue=shared.catalogue, log_folder=agent.output_folder, log_root=shared.config.workspace
         )
         self.requests = HostRequests(agent, {})
         self._serve(agent)
         self.kernel = AgentKernel(agent, self.requests, self.mcp.names, branch_of, own_files=own_files)
+        self._trials = shared.trials
+        self._may_try(agent)
+
+    def _may_try(self, agent: TreeAgent) -> None:
+        self._trials.open(agent.agent_id, partial(try_cell, agent, self.kernel.copy_for_trial))
 
     def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentResources":
         """Make the resources of a node whose kernel starts as a copy of this one."""
@@ -331,12 +358,14 @@ class AgentResources:
 
     async def pass_on(self, agent: TreeAgent) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
+        await self._trials.close(self._agent_id)
         await self.kernel.pass_on(agent)
         self._serve(agent)
 
     def take_back(self, agent: TreeAgent) -> None:
         """Take over everything that a node held."""
         self.kernel.take_back(agent)
+        self._may_try(agent)
         self._serve(agent)
 
     def _serve(self, agent: TreeAgent) -> None:
@@ -355,6 +384,7 @@ class AgentResources:
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""
+        await self._trials.close(self._agent_id)
         results = await asyncio.gather(self.kernel.aclose(), self.mcp.aclose(), return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):

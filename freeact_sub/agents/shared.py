@@ -17,6 +17,7 @@ from freeact_sub.agents.attribution import FileAttribution
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
+from freeact_sub.agents.trials.room import TrialRoom
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
 from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
@@ -243,6 +244,8 @@ class Shared:
     journal: Journal = field(default_factory=Journal)
     """Records all agents in the session."""
     activities: Activities = field(default_factory=Activities)
+    trials: TrialRoom = field(default_factory=TrialRoom)
+    """Where cells are tried while a person is asked about them."""
     file_attribution: FileAttribution = field(default_factory=FileAttribution)
     """Which agent wrote which file, in the root's present run."""
     kernel_places: KernelPlaces = field(init=False)
@@ -275,6 +278,7 @@ class Shared:
         self.catalogue = McpCatalogue()
         self.prefixes = Prefixes()
         self.hooks.renew()
+        self.trials.renew()
 
 
 def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name

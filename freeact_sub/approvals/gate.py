@@ -13,12 +13,13 @@ import asyncio
 import secrets
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
 from freeact_sub.approvals.decision import HARMLESS_TOOLS, decide
 from freeact_sub.approvals.folder_reads import too_many
-from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenApproval
+from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenApproval, TryOut
 from freeact_sub.approvals.paths import by_names_alone
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
@@ -29,6 +30,7 @@ from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
 from freeact_sub.events.answers import ABSENT, ASKED
+from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import span
 from freeact_sub.system.daemon_threads import DaemonThreads
@@ -174,9 +176,11 @@ class Gate:
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
         hooks: CallHooks | None = None,
+        try_out: TryOut | None = None,
     ) -> str | None:
         """Returns if the call may run: what a person wants to run instead of a cell's code, or None; see `decision`."""
-        decision = await self.decision(call, policy, emitter, path=path, tool_call_id=tool_call_id, pause=pause, hooks=hooks)
+        asked = partial(self.decision, call, policy, emitter, path=path, tool_call_id=tool_call_id)
+        decision = await asked(pause=pause, hooks=hooks, try_out=try_out)
         return None if decision is None else decision.code
 
     async def decision(
@@ -189,6 +193,7 @@ class Gate:
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
         hooks: CallHooks | None = None,
+        try_out: TryOut | None = None,
     ) -> Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question.
 
@@ -200,6 +205,7 @@ class Gate:
             tool_call_id: The model's tool call that the action belongs to.
             pause: Entered while a person is asked, or hooks run; stops the clock of a running cell.
             hooks: Those of the agent. None: it has none.
+            try_out: See `OpenApproval`.
 
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
@@ -222,7 +228,7 @@ class Gate:
             if decided is None and hooks is not None:
                 decided = decision_of(ruling, await hooks.on_question(call, ruling.suggests))
             with span("approval", agent_id=emitter.agent_id, call=call.kind):
-                decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id), decided)
+                decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id, try_out), decided)
         tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)
@@ -266,6 +272,14 @@ class Gate:
             raise ValueError("only the code of a cell can be changed, and only in a decision that allows it")
         return item.question.decide(decision)
 
+    def effects(self, request_id: str) -> Effects | None:
+        """See `EffectsSource`."""
+        return self._open[request_id].question.effects if request_id in self._open else None
+
+    async def effects_ready(self, request_id: str) -> Effects:
+        """See `EffectsSource`."""
+        return await self._open[request_id].question.effects_ready() if request_id in self._open else CLOSED
+
     def shown(self, request_id: str) -> None:
         """Notes that a front end shows the question."""
         if item := self._open.get(request_id):
@@ -287,7 +301,7 @@ class Gate:
             )
             caller.emit(decided)
 
-        question = OpenApproval(call, announce)
+        question = OpenApproval(call, announce, caller.try_out)
         request = ApprovalRequest(
             request_id=request_id,
             call=call,
@@ -319,6 +333,7 @@ class Gate:
                     caller.emit(Notice(content=f"the rule applies to this session only: {problem}"))
             return decision
         finally:
+            question.end_trial()
             del self._open[request_id], ASKED[request_id]
             question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was decided
 
@@ -357,6 +372,7 @@ class _Caller:
     emitter: Emitter
     path: tuple[str, ...]
     tool_call_id: str | None
+    try_out: TryOut | None
 
     def emit(self, event: ApprovalDecided | Notice) -> None:
         self.emitter.put(event, tool_call_id=self.tool_call_id)

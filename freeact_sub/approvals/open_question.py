@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from freeact_sub.calls import Call
 from freeact_sub.events import Decision
+from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.system.event_loop import running_loop
 from freeact_sub.text import one_line
 
@@ -19,6 +20,9 @@ UNSHOWN: Final = (
     "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve(), event.deny() or "
     "event.answer(), or run.answer() (the setting `approval_timeout_seconds` bounds the wait)"
 )
+NOT_TRIED: Final = Effects(status="refused", reason="only cells of an agent's own kernel are tried")
+TryOut: TypeAlias = Callable[[Call], Coroutine[None, None, Effects]]
+"""Does what a call would do where it changes nothing. It raises only when it is cancelled."""
 A = TypeVar("A")
 
 logger = logging.getLogger(__name__)
@@ -98,7 +102,34 @@ class OpenQuestion(Generic[A]):
 class OpenApproval(OpenQuestion[Decision]):
     """A call that waits for a decision."""
 
-    def __init__(self, call: Call, announce: Callable[[Decision], None]) -> None:
-        """Args: announce: see `OpenQuestion`."""
+    def __init__(self, call: Call, announce: Callable[[Decision], None], try_out: TryOut | None = None) -> None:
+        """Args: announce: see `OpenQuestion`. try_out: tries what the call would do. None: it cannot be tried."""
         super().__init__(announce)
         self.call = call
+        self._try_out = try_out
+        self._trial: asyncio.Task[Effects] | None = None
+
+    @property
+    def effects(self) -> Effects | None:
+        """What the call did in its trial. None: that has not begun, or not ended."""
+        trial = self._trial
+        return trial.result() if trial is not None and trial.done() and not trial.cancelled() else None
+
+    async def effects_ready(self) -> Effects:
+        """Tries the call, once; waits for what it did, or for the decision. From any event loop."""
+        if running_loop() is not self._loop:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.effects_ready(), self._loop))
+        if self._decided:
+            return self.effects or CLOSED
+        if self._try_out is None:
+            return NOT_TRIED
+        if self._trial is None:
+            self._trial = asyncio.create_task(self._try_out(self.call), name="trial of a call")
+        either: set[asyncio.Future[Any]] = {self._trial, self.outcome}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return self.effects or CLOSED
+
+    def end_trial(self) -> None:
+        """Nobody needs its result any more."""
+        if self._trial is not None:
+            self._trial.cancel()

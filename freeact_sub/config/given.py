@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.mcp_server import McpServerConfig, OAuthConfig
 from freeact_sub.config.schema import (
@@ -110,6 +111,7 @@ class ConfigValues(TypedDict, total=False):
     approval_timeout_seconds: float | None
     permission_files: Sequence[Path | str]
     on_denial: Literal["continue", "end"]
+    effects: EffectsConfig | Table
     kernel: KernelConfig | Table
     subagents: SubagentsConfig | Table
     sessions: SessionsConfig | Table

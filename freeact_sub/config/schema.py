@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from freeact_sub.config.budget import ChildBudget, RootBudget
+from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.git_environment import git_environment
@@ -286,6 +287,7 @@ class Config(Section):
     """Rule files, the most specific first; `load_config()` adds the project's and yours if they exist."""
     on_denial: Literal["continue", "end"] = "continue"
     """`continue`: the model reads the denial; `end`: the agent's run ends as `rejected`."""
+    effects: EffectsConfig = EffectsConfig()
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
     sessions: SessionsConfig = SessionsConfig()

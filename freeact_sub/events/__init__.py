@@ -19,6 +19,9 @@ from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
 from freeact_sub.events.call_progress import CallProgress
+from freeact_sub.events.effects import Effects as Effects
+from freeact_sub.events.effects import FileEffect as FileEffect
+from freeact_sub.events.effects import VariableChange as VariableChange
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.forms import QuestionField as QuestionField

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from freeact_sub.events.effects import CLOSED, Effects, EffectsSource
+
 Remember: TypeAlias = Literal["session", "project"]
 """How long a decision applies to similar calls."""
 
@@ -108,6 +110,22 @@ class Answerable(_Asked):
 
 class Decidable(_Asked):
     """The ways to decide an approval request."""
+
+    @property
+    def effects(self) -> Effects | None:
+        """What the cell did in its trial, if `effects_ready` has been called and it has ended; None until then."""
+        receiver = ASKED.get(self.request_id)
+        return receiver.effects(self.request_id) if isinstance(receiver, EffectsSource) else None
+
+    async def effects_ready(self) -> Effects:
+        """Tries the cell that waits for approval, and returns what it did: output, variables, files (docs/effects.md).
+
+        It runs at once, in a copy of the kernel with its own copy of the workspace and without network, which is then
+        dropped: nothing is changed, whatever is decided. It is tried once, however often this is called, and ends when the
+        request is decided. Never raises for what the code does; `Effects.status` says if it was tried.
+        """
+        receiver = ASKED.get(self.request_id)
+        return await receiver.effects_ready(self.request_id) if isinstance(receiver, EffectsSource) else CLOSED
 
     def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
         """Approves the call. Returns False if the request is already closed.

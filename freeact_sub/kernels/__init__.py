@@ -11,6 +11,7 @@ from freeact_sub.kernels.kernel import (
     KernelPlace,
     KernelProvider,
     KernelSpec,
+    TrialBounds,
     branching,
     own_files_of,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "LocalKernelProvider",
     "OwnFiles",
     "SandboxPolicy",
+    "TrialBounds",
     "block_type",
     "branching",
     "give_values",

@@ -45,6 +45,14 @@ class AuditSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrialBounds:
+    """A branch for a trial: it changes nothing outside of its own folder and of its copy of the workspace."""
+
+    memory_bytes: int
+    """What it may take besides the memory of its origin, and the size of each file that it writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelSpec:
     """The settings of one kernel's start."""
 
@@ -70,6 +78,8 @@ class KernelSpec:
 
     own_files: bool = False
     """Whether a branch works in its own copy of the workspace. Branches of such a branch always do."""
+    trial: TrialBounds | None = None
+    """A branch that is dropped after one cell, which nobody has approved yet. None: it is none."""
 
     def hook_settings(self, *own: Path) -> dict[str, Any] | None:
         """`audit` as the guest reads it (`guest/hook.py`). Args: own: the kernel's own folders."""

@@ -13,9 +13,11 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from freeact_sub.agents import Agent, RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
+from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels import make_provider
-from freeact_sub.kernels.copies import About, CopyChange, CopyProvider, NotebookCopy, changes_of, report_here, take
-from freeact_sub.kernels.copies.state import variables
+from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, changes_of, report_here, take
+from freeact_sub.kernels.guest.state import variables
+from freeact_sub.kernels.variable_reports import About
 from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.copied_names import for_model
 from freeact_sub.notebook.display import follow_children, show_run
@@ -38,7 +40,7 @@ class CopiedConversation:
         self._name = f" --name {name}" if name else ""
         self._provider: CopyProvider | None = None
         self._agent: Agent | None = None
-        self._open: list[CopyChange] = []
+        self._open: list[VariableChange] = []
         """What was changed and not taken over."""
         self.is_stale = False
         """The user has run a cell since the last prompt."""
@@ -103,11 +105,11 @@ class CopiedConversation:
         else:
             _tell("The copy has the same variables as this notebook.")
 
-    async def changed(self) -> list[CopyChange]:
+    async def changed(self) -> list[VariableChange]:
         """What differs now. Raises: as `diff`."""
         return await changes_of(self._living(), self._shell)
 
-    async def adopt(self, changes: Sequence[CopyChange]) -> tuple[list[str], dict[str, str]]:
+    async def adopt(self, changes: Sequence[VariableChange]) -> tuple[list[str], dict[str, str]]:
         """Takes over changes of the copy.
 
         Returns:
@@ -188,7 +190,7 @@ class CopiedConversation:
             _publish(change_table(self._open, self._name))
 
 
-def _has_variables(changes: Sequence[CopyChange]) -> bool:
+def _has_variables(changes: Sequence[VariableChange]) -> bool:
     """Whether more differs than what was imported."""
     return any(not change.imported for change in changes)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from freeact_sub.kernels.copies import About
+from freeact_sub.kernels.variable_reports import About
 from freeact_sub.text import one_line
 
 NOTE_BYTES: Final = 2048

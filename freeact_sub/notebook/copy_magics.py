@@ -6,7 +6,7 @@ from typing import Any, Final
 from IPython.core.error import UsageError
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.kernels.copies import CopyChange
+from freeact_sub.events.effects import VariableChange
 from freeact_sub.notebook.copied import CopiedConversation
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line
 from freeact_sub.notebook.magic_options import adopt_options, copy_options, parse
@@ -115,15 +115,15 @@ class CopyMagics:
                 conversation.is_stale = True
 
 
-def _chosen(changes: list[CopyChange], names: list[str]) -> list[CopyChange]:
+def _chosen(changes: list[VariableChange], names: list[str]) -> list[VariableChange]:
     """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have."""
     if not names:
         return [change for change in changes if change.what != "perhaps"]
     by_name = {change.name: change for change in changes}
-    return [by_name.get(name, CopyChange(name=name, what="changed")) for name in dict.fromkeys(names)]
+    return [by_name.get(name, VariableChange(name=name, what="changed")) for name in dict.fromkeys(names)]
 
 
-async def _agreed(changes: list[CopyChange]) -> bool:
+async def _agreed(changes: list[VariableChange]) -> bool:
     try:
         answer = await ask_line(UNASKED.format(names=", ".join(change.name for change in changes)))
     except NobodyToAskError as error:

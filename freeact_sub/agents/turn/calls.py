@@ -237,6 +237,7 @@ class ToolCalls:
             tool_call_id=tool_call_id,
             pause=self._paused(clock),
             hooks=hooks_of_call(agent, tool_call_id),
+            try_out=agent.shared.trials.of(agent.agent_id, call),
         )
         if acts_outside(call):
             agent.run.note_outside_action()

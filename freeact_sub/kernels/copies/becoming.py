@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.kernels.copies import state
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
-from freeact_sub.kernels.guest import compiled_guest
+from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
 
 KEPT_VARIABLES: Final = ("MPLBACKEND",)

@@ -1,7 +1,7 @@
 """What differs between a notebook's kernel and its copy, and how values of the copy are taken over.
 
-Both are described by themselves (`state.py`): the copy in a cell of ours, this kernel in a bare fork, which may be ended if
-the code of a value's type hangs. What the copy says is not trusted: it is text of a bounded length.
+Both are described by themselves (`guest/state.py`): the copy in a cell of ours, this kernel in a bare fork, which may be
+ended if the code of a value's type hangs. What the copy says is not trusted: it is text of a bounded length.
 """
 
 import asyncio
@@ -11,60 +11,24 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from freeact_sub.errors import KernelError
-from freeact_sub.kernels.copies import state
+from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.copies.kernel import NotebookCopy
 from freeact_sub.kernels.copies.launcher import kernel_app
 from freeact_sub.kernels.copies.safety import unsafe
+from freeact_sub.kernels.guest import state
 from freeact_sub.kernels.handover import read_whole
+from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, About, compared, parsed
 
-REPORT_BYTES: Final = 32 << 20
 VALUES_BYTES: Final = 1 << 40
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 5
-FIELD_CHARS: Final = 300
-VARIABLES: Final = 100_000
 READ_BYTES: Final = 1 << 20
 
-What = Literal["new", "changed", "deleted", "perhaps"]
-"""`perhaps`: the value is too large to be compared in time."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class About:
-    """What is known of a variable. See `state.report`."""
-
-    id: int = 0
-    digest: str = ""
-    why: str = ""
-    kind: str = ""
-    shape: str = ""
-    columns: tuple[str, ...] = ()
-    text: str = ""
-    imported: bool = False
-
-    @property
-    def line(self) -> str:
-        """Type, size and value, as far as they are known."""
-        return " ".join(part for part in (self.kind, self.shape, self.text) if part)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CopyChange:
-    """One variable that differs."""
-
-    name: str
-    what: What
-    before: str = ""
-    after: str = ""
-    imported: bool = False
-    """It is a module, or of one: the copy has imported it."""
-
-
-async def changes_of(copy: NotebookCopy, shell: Any) -> list[CopyChange]:
+async def changes_of(copy: NotebookCopy, shell: Any) -> list[VariableChange]:
     """The variables that differ between this kernel as it is now and its copy, by name.
 
     Raises:
@@ -72,23 +36,6 @@ async def changes_of(copy: NotebookCopy, shell: Any) -> list[CopyChange]:
     """
     before, after = await asyncio.gather(report_here(shell), _report_of(copy))
     return list(compared(before, after))
-
-
-def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterator[CopyChange]:
-    """The variables that differ, by name."""
-    for name in sorted({*before, *after}):
-        old, new = before.get(name), after.get(name)
-        if new is None:
-            yield CopyChange(name=name, what="deleted", before=old.line if old is not None else "")
-        elif old is None:
-            yield CopyChange(name=name, what="new", after=new.line, imported=new.imported)
-        elif old.digest and new.digest:
-            if old.digest != new.digest:
-                yield CopyChange(name=name, what="changed", before=old.line, after=new.line)
-        elif old.id == new.id and (old.why or new.why):
-            yield CopyChange(name=name, what="perhaps", before=old.line, after=new.line)
-        elif old.id != new.id or old.digest != new.digest:
-            yield CopyChange(name=name, what="changed", before=old.line, after=new.line)
 
 
 async def take(copy: NotebookCopy, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -124,26 +71,6 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
 async def _report_of(copy: NotebookCopy) -> dict[str, About]:
     file = await copy.write_state()
     return parsed(await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=REPORT_BYTES))
-
-
-def parsed(data: bytes | bytearray) -> dict[str, About]:
-    """A report, each of its texts bounded.
-
-    Raises:
-        KernelError: It is none.
-    """
-    try:
-        found = json.loads(data)
-        items = list(found.items())[:VARIABLES]
-        return {str(name)[: state.NAME_CHARS]: _about(about) for name, about in items}
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        raise KernelError("the variables could not be described") from error
-
-
-def _about(about: Any) -> About:
-    texts = {name: str(about[name])[:FIELD_CHARS] for name in ("digest", "why", "kind", "shape", "text")}
-    columns = tuple(str(column)[:FIELD_CHARS] for column in about["columns"][: state.COLUMNS])
-    return About(id=int(about["id"]), columns=columns, imported=about["imported"] is True, **texts)
 
 
 async def in_a_fork(work: Callable[[], bytes], seconds: float) -> bytes:

@@ -107,7 +107,7 @@ class NotebookCopy:
         if self._kernel is None or self._kernel.lost_reason is not None:
             raise KernelLostError("there is no copy any more")
         buffer = CellOutputBuffer()
-        code = f"(lambda state: {call})(__import__('sys').modules['freeact_sub.kernels.copies.state'])"
+        code = f"(lambda state: {call})(__import__('sys').modules['freeact_sub.kernels.guest.state'])"
         async with self._kernel.execute(code, buffer, CellClock(OWN_CELL_SECONDS), silent=True) as cell:
             reply = await cell.reply()
         if reply.status != "ok":

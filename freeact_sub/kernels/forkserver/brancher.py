@@ -94,6 +94,8 @@ class Brancher:
         """Forks if possible, and returns the reply for the host."""
         try:
             reason = self.unsafe()
+            if not reason and request["trial"] is not None:
+                reason = sys.modules["freeact_guest.trial"].reason_against(request["moved"][0])
             if not reason:
                 forked = self.forked[branch_id] = self.fork_twice(request)
                 return {"state": "forked", "pid": forked[1]}

@@ -38,7 +38,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     if request["joins"] is not None:
         join(request["joins"])
     old = app.kernel
-    leave_descriptors(request["log"], old, kept, request["moved"])
+    # in a trial no file is left at the mount at which the origin has it: it may be written there
+    leave_descriptors(request["log"], old, kept, ["", ""] if request["trial"] else request["moved"])
     KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
     borrowed = sys.modules["freeact_borrowed_app"]
     KEPT.append((borrowed.state_of(app), old, requests.waiting, requests.blocked, requests.loop))
@@ -47,12 +48,15 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     os.environ.update(request["environment"])
     for path in request["folders"]:
         os.makedirs(path, exist_ok=True)
-    seed()
+    if request["trial"] is None:
+        seed()
     if request["moved"] is not None:
         move(*request["moved"])
     if request["wall"] is not None and "landlock" in request["wall"]["pieces"]:
         # a domain of its own within the origin's: neither the origin nor another branch of it is to be reached from here
         sys.modules["freeact_wall"].restrict_files(request["wall"])
+    if request["trial"] is not None:
+        sys.modules["freeact_guest.trial"].confine(request["trial"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     open_app(app, request, old)
@@ -61,6 +65,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     sys.modules["freeact_guest.agent"].install(app.shell, request["servers"], loop, request["audit"], requests)
     if request["moved"] is not None:  # nobody else has the files that are used here
         sys.modules["freeact_guest.used"].USED.begin(lambda _: None)
+    if request["trial"] is not None:
+        sys.modules["freeact_guest.trial"].ask_more(sys.modules["freeact_guest.hook"].WATCHES)
 
 
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:

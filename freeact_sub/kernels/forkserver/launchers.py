@@ -15,6 +15,7 @@ from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
 from freeact_sub.kernels.wall import sandbox
+from freeact_sub.kernels.wall.of_trials import wire_of_trial
 from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.workspaces import OwnFiles, lay_over
 from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
@@ -131,16 +132,21 @@ class BranchLauncher(ForkLauncher):
                 covers=sandbox.may_cover(self._origin.wall),
                 lay=self.server.lay,
                 kept=self.kept.kept,
+                sealed=self.spec.trial is not None,
             )
         if self._origin.wall is not None:
             gone = str(self.spec.workspace) if self.own_files is not None and not self._covers else ""
             self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path, without=gone)
+        trial = self.spec.trial
+        if trial is not None:
+            self.wall = wire_of_trial(self.wall, self._covers, self.spec.workspace)
         request = {
             **self._request(),
             "environment": {VARIABLE: str(self.folder.path), **private},
             "folders": list(private.values()),
             "moved": self._moved(),
             "joins": str(self.folder.path) if self._covers else None,
+            "trial": None if trial is None else asdict(trial),
         }
         self._process = await self._branches.make(self.server, self._origin.pid, request)
         return self._started(self._process[1])

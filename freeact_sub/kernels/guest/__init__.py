@@ -43,6 +43,8 @@ SENT: Final = (
     "saved.imported",
     "saved.read",
     "saved.snapshots",
+    "state",
+    "trial",
     "agent",
 )
 """The modules to send, in import order."""

@@ -77,6 +77,22 @@ WALLED = {
     "io_uring_register": (427, 427),
 }
 """Besides, where files are walled: ways around a filter, and new namespaces."""
+SHARED = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semctl": (66, 191),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgctl": (71, 187),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+}
+"""Besides, in a trial: what it would share with the kernel that it is a copy of."""
 MODES = (
     (90, None, SECOND_ARGUMENT),  # chmod
     (91, 52, SECOND_ARGUMENT),  # fchmod
@@ -101,7 +117,7 @@ LEASES = (1024, 1040)
 SOCKET, SOCKETPAIR, CONNECT, SETNS = (41, 198), (53, 199), (42, 203), (308, 268)
 
 
-def install(*, walled: bool, network: bool, connect: bool, join: bool) -> None:
+def install(*, walled: bool, network: bool, connect: bool, join: bool, trial: bool = False) -> None:
     """Filters the system calls of this process from now on, for good; it must have given up new privileges.
 
     Args:
@@ -109,8 +125,9 @@ def install(*, walled: bool, network: bool, connect: bool, join: bool) -> None:
         network: Internet sockets are allowed.
         connect: Unix sockets can be connected to.
         join: A branch enters the namespaces that were made for it, for users and for mounts.
+        trial: System V memory and queues are refused, which a branch shares with its origin.
     """
-    instructions = code(walled=walled, network=network, connect=connect, join=join)
+    instructions = code(walled=walled, network=network, connect=connect, join=join, trial=trial)
     lines = ctypes.create_string_buffer(instructions, len(instructions))
     filter_program = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(lines))
     if LIBC.syscall(SYS_SECCOMP[os.uname().machine], 1, 0, filter_program):
@@ -119,7 +136,7 @@ def install(*, walled: bool, network: bool, connect: bool, join: bool) -> None:
 
 
 @functools.cache
-def code(*, walled: bool, network: bool, connect: bool, join: bool) -> bytes:
+def code(*, walled: bool, network: bool, connect: bool, join: bool, trial: bool = False) -> bytes:
     """The filter's instructions as the system takes them; arguments as of `install`.
 
     Raises:
@@ -128,16 +145,16 @@ def code(*, walled: bool, network: bool, connect: bool, join: bool) -> bytes:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter is known for {machine}")
-    return b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect, join))
+    return b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect, join, trial))
 
 
-def program(machine: str, walled: bool, network: bool, connect: bool, join: bool) -> list[Line]:
+def program(machine: str, walled: bool, network: bool, connect: bool, join: bool, trial: bool = False) -> list[Line]:
     """The filter's instructions: (operation, jump if true, jump if false, value)."""
     column = 0 if machine == "x86_64" else 1
     lines = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, ARCHITECTURES[machine]), refuse(errno.EPERM), (LOAD, 0, 0, NUMBER)]
     if machine == "x86_64":
         lines += [(GREATER_OR_EQUAL, 0, 1, X32), refuse(errno.EPERM)]
-    for numbers in [*ALWAYS.values(), *(WALLED.values() if walled else ())]:
+    for numbers in [*ALWAYS.values(), *(WALLED.values() if walled else ()), *(SHARED.values() if trial else ())]:
         lines += [(EQUAL, 0, 1, numbers[column]), refuse(errno.EPERM)]
     # another process's limits are not ours to set
     lines += call(PRLIMIT[column], [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, 0), refuse(errno.EPERM)])

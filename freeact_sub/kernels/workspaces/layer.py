@@ -7,8 +7,8 @@ kernel may have put anything into the branch's private folder, so that each step
 and begins at a folder that is known by its device and its number.
 
 Settings: `pid` (of the kernel), `workspace`, `folder` with `identity` (device, number), `covers` (bool; else the overlay is
-in the folder, in the kernel's own namespaces), and `origin` (`path`, `identity`): the private folder of the kernel where
-that has a copy itself, whose changes are the first of the branch's; or null.
+in the folder, in the kernel's own namespaces), `sealed` (bool: see `seal`), and `origin` (`path`, `identity`): the private
+folder of the kernel where that has a copy itself, whose changes are the first of the branch's; or null.
 """
 
 import contextlib
@@ -253,7 +253,19 @@ def lay(settings: dict[str, Any]) -> None:
         place(overlay, os.open(COPY, FOLDER, dir_fd=folder))
         return
     join(pinned_spaces(folder))
+    if settings["sealed"]:
+        seal(settings)
     place(overlay, os.open(settings["workspace"], FOLDER))
+
+
+def seal(settings: dict[str, Any]) -> None:
+    """Makes all mounts read-only but the private folder, and shared memory that of nobody else: these are a trial's own."""
+    view = sys.modules["freeact_view"]
+    flags = view.OPEN_TREE_CLONE | os.O_CLOEXEC | view.AT_EMPTY_PATH
+    own = checked(LIBC.syscall, view.SYS_OPEN_TREE, known(settings["folder"], settings["identity"]), b"", flags)
+    view.set_attributes("/", view.READ_ONLY | view.NO_SET_UID, view.AT_FDCWD, view.AT_RECURSIVE)
+    place(own, known(settings["folder"], settings["identity"]))
+    view.mount_own_memory()
 
 
 def pinned_spaces(folder: int) -> dict[str, int]:

@@ -118,6 +118,7 @@ async def lay_over(
     covers: bool = False,
     lay: Callable[[Mapping[str, Any]], Awaitable[str]],
     kept: Iterable[str] = (),
+    sealed: bool = False,
 ) -> OwnFiles:
     """Makes a branch's own copy: an overlay where the machine can, else a copy.
 
@@ -129,6 +130,7 @@ async def lay_over(
         covers: The overlay is to be at the path of the workspace. Else, and any other copy, it is in the private folder.
         lay: Mounts an overlay (`ForkServer.lay`).
         kept: Real paths that the wall keeps as they are.
+        sealed: For a trial: nothing but the copy and the private folder is to be writable at its place.
 
     Raises:
         KernelBranchError: Neither is possible; the message says why.
@@ -143,7 +145,7 @@ async def lay_over(
         reason = (
             "its origin has a copy"
             if origin is not None and origin.kind == "copy"
-            else await lay(_settings(workspace, folder, pid, origin) | {"covers": covers})
+            else await lay(_settings(workspace, folder, pid, origin) | {"covers": covers, "sealed": sealed})
         )
         root = workspace if covers and not reason else folder.path / COPY
         if not reason:

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from freeact_sub.errors import KernelError
-from freeact_sub.kernels.copies import About, CopyChange, state
+from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.copies.changes import compared, parsed
 from freeact_sub.kernels.copies.safety import is_own, shared_memory
+from freeact_sub.kernels.guest import state
+from freeact_sub.kernels.variable_reports import About
 
 
 def shell(**names):
@@ -30,11 +32,11 @@ def test_a_value_that_is_equal_has_not_changed():
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ({}, {"x": 1}, CopyChange(name="x", what="new", before="", after="int 1")),
-        ({"x": "a"}, {}, CopyChange(name="x", what="deleted", before="str 1 'a'", after="")),
-        ({"x": [1]}, {"x": [2]}, CopyChange(name="x", what="changed", before="list 1 [1]", after="list 1 [2]")),
-        ({"x": 1}, {"x": 1.0}, CopyChange(name="x", what="changed", before="int 1", after="float 1.0")),
-        ({"x": len}, {"x": max}, CopyChange(name="x", what="changed", before="builtin_function_or_method <built-in function len>",
+        ({}, {"x": 1}, VariableChange(name="x", what="new", before="", after="int 1")),
+        ({"x": "a"}, {}, VariableChange(name="x", what="deleted", before="str 1 'a'", after="")),
+        ({"x": [1]}, {"x": [2]}, VariableChange(name="x", what="changed", before="list 1 [1]", after="list 1 [2]")),
+        ({"x": 1}, {"x": 1.0}, VariableChange(name="x", what="changed", before="int 1", after="float 1.0")),
+        ({"x": len}, {"x": max}, VariableChange(name="x", what="changed", before="builtin_function_or_method <built-in function len>",
                                         after="builtin_function_or_method <built-in function max>")),
     ],
 )  # fmt: skip
@@ -64,7 +66,7 @@ def test_one_byte_of_a_large_value_changes_its_digest():
 
 
 def test_names_of_ipython_and_values_of_ours_are_no_variables():
-    found = state.variables(shell(x=1, shell=state, change=CopyChange(name="x", what="new"), kind=CopyChange))
+    found = state.variables(shell(x=1, shell=state, change=VariableChange(name="x", what="new"), kind=VariableChange))
     assert list(found) == ["x"]
 
 

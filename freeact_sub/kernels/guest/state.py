@@ -1,8 +1,8 @@
-"""The variables of a notebook's kernel and of its copy: what they are, what differs, and how values come back.
+"""The variables of a kernel and of its copy: what they are, what differs, and how values of a notebook's copy come back.
 
-Runs in both, and in bare forks of the first. `report` gives each variable a digest; two that are equal in both mean that
-nothing has changed. Values come back by pickle: a class or function that the notebook has already is named, so that
-`isinstance` holds; one that the copy has made goes along.
+Runs in a notebook's kernel, in its copy and in bare forks of the first; and in the trial of a cell (`trial.py`). `report`
+gives each variable a digest; two that are equal in both mean that nothing has changed. Values come back by pickle: a class
+or function that the notebook has already is named, so that `isinstance` holds; one that the copy has made goes along.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from freeact_sub.kernels.guest import values
-from freeact_sub.kernels.guest.saved.borrowed_pickler import saver_class
-from freeact_sub.kernels.guest.saved.groups import Groups
-from freeact_sub.kernels.guest.saved.write import OF_IPYTHON, time_limit
+from . import values
+from .saved.borrowed_pickler import saver_class
+from .saved.groups import Groups
+from .saved.write import OF_IPYTHON, time_limit
 
 DIGEST_SECONDS: Final = 10.0
 """For all variables together; what comes after it is compared by identity only."""
@@ -64,15 +64,16 @@ def is_ours(value: Any) -> bool:
         module = value.__name__
     else:
         module = value.__module__ if isinstance(value, FUNCTIONS) else type(value).__module__
-    return isinstance(module, str) and module.partition(".")[0] == "freeact_sub"
+    return isinstance(module, str) and module.partition(".")[0] in ("freeact_sub", "freeact_guest")
 
 
-def report(shell: Any, *, digests: bool = True) -> dict[str, dict[str, Any]]:
+def report(shell: Any, *, digests: bool = True, seconds: float = DIGEST_SECONDS) -> dict[str, dict[str, Any]]:
     """Each variable by its name: `id`, `digest`, `kind`, `shape`, `columns`, `text`, `imported`.
 
-    Where no digest can be made it is empty, and `why` says why if the value may have been changed in place all the same.
+    The digests of all of them together take this many seconds at most. Where no digest can be made it is empty, and `why`
+    says why if the value may have been changed in place all the same.
     """
-    deadline, found = time.monotonic() + DIGEST_SECONDS, {}
+    deadline, found = time.monotonic() + seconds, {}
     for name, value in variables(shell).items():
         about = describe(value)
         digest, why = digest_of(value, deadline) if digests else ("", "")

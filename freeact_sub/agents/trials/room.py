@@ -1,0 +1,65 @@
+"""`TrialRoom`: where the cells of all agents of a root are tried."""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+from freeact_sub.approvals.open_question import TryOut
+from freeact_sub.calls import Call, CodeAction
+from freeact_sub.events.effects import Effects
+from freeact_sub.text import one_line
+
+AT_ONCE: Final = 2
+"""Trials of a root that run at the same time; more wait."""
+CLOSE_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class TrialRoom:
+    """Knows the agents whose cells can be tried."""
+
+    def __init__(self) -> None:
+        """There is none yet."""
+        self._agents: dict[str, TryOut] = {}
+        self._running: dict[asyncio.Task[object], str] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        """Renew what belongs to an event loop."""
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    def open(self, agent_id: str, try_out: TryOut) -> None:
+        """Let cells of an agent be tried."""
+        self._agents[agent_id] = try_out
+
+    async def close(self, agent_id: str) -> None:
+        """End the trials of an agent, and try none of its cells any more."""
+        self._agents.pop(agent_id, None)
+        tasks = {task for task, owner in self._running.items() if owner == agent_id}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+
+    def of(self, agent_id: str, call: Call) -> TryOut | None:
+        """What tries a call of an agent. None: nothing does."""
+        if agent_id not in self._agents or not isinstance(call, CodeAction):
+            return None
+        return partial(self._try_out, agent_id)
+
+    async def _try_out(self, agent_id: str, call: Call) -> Effects:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[task] = agent_id
+        try:
+            async with self._places:
+                if (try_out := self._agents.get(agent_id)) is None:
+                    return Effects(status="refused", reason="its agent is closed")
+                return await try_out(call)
+        except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
+            logger.warning("a trial failed", exc_info=True)
+            return Effects(status="refused", reason=one_line(f"{type(error).__name__}: {error}", 300))
+        finally:
+            del self._running[task]

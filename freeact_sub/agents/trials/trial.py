@@ -1,0 +1,158 @@
+"""`try_cell`: runs a cell in a copy of its agent's kernel that can change nothing, and tells what it did there.
+
+The copy is a branch with an own copy of the workspace, behind a wall of its own (`wall/of_trials.py`). It answers to
+`TrialHost`, never to a person or to the agent's servers, and is ended with all that it has started: at the end of the cell,
+at the first thing that must not happen unasked, when its time is up, and when the question is decided.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.trials.diffs import file_effects
+from freeact_sub.agents.trials.host import TrialHost
+from freeact_sub.calls import Call
+from freeact_sub.cells import ExecuteReply
+from freeact_sub.errors import FreeactError, KernelError
+from freeact_sub.events.effects import Effects, FileEffect, VariableChange
+from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, TrialBounds, own_files_of
+from freeact_sub.kernels.handover import read_whole
+from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed
+from freeact_sub.system.closing import carry_out
+from freeact_sub.text import one_line, visible
+
+Copy = Callable[[TrialBounds, HostRequestHandler], Awaitable[Kernel]]
+"""Copies the kernel of an agent for a trial."""
+OWN_CELL_SECONDS: Final = 5.0
+INTERRUPT_SECONDS: Final = 2.0
+GRACE_SECONDS: Final = 3.0
+"""After its time is up, a cell that does not end is killed with its kernel within this time."""
+REASON_CHARS: Final = 300
+VARIABLES: Final = 200
+"""Changed variables that are told of."""
+
+
+async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Effects:
+    """Try a cell. Raises nothing for what its code does.
+
+    Args:
+        agent: Its kernel is copied, its policy decides.
+        copy: Copies the kernel.
+        call: The cell.
+    """
+    settings, began = agent.shared.config.effects, time.monotonic()
+    if not settings.enabled:
+        return Effects(status="refused", reason="trials are off (setting effects.enabled)")
+    if agent.policy.mode != "ask":
+        return Effects(status="refused", reason=f"cells are tried in mode ask only, and this is {agent.policy.mode}")
+    host = TrialHost(agent)
+    try:
+        kernel = await copy(TrialBounds(memory_bytes=settings.memory_bytes), host.reply)
+    except (KernelError, TimeoutError) as error:
+        return Effects(status="refused", reason=_short(str(error)))
+    try:
+        found = await CellTrial(kernel, host, settings.seconds, agent.shared.config.kernel.output_chars).run(_code(call))
+    finally:
+        await carry_out(kernel.aclose())
+    return Effects(**found, seconds=time.monotonic() - began)
+
+
+class CellTrial:
+    """One cell in a kernel that is dropped afterwards."""
+
+    def __init__(self, kernel: Kernel, host: TrialHost, seconds: float, output_chars: int) -> None:
+        self._kernel, self._host, self._seconds = kernel, host, seconds
+        self._buffer = CellOutputBuffer(model_chars=output_chars)
+        own = own_files_of(kernel)
+        host.folders = tuple(filter(None, (kernel.scratch, None if own is None else own.root)))
+
+    async def run(self, code: str) -> dict[str, Any]:
+        """Run the cell; the fields of `Effects`."""
+        await self._own_cell("before()")
+        running = asyncio.create_task(self._cell(code), name="cell in a trial")
+        try:
+            async with asyncio.timeout(self._seconds + GRACE_SECONDS):
+                either: set[asyncio.Future[Any]] = {running, self._host.stopped}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+        output, displays = self._buffer.text, self._buffer.displays  # without the error of the interruption
+        if self._host.stopped.done():
+            await asyncio.wait({running}, timeout=INTERRUPT_SECONDS)
+        if not running.done():
+            await self._kernel.interrupt()
+            await asyncio.wait({running}, timeout=INTERRUPT_SECONDS)
+        ended = running.done()
+        running.cancel()
+        reply = running.result() if ended else None
+        reason = self._stopped_by(reply)
+        variables, left_running = await self._variables() if ended else ((), False)
+        if left_running and not reason:
+            reason = "it leaves a program running"
+        return {
+            "status": "stopped" if reason else "done",
+            "reason": reason,
+            "cell": None if reply is None else reply.status,
+            "output": output,
+            "displays": displays,
+            "variables": variables,
+            **await asyncio.to_thread(self._files),
+        }
+
+    async def _cell(self, code: str) -> ExecuteReply:
+        async with self._kernel.execute(code, self._buffer, CellClock(self._seconds)) as cell:
+            async for _ in cell:
+                pass
+            return await cell.reply()
+
+    def _stopped_by(self, reply: ExecuteReply | None) -> str:
+        if self._host.stopped.done():
+            return f"it wanted to {self._host.stopped.result()}"
+        if self._kernel.lost_reason is not None:
+            return f"its process is gone: {_short(self._kernel.lost_reason)}"
+        if reply is None or reply.status == "timeout":
+            return f"it takes longer than {self._seconds:g} s"
+        return ""
+
+    async def _variables(self) -> tuple[tuple[VariableChange, ...], bool]:
+        """What the trial says of its variables, and whether a program still runs; nothing of it is trusted."""
+        scratch, name = self._kernel.scratch, f"variables-{uuid.uuid4().hex}"
+        if self._kernel.lost_reason is not None or scratch is None:
+            return (), False
+        try:
+            await self._own_cell(f"after({name!r})")
+            found = json.loads(await asyncio.to_thread(read_whole, name, scratch, max_bytes=REPORT_BYTES))
+            before, after = (parsed(json.dumps(found[key]).encode()) for key in ("before", "after"))
+        except (KernelError, OSError, ValueError, LookupError, TypeError, RecursionError):
+            return (), False
+        changes = [change for change in compared(before, after) if change.what != "perhaps"]
+        return tuple(changes[:VARIABLES]), found.get("programs") is True
+
+    def _files(self) -> dict[str, Any]:
+        own, effects, left_out = own_files_of(self._kernel), tuple[FileEffect, ...](), tuple[str, ...]()
+        with contextlib.suppress(OSError, FreeactError):
+            if own is not None:
+                changes = own.look()
+                effects, left_out = file_effects(own, changes), changes.left_out
+        return {"files": effects, "left_out": left_out}
+
+    async def _own_cell(self, call: str) -> None:
+        """Run a silent cell of ours."""
+        buffer, code = CellOutputBuffer(), f"__import__('sys').modules['freeact_guest.trial'].{call}"
+        async with self._kernel.execute(code, buffer, CellClock(OWN_CELL_SECONDS), silent=True) as cell:
+            reply = await cell.reply()
+        if reply.status != "ok":
+            raise KernelError(_short(buffer.text or reply.status))
+
+
+def _code(call: Call) -> str:
+    return str(getattr(call, "code", ""))
+
+
+def _short(text: str) -> str:
+    return one_line(visible(text), REASON_CHARS)

@@ -1,0 +1,80 @@
+"""`Effects`: what a cell did in a trial, while a person was asked whether it may run.
+
+A trial changes nothing: it is a copy of the kernel with its own copy of the workspace, and it is dropped.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+from freeact_sub.cells import MimeBundle, ReplyStatus
+
+TrialStatus: TypeAlias = Literal["done", "stopped", "refused"]
+"""`done`: the cell ran to its end; `stopped`: it ran up to something that must not happen unasked, or to a bound;
+`refused`: it was not tried."""
+Changed: TypeAlias = Literal["new", "changed", "deleted", "perhaps"]
+"""`perhaps`: the value is too large to be compared in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariableChange:
+    """One variable that differs."""
+
+    name: str
+    what: Changed
+    before: str = ""
+    """Its type, its shape and, if short, its value."""
+    after: str = ""
+    imported: bool = False
+    """It is a module, or of one: the copy has imported it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEffect:
+    """One file, link or folder of the workspace that the cell changed."""
+
+    path: str
+    """Relative to the workspace; an empty folder, or one with other permissions, ends with a slash."""
+    what: Literal["added", "changed", "deleted"]
+    diff: str = ""
+    """A unified diff of a text. Empty: it is none, or its lines are the same."""
+    note: str = ""
+    """What the diff does not show: sizes, permissions, that it is cut."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a cell did in a trial."""
+
+    status: TrialStatus
+    reason: str = ""
+    """Where it stopped, or why it was not tried."""
+    cell: ReplyStatus | None = None
+    """How the cell ended. None: it did not run."""
+    output: str = ""
+    """Head and tail of what it put out."""
+    displays: tuple[MimeBundle, ...] = ()
+    """Its pictures and tables."""
+    variables: tuple[VariableChange, ...] = ()
+    """As the trial describes them: what the cell has changed. Files are compared by the host."""
+    files: tuple[FileEffect, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Changed paths that freeact or git obey, and what is neither file, link nor folder."""
+    seconds: float = 0.0
+    """From the beginning of the trial to its end."""
+
+
+CLOSED: Final = Effects(status="refused", reason="the question is closed")
+
+
+@runtime_checkable
+class EffectsSource(Protocol):
+    """Tries what open requests ask for."""
+
+    def effects(self, request_id: str) -> Effects | None:
+        """What is known by now of the effects of a request."""
+        ...
+
+    def effects_ready(self, request_id: str) -> Awaitable[Effects]:
+        """Tries what a request asks for, once, and waits for the end of that."""
+        ...

@@ -1,0 +1,155 @@
+"""The trial of a cell that nobody has approved yet: what a branch for it needs besides what every branch has.
+
+Runs in kernels, Linux only: standard library only. `reason_against` is asked in the kernel that is to be copied; all else
+runs in the copy, whose mounts the host has sealed (`kernels/workspaces/layer.py`) and whose Landlock domain is entered.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import resource
+import socket
+import stat
+import sys
+from typing import Any
+
+from . import state, values
+
+HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
+PRIVATE_MEMORY = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
+"""Shared mappings that carry no values to anybody else."""
+NETWORK_FAMILIES = {socket.AF_INET, socket.AF_INET6}
+DIGEST_SECONDS = 0.5
+"""For the variables before the cell, and again after it; what takes longer is compared by identity."""
+random_states: list[Any] = []
+"""That of `random` before the fork, which seeds it anew."""
+found: dict[str, Any] = {}
+"""What is told of the variables: `before`, `after`."""
+
+
+# --- in the kernel that would be copied
+
+
+def reason_against(workspace: str) -> str:
+    """Why no trial can be made of this kernel now: it has something that a copy would share, or not have. Empty: it can."""
+    random_states[:] = [random.getstate()]
+    if shared := shared_memory():
+        return f"it shares memory, which a copy would change as well: {shared}"
+    if programs_run():
+        return "programs that it has started are still running"
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own is closed by now
+            if reason := open_file_against(int(name), workspace):
+                return reason
+    return ""
+
+
+def shared_memory() -> str:
+    """What this process writes together with others. Empty: nothing."""
+    with open("/proc/self/maps", errors="replace") as file:
+        for line in file:
+            fields = line.rstrip("\n").split(maxsplit=5)
+            rights, path = fields[1], fields[5] if len(fields) > 5 else ""
+            if "w" in rights and "s" in rights and not path.startswith(PRIVATE_MEMORY):
+                return path or "anonymous memory"
+    return ""
+
+
+def programs_run() -> bool:
+    """Whether a child of this process lives."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
+            if file.read().strip():
+                return True
+    return False
+
+
+def open_file_against(descriptor: int, workspace: str) -> str:
+    """Why an open file is in the way of a trial. Empty: it is not."""
+    kind, path = os.fstat(descriptor).st_mode, os.readlink(f"/proc/self/fd/{descriptor}")
+    writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    own_log = f"{os.environ.get(values.FOLDER, '')}/kernel.log"
+    if stat.S_ISREG(kind) and writes and path != own_log:
+        if path.endswith(" (deleted)"):
+            return "a file without a name is open for writing, which cannot be copied"
+        if not f"{path}/".startswith(f"{workspace}/"):
+            return f"a file outside of the workspace is open for writing: {path}"
+    if stat.S_ISCHR(kind) and writes and path not in HARMLESS_DEVICES and not path.startswith("/dev/pts/"):
+        return f"a device is open: {path}"
+    if stat.S_ISSOCK(kind):
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.family in NETWORK_FAMILIES:
+                return "it has an open connection, which cannot be copied"
+    return ""
+
+
+# --- in the trial
+
+
+def confine(bounds: dict[str, Any]) -> None:
+    """Bounds the memory of this process and of all that it starts, and shuts the network, for good."""
+    sys.modules["freeact_seccomp"].install(walled=True, network=False, connect=False, join=False, trial=True)
+    more = bounds["memory_bytes"]
+    lower(resource.RLIMIT_DATA, data_bytes() + more)
+    lower(resource.RLIMIT_FSIZE, more)
+
+
+def draw_the_same() -> None:
+    """Draws the random numbers that the kernel would draw."""
+    for drawn in random_states:
+        random.setstate(drawn)
+    if (tempfile := sys.modules.get("tempfile")) is not None:
+        tempfile.tempdir = None  # found out in the environment of the origin
+
+
+def lower(limit: int, value: int) -> None:
+    """Lowers a limit, if it is higher."""
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
+
+
+def data_bytes() -> int:
+    """The memory of this process that counts for its limit."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmData:")) << 10
+
+
+def ask_more(watches: list[Any]) -> None:
+    """Asks the host about what ends a trial and needs no question elsewhere: a look-up of a host, a socket."""
+    for watch in watches:
+        watch.handlers |= network_handlers(watch.line.ask)
+
+
+def network_handlers(ask: Any) -> dict[str, Any]:
+    """By audit event."""
+
+    def find(host: Any, *_: Any) -> None:
+        ask(kind="network", host=os.fsdecode(host) if isinstance(host, str | bytes) else "")
+
+    def make(_connection: Any, family: int, *_: Any) -> None:
+        if family != socket.AF_UNIX:
+            ask(kind="network", host="")
+
+    return {
+        "socket.getaddrinfo": find,
+        "socket.gethostbyname": find,
+        "socket.__new__": make,
+        "socket.bind": lambda *_: ask(kind="network", host=""),
+    }
+
+
+def before() -> None:
+    """Notes the variables as they are. Called once, before the cell."""
+    shell = state.shell_here()
+    state.begin(shell)
+    found["before"] = state.report(shell, seconds=DIGEST_SECONDS)
+    draw_the_same()
+
+
+def after(file: str) -> None:
+    """Writes the variables before and after the cell into a new file of the trial's scratch folder."""
+    found["after"] = state.report(state.shell_here(), seconds=DIGEST_SECONDS)
+    state.write_new(file, json.dumps({**found, "programs": programs_run()}).encode())

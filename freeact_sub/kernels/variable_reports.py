@@ -1,0 +1,70 @@
+"""What kernels say of their variables (`guest/state.py`), read and compared: text of a bounded length, not trusted."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from freeact_sub.errors import KernelError
+from freeact_sub.events.effects import VariableChange
+from freeact_sub.kernels.guest import state
+
+REPORT_BYTES: Final = 32 << 20
+FIELD_CHARS: Final = 300
+VARIABLES: Final = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What is known of a variable. See `state.report`."""
+
+    id: int = 0
+    digest: str = ""
+    why: str = ""
+    kind: str = ""
+    shape: str = ""
+    columns: tuple[str, ...] = ()
+    text: str = ""
+    imported: bool = False
+
+    @property
+    def line(self) -> str:
+        """Type, size and value, as far as they are known."""
+        return " ".join(part for part in (self.kind, self.shape, self.text) if part)
+
+
+def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterator[VariableChange]:
+    """The variables that differ, by name."""
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if new is None:
+            yield VariableChange(name=name, what="deleted", before=old.line if old is not None else "")
+        elif old is None:
+            yield VariableChange(name=name, what="new", after=new.line, imported=new.imported)
+        elif old.digest and new.digest:
+            if old.digest != new.digest:
+                yield VariableChange(name=name, what="changed", before=old.line, after=new.line)
+        elif old.id == new.id and (old.why or new.why):
+            yield VariableChange(name=name, what="perhaps", before=old.line, after=new.line)
+        elif old.id != new.id or old.digest != new.digest:
+            yield VariableChange(name=name, what="changed", before=old.line, after=new.line)
+
+
+def parsed(data: bytes | bytearray) -> dict[str, About]:
+    """A report, each of its texts bounded.
+
+    Raises:
+        KernelError: It is none.
+    """
+    try:
+        found = json.loads(data)
+        items = list(found.items())[:VARIABLES]
+        return {str(name)[: state.NAME_CHARS]: _about(about) for name, about in items}
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        raise KernelError("the variables could not be described") from error
+
+
+def _about(about: Any) -> About:
+    texts = {name: str(about[name])[:FIELD_CHARS] for name in ("digest", "why", "kind", "shape", "text")}
+    columns = tuple(str(column)[:FIELD_CHARS] for column in about["columns"][: state.COLUMNS])
+    return About(id=int(about["id"]), columns=columns, imported=about["imported"] is True, **texts)
