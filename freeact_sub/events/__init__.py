@@ -390,7 +390,8 @@ Event: TypeAlias = (
 def __dir__() -> list[str]:
     """Return the public names of the package."""
     own = ("AgentEvent", "Answer", "Decision", "Event", "MessageKind", "QuestionField", "Remember")
-    return [*own, *(kind.__name__ for kind in get_args(Event))]
+    of_effects = ("Effects", "FileEffect", "VariableChange")
+    return [*own, *of_effects, *(kind.__name__ for kind in get_args(Event))]
 
 
 @cache

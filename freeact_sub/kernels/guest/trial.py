@@ -101,7 +101,7 @@ def draw_the_same() -> None:
     for drawn in random_states:
         random.setstate(drawn)
     if (tempfile := sys.modules.get("tempfile")) is not None:
-        tempfile.tempdir = None  # found out in the environment of the origin
+        tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
 
 
 def lower(limit: int, value: int) -> None:

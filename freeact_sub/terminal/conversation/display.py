@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.events import AgentFinished, AgentStarted, CodeExecutionOutput, Event, QuestionRequest
+from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
@@ -167,6 +167,8 @@ class Display:
         request = self.questions.current
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
+            if isinstance(request, ApprovalRequest) and self._present.config.effects.enabled:
+                self.screen.start(self._try_out(request))
             drawn = drawn_call(request, self._present.config.workspace)
             has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
             if has_cut or self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
@@ -174,6 +176,10 @@ class Display:
                 self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.line.expects = self._expected()
+        self.screen.refresh(self.questions.current_id)
+
+    async def _try_out(self, request: ApprovalRequest) -> None:
+        await request.effects_ready()
         self.screen.refresh(self.questions.current_id)
 
     def name(self, agent: "AgentInfo") -> str:
@@ -215,7 +221,8 @@ class Display:
         request = self.questions.waiting[0]
         keys = key_line(self.questions, counts=self.screen.line.keys_count)
         workspace = self._present.config.workspace
-        return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace)
+        tried = self._present.config.effects.enabled
+        return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace, tried=tried)
 
     def _expected(self) -> Expected:
         request = self.questions.current

@@ -154,6 +154,24 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TwoParts:
+    """Draws two things, one below the other, in at most so many rows: each is cut only if it takes more than its half."""
+
+    upper: RenderableType
+    lower: RenderableType
+    rows: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        above, below = (
+            len(console.render_lines(body, options.update(height=None), pad=False)) for body in (self.upper, self.lower)
+        )
+        half = self.rows // 2
+        rows = min(above, max(half, self.rows - below))
+        yield Cut(body=self.upper, rows=rows)
+        yield Cut(body=self.lower, rows=self.rows - rows)
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Trimmed:
     body: ConsoleRenderable
 

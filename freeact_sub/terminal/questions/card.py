@@ -15,11 +15,14 @@ from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
 from freeact_sub.show.wording import asked_text, rule_words
-from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
+from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, TwoParts, colour, draw_part
+from freeact_sub.terminal.questions.effects_part import effects_part
 from freeact_sub.terminal.questions.form import form_keys, form_part
 
 SMALL_ROWS = 14
 """With fewer rows the card leaves out the other questions."""
+MOST_SMALL = 4
+"""With fewer rows for the call there are no effects."""
 OPENS: dict[FileOperation, str] = {
     "write": "the code opens it for writing, and what it writes is not known yet",
     "append": "the code opens it to append, and what it adds is not known yet",
@@ -37,6 +40,7 @@ def question_card(
     *,
     keys: str,
     workspace: Path,
+    tried: bool = False,
 ) -> RenderableType:
     """The card of the current question.
 
@@ -47,6 +51,7 @@ def question_card(
         rows: The rows that the card may take; the call is cut to them.
         keys: The line of keys, or a request to confirm.
         workspace: The start of relative paths.
+        tried: Whether a cell shows what it did in its trial.
     """
     kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
     number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
@@ -61,11 +66,19 @@ def question_card(
         call = Padding(form_part(request, filling, room), (0, 0, 0, 2))
     else:
         room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
-        call = Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))
+        call = Padding(_with_effects(request, workspace, room, tried=tried), (0, 0, 0, 2))
     always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
         return Group(number, asks, call, *always, Text(keys, "yellow"))
     return Group(Text(), number, asks, call, *always, Text(keys, "yellow"), *others)
+
+
+def _with_effects(request: ApprovalRequest | QuestionRequest, workspace: Path, room: int, *, tried: bool) -> RenderableType:
+    """The call, and below it what it did in its trial: each has at least half of the rows that it could fill."""
+    call = drawn_call(request, workspace)
+    if not (tried and isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)) or room < MOST_SMALL:
+        return Cut(body=call, rows=room)
+    return TwoParts(upper=call, lower=effects_part(request.effects), rows=room)
 
 
 def _others(views: Stories, questions: Questions) -> Iterator[str]:

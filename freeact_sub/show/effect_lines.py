@@ -1,0 +1,74 @@
+"""What people read of the effects of a cell, in lines; front ends draw them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from freeact_sub.events import Effects, FileEffect, VariableChange
+from freeact_sub.text import clean, counted, one_line, visible
+
+LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
+OUTPUT_LINES: Final = 8
+CHARS: Final = 200
+NO_CHANGE: Final = "tried: it changes no variable and no file, and puts out nothing"
+
+
+@dataclass(frozen=True)
+class EffectLine:
+    """One line, without what a terminal would obey."""
+
+    kind: LineKind
+    text: str
+
+
+def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
+    """The lines. Args: effects: None: the trial has not ended yet."""
+    if effects is None:
+        yield EffectLine("head", "trying it …")
+        return
+    yield _head(effects)
+    output = clean(effects.output).strip().splitlines()
+    for line in output[:OUTPUT_LINES]:
+        yield EffectLine("output", line[:CHARS])
+    if len(output) > OUTPUT_LINES:
+        yield EffectLine("output", f"… {counted(len(output) - OUTPUT_LINES, 'more line')} of output")
+    if pictures := sum(any(kind.startswith("image/") for kind in display) for display in effects.displays):
+        yield EffectLine("output", f"[{counted(pictures, 'picture')}]")
+    for change in effects.variables:
+        if not change.imported:
+            yield EffectLine("variable", _variable(change))
+    for file in effects.files:
+        yield from _file(file)
+    if effects.left_out:
+        yield EffectLine("file", one_line(f"left out of the comparison: {visible(', '.join(effects.left_out))}", CHARS))
+
+
+def _head(effects: Effects) -> EffectLine:
+    if effects.status == "refused":
+        return EffectLine("head", f"not tried: {effects.reason}")
+    if effects.status == "stopped":
+        return EffectLine("warning", f"tried, and stopped: {effects.reason}. y runs it for real, and asks again there")
+    if effects.cell == "error":
+        return EffectLine("warning", "tried: it ends with an error")
+    if not (effects.output.strip() or effects.displays or effects.variables or effects.files):
+        return EffectLine("head", NO_CHANGE)
+    return EffectLine("head", "tried, in a copy that is dropped; y runs it:")
+
+
+def _variable(change: VariableChange) -> str:
+    match change.what:
+        case "new":
+            text = f"{change.name}: {change.after}"
+        case "deleted":
+            text = f"{change.name}: {change.before} -> deleted"
+        case _:
+            text = f"{change.name}: {change.before} -> {change.after}"
+    return one_line(visible(text), CHARS)
+
+
+def _file(file: FileEffect) -> Iterator[EffectLine]:
+    note = f" ({file.note})" if file.note else ""
+    yield EffectLine("file", one_line(visible(f"{file.what} {file.path}{note}"), CHARS))
+    for line in file.diff.splitlines()[2:]:  # the names are said
+        kind: LineKind = "added" if line.startswith("+") else "removed" if line.startswith("-") else "context"
+        yield EffectLine(kind, line)

@@ -1,0 +1,33 @@
+"""The effects of a cell on the card of its question."""
+
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from freeact_sub.events import Effects
+from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
+
+STYLES: Final[dict[LineKind, str]] = {
+    "head": "dim",
+    "warning": "yellow",
+    "output": "",
+    "variable": "cyan",
+    "file": "bold",
+    "added": "green",
+    "removed": "red",
+    "context": "dim",
+}
+INDENTED: Final = ("output", "variable", "added", "removed", "context")
+
+
+def effects_part(effects: Effects | None) -> RenderableType:
+    """Draws them. Args: effects: None: the trial has not ended yet."""
+    return Group(*map(_drawn, effect_lines(effects)))
+
+
+def _drawn(line: EffectLine) -> Text:
+    text = f"  {line.text}" if line.kind in INDENTED else line.text
+    if line.kind in ("head", "warning"):
+        return Text(text, STYLES[line.kind], overflow="fold")
+    return Text(text, STYLES[line.kind], no_wrap=True, overflow="ellipsis")
