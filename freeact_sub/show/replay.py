@@ -33,7 +33,7 @@ def session_events(
     store = store or session_store()
     with store.reader(store.find(session_id).session_id) as reader:
         runs = present_runs(reader)
-        yield from events_of(reader, runs if last_prompts is None else runs[len(runs) - last_prompts :])
+        yield from events_of(reader, runs if last_prompts is None else runs[max(0, len(runs) - last_prompts) :])
 
 
 def present_runs(reader: "SessionReader") -> "list[StoredRun]":
