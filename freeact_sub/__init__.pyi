@@ -132,6 +132,9 @@ from freeact_sub.kernels.snapshots.report import (
     LostVariable as LostVariable,
 )
 from freeact_sub.mcp import McpServers as McpServers
+from freeact_sub.models.no_model import (
+    NoModel as NoModel,
+)
 from freeact_sub.modes import (
     Mode as Mode,
 )

@@ -367,6 +367,7 @@ class Agent(Generic[OutputT]):
     execute = OWN_KERNEL(OwnKernel.execute)
     put = OWN_KERNEL(OwnKernel.put)
     get = OWN_KERNEL(OwnKernel.get)
+    variables = OWN_KERNEL(OwnKernel.variables)
     branch = OWN_KERNEL(OwnKernel.branch)
     adopt = OWN_KERNEL(OwnKernel.adopt)
     promote = OWN_KERNEL(OwnKernel.promote)

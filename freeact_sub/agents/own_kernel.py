@@ -101,6 +101,14 @@ class OwnKernel:
         loop = await self._ready()
         return await loop.resources.kernel.take(name, output, trust=trust)
 
+    async def variables(self) -> dict[str, str]:
+        """Return the variables that cells have made in the agent's kernel, oldest first: by name, a line on each.
+
+        The line has the type and the size, such as `df: pandas.DataFrame, shape (3, 2)`, or the value of a number. It waits
+        for a cell that is running. Raises KernelError if the kernel does not answer within `kernel.cell_timeout_seconds`.
+        """
+        return await (await self._ready()).resources.kernel.variables()
+
     async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
         """Make a node by copying the kernel of the agent whose child `spawn` would start. No model works in it.
 

@@ -98,6 +98,10 @@ class KernelNode(ABC):
         """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
 
     @abstractmethod
+    async def variables(self) -> dict[str, str]:
+        """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
+
+    @abstractmethod
     async def own_files(self) -> OwnFiles | None:
         """The copy of the workspace in which it works. None: the workspace itself."""
 

@@ -28,6 +28,7 @@ from freeact_sub.kernels import (
     KernelSpec,
     TrialBounds,
     branching,
+    described_variables,
     own_files_of,
     take_value,
     with_programs,
@@ -154,6 +155,10 @@ class AgentKernel:
         """Return the value of a variable: see `OwnKernel.get`."""
         seconds = self._agent.shared.config.kernel.cell_timeout_seconds
         return await take_value(variable, await self.get(), output=output, trust=trust, seconds=seconds)
+
+    async def variables(self) -> dict[str, str]:
+        """Return a line on each variable: see `OwnKernel.variables`."""
+        return await described_variables(await self.get(), self._agent.shared.config.kernel.cell_timeout_seconds)
 
     async def pass_on(self, agent: TreeAgent) -> Kernel:
         """Hand the live kernel over to a node; it is not replaced when it dies.

@@ -170,6 +170,7 @@ def command_line() -> _Parser:
         parents=[common],
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.doctor:examine")
+    _add_mcp_server(commands, common)
     return parser
 
 
@@ -317,6 +318,19 @@ def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     bound = "the most to spend: dollars, as 3 or $0.50, or '200000 tokens'"
     parser.add_argument("--budget", metavar="AMOUNT", default=argparse.SUPPRESS, help=bound)
+
+
+def _add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
+    server = commands.add_parser(
+        "mcp-server",
+        help="be an MCP server: agents and live kernels for other programs",
+        description="Serve MCP on standard input and output: other agents and editors get live Python kernels that can be "
+        "branched, and agents that do whole tasks. The mode is auto unless a setting says otherwise.",
+        epilog="Exit status: 0 the client has left, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    server.set_defaults(main="freeact_sub.cli.mcp_server:serve")
 
 
 def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:

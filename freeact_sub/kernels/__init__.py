@@ -2,7 +2,15 @@
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.guest.portable import block_type
-from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values, take_value, write_value
+from freeact_sub.kernels.handover import (
+    described_variables,
+    give_values,
+    hand_over,
+    move_values,
+    put_values,
+    take_value,
+    write_value,
+)
 from freeact_sub.kernels.kernel import (
     AuditSettings,
     BranchingKernel,
@@ -41,6 +49,7 @@ __all__ = [
     "TrialBounds",
     "block_type",
     "branching",
+    "described_variables",
     "give_values",
     "hand_over",
     "make_provider",

@@ -26,6 +26,7 @@ from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.portable import decoded
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import opened_folder
+from freeact_sub.text import visible
 
 TAKE_SECONDS: Final = 300.0
 """Seconds that a kernel may take to read values, including the imports they need."""
@@ -33,6 +34,8 @@ ERROR_CHARS: Final = 1000
 PIECE_BYTES: Final = 2**20
 TOO_LARGE: Final = f"it is too large: at most {MAX_BYTES:,} bytes can be taken; let the code write it to a file"
 MISSING_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+NAME: Final = re.compile(r"\w+(?=: | = )")
+"""Of a variable, at the beginning of the line on it."""
 
 _REGISTRY: Final = threading.Lock()
 """Held by who changes which modules cloudpickle takes along."""
@@ -236,8 +239,18 @@ def _bytes_of(handle: int, max_bytes: int) -> bytearray:
     return data
 
 
-async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> None:
-    """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`."""
+async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECONDS) -> dict[str, str]:
+    """Returns the variables that cells have made, oldest first: by name, a line with its type and size, or its value.
+
+    Raises:
+        KernelError: The kernel has ended, or takes longer than this many seconds.
+    """
+    lines = (await _do(kernel, "freeact.names.show(get_ipython(), sizes=True)", seconds)).splitlines()
+    return {found[0]: visible(line) for line in lines if (found := NAME.match(line))}
+
+
+async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> str:
+    """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`. Returns what it has printed."""
     buffer, clock = CellOutputBuffer(), CellClock(seconds)
     code = f"(lambda freeact: {call})(__import__('sys').modules['freeact_guest'])"
     async with kernel.execute(code, buffer, clock, silent=True) as cell:
@@ -249,6 +262,7 @@ async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -
     if reply.status != "ok":
         last = (buffer.text.strip().splitlines() or [reply.status])[-1]
         raise KernelError(last[-ERROR_CHARS:])
+    return buffer.text
 
 
 async def _write(name: str, values: dict[str, Any], target: Kernel, own: Sequence[str]) -> None:

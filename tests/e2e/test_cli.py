@@ -108,7 +108,7 @@ assert not heavy, heavy
         (
             ["walk"],
             [
-                "unknown command 'walk' (run, agents, skills, permissions, gateway, kernelspec, sessions, rlm, map, mcp)",
+                "rlm, map, mcp, doctor, mcp-server)",
                 "`freeact-sub run walk`",
             ],
         ),

@@ -43,7 +43,7 @@ def options_of(*command: str) -> frozenset[str]:
 
 @cache
 def commands_below(*command: str) -> frozenset[str]:
-    return frozenset(re.findall(r"^    ([a-z]+) ", run(*command, "--help", cwd=ROOT).stdout, re.MULTILINE))
+    return frozenset(re.findall(r"^    ([a-z-]+) ", run(*command, "--help", cwd=ROOT).stdout, re.MULTILINE))
 
 
 def commands_on(page: str) -> Iterator[list[str]]:

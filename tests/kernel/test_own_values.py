@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind
 
-from freeact_sub import Agent, Budget, Config, InvalidRequestError, KernelError, KernelLostError, KernelValueError
+from freeact_sub import Agent, Budget, Config, InvalidRequestError, KernelError, KernelLostError, KernelValueError, NoModel
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
+from freeact_sub.models.no_model import NO_MODEL
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = pytest.mark.kernel
@@ -46,6 +47,10 @@ async def test_a_program_puts_values_in_runs_its_own_code_and_takes_values_out(m
         assert await agent.get("total") == 3
         assert (await agent.execute("1 / 0")).status == "error"
         await agent.put()
+        described = {"limit": "limit = 2", "small": "small: pandas.DataFrame, shape (2, 3)", "total": "total = 3"}
+        assert (await agent.variables()).items() >= described.items()
+        async with await agent.branch() as node:
+            assert (await node.variables()).items() >= described.items()
     assert not of_kind(events, ApprovalRequest)
     assert len(of_kind(events, CodeExecutionOutput)) == 2
 
@@ -284,3 +289,13 @@ async def test_values_of_a_program_are_there_when_the_session_goes_on(make, tmp_
     async with Agent.resume(session, config, model=ScriptedModel(["second"])) as agent:
         pd.testing.assert_frame_equal(await agent.get("df"), frame)
         assert await agent.get("later") == [1, 2]
+
+
+async def test_an_agent_without_a_model_has_a_kernel_and_a_session_of_it(tmp_path):
+    config = Config(workspace=tmp_path, mode="auto")
+    async with Agent(config, model=NoModel(), session="new") as agent:
+        await agent.execute("kept = 42")
+        result = await agent.run("hello").result()
+    assert (result.status, result.error) == ("failed", NO_MODEL)
+    async with Agent(config, model=NoModel(), session=agent.session_id) as again:
+        assert (await again.execute("kept")).text == "42"

@@ -137,6 +137,11 @@ class OwnedNode(KernelNode):
         async with self._lock:  # no cell runs while its files are copied
             return await self._owner.branch(self, description, own_files=own_files)
 
+    async def variables(self) -> dict[str, str]:
+        """See `KernelNode`."""
+        self.check_open()
+        return await self.resources.kernel.variables()
+
     async def own_files(self) -> OwnFiles | None:
         """See `KernelNode`."""
         return own_files_of(await self.resources.kernel.get())

@@ -194,6 +194,7 @@ class AgentSession:
         variables = None
         if self.journal.variables is not None:
             variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, ToolCalls(loop.agent).ask_for)
+            is_new = is_new and not variables.are_saved  # a program's own cells are no conversation
             variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:
             kernel.past.replace(self._replay(loop, variables))

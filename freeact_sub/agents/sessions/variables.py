@@ -154,6 +154,11 @@ class Variables:
         self._saving: asyncio.Task[None] | None = None
         self._has_failed = False
 
+    @property
+    def are_saved(self) -> bool:
+        """Whether there is a snapshot."""
+        return self._folder.is_dir()
+
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`. The end of a cell or of a kernel triggers a snapshot."""
         if event.agent_id != self._agent_id or not isinstance(event, _OF_KERNELS):

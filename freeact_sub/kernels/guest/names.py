@@ -4,17 +4,19 @@ import builtins
 import difflib
 from typing import Any
 
+from . import values  # relative, for in a kernel it is part of another package
+
 MAX_NAMES = 3
 BUILTIN_LIKENESS = 0.8
 """The least similarity of a name to a built-in, from 0 to 1: `end` does not mean `len`, but `pritn` means `print`."""
 
 
-def show(shell: Any) -> None:
-    """Print the variables of the kernel with their types, oldest first."""
+def show(shell: Any, *, sizes: bool = False) -> None:
+    """Print the variables of the kernel with their types, oldest first. Args: sizes: and with their sizes."""
     hidden = shell.user_ns_hidden
     for name, value in list(shell.user_ns.items()):
         if not name.startswith("_") and (name not in hidden or hidden[name] is not value):
-            print(f"{name}: {type(value).__name__}")  # noqa: T201  # the host reads it as the output of its cell
+            print(values.line(name, value) if sizes else f"{name}: {type(value).__name__}")  # noqa: T201  # the host reads it as the output of its cell
 
 
 def near_names(name: str, namespace: dict[str, Any]) -> list[str]:

@@ -1,0 +1,19 @@
+"""`freeact-sub mcp-server`: agents and kernels for MCP clients."""
+
+import argparse
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from freeact_sub.cli.commands import Settings
+
+
+def serve(_options: argparse.Namespace, settings: "Settings") -> int:
+    """Serve until the client has left."""
+    config = settings()
+    if "mode" not in config.model_fields_set:  # the client's user allows its calls; the wall holds what the code does
+        config = config.model_copy(update={"mode": "auto"})
+    config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
+    from freeact_sub.mcp_server import serve_stdio  # noqa: PLC0415  # slow to import
+
+    asyncio.run(serve_stdio(config))

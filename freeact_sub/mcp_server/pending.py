@@ -1,0 +1,177 @@
+"""`PendingCalls`: calls of tools that may ask the client's user, in both eras of the protocol.
+
+Up to 2025-11-25 the server asks during the call. From 2026-07-28 on the call returns what it asks, and the client calls
+again with the answers; meanwhile the work waits here, under a name that nobody can guess. A client that cannot ask is
+not waited for: what would be asked is denied at once.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+)
+from mcp_types.version import is_version_at_least
+
+from freeact_sub.errors import FreeactError, InvalidRequestError
+from freeact_sub.events import QuestionRequest
+from freeact_sub.mcp_server.questions import NO_SECRETS, answer_by_form, form_of, message_of, refuse
+from freeact_sub.mcp_server.served import Asked, LiveRun, ServedAgent
+
+ASKS_BY_RESULT: Final = "2026-07-28"
+"""From this version of the protocol on, a server does not ask during a call."""
+AWAY_SECONDS: Final = 3600.0
+"""How long a call waits for a client that was told what is asked, if `approval_timeout_seconds` says nothing."""
+NEWS_SECONDS: Final = 0.2
+"""Between two notifications of progress, at least."""
+CANNOT_ASK: Final = (
+    "this client cannot ask its user: start the server in the mode `auto` or `full`, or allow such calls by a rule"
+)
+Returned: TypeAlias = CallToolResult | InputRequiredResult
+
+
+@dataclass(eq=False)
+class PendingCall:
+    """A call whose work goes on until its end, whichever request waits for it."""
+
+    served: ServedAgent
+    live: LiveRun
+    work: asyncio.Task[CallToolResult]
+    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """Who asks the client now, by the id of the question."""
+    told: float = 0.0
+
+    def leave(self) -> None:
+        """Ask nothing any more."""
+        for task in self.asking.values():
+            task.cancel()
+        self.asking.clear()
+        self.live.claimed = {key: by for key, by in self.live.claimed.items() if by is not self}
+
+    def cancel(self) -> None:
+        """End the work."""
+        self.leave()
+        self.work.cancel()
+
+
+class PendingCalls:
+    """See above."""
+
+    def __init__(self, away_seconds: float | None = None) -> None:
+        """Args: away_seconds: how long a call waits for the answers of its client."""
+        self.away_seconds = away_seconds or AWAY_SECONDS
+        self._away: dict[str, tuple[PendingCall, asyncio.TimerHandle]] = {}
+        """Those whose client was told what is asked, by name."""
+
+    async def call(self, ctx: Context[Any, Any], begin: Callable[[], Awaitable[PendingCall]]) -> Returned:
+        """Begin a call, or go on with one whose client brings answers. Raises: ToolError: It failed."""
+        try:
+            pending = await begin() if ctx.request_state is None else self._back(ctx)
+            async with pending.served.in_use():
+                return await self._end_or_questions(ctx, pending)
+        except FreeactError as error:
+            raise ToolError(str(error)) from error
+
+    def _back(self, ctx: Context[Any, Any]) -> PendingCall:
+        """Return the call that the client goes on with, after it has taken the answers."""
+        pending, timer = self._away.pop(ctx.request_state or "", (None, None))
+        if pending is None or timer is None:
+            raise InvalidRequestError("this call is over: its questions were not answered in time, or were answered before")
+        timer.cancel()
+        for key, given in (ctx.input_responses or {}).items():
+            asked = pending.live.asked.get(key)
+            if asked is not None and pending.live.claimed.get(key) is pending and isinstance(given, ElicitResult):
+                answer_by_form(asked, given.action, given.content)
+                pending.live.closed(key)
+        return pending
+
+    async def _end_or_questions(self, ctx: Context[Any, Any], pending: PendingCall) -> Returned:
+        by_result = ctx.protocol_version is not None and is_version_at_least(ctx.protocol_version, ASKS_BY_RESULT)
+        try:
+            while not pending.work.done():
+                change = pending.live.next_change
+                open_now = self._open_questions(ctx, pending)
+                if by_result and open_now:
+                    return self._questions(pending, open_now)
+                for asked in open_now:
+                    if asked.request_id not in pending.asking:
+                        task = asyncio.create_task(self._ask(ctx, pending, asked))
+                        pending.asking[asked.request_id] = task
+                await self._tell(ctx, pending)
+                await _any_of(pending.work, change.wait())
+        except asyncio.CancelledError:
+            pending.cancel()
+            raise
+        pending.leave()
+        try:
+            return pending.work.result()
+        except asyncio.CancelledError:
+            raise ToolError("the run that this was a part of has ended, and this with it") from None
+
+    def _open_questions(self, ctx: Context[Any, Any], pending: PendingCall) -> list[Asked]:
+        """Claim the open questions, and close those that this client can ask nobody."""
+        capabilities = ctx.client_capabilities
+        elicitation = None if capabilities is None else capabilities.elicitation
+        can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+        found = []
+        for asked in pending.live.unclaimed(pending):
+            if can_ask and not (isinstance(asked, QuestionRequest) and asked.secret):
+                pending.live.claimed[asked.request_id] = pending
+                found.append(asked)
+            else:
+                refuse(asked, NO_SECRETS if can_ask else CANNOT_ASK)
+                pending.live.closed(asked.request_id)
+        for key in [key for key in pending.asking if key not in pending.live.asked]:
+            pending.asking.pop(key).cancel()
+        return found
+
+    def _questions(self, pending: PendingCall, open_now: list[Asked]) -> InputRequiredResult:
+        name = secrets.token_urlsafe()
+        timer = asyncio.get_running_loop().call_later(self.away_seconds, self._forget, name)
+        self._away[name] = pending, timer
+        asked = {each.request_id: ElicitRequest(params=_form(each)) for each in open_now}
+        return InputRequiredResult(request_state=name, input_requests={**asked})
+
+    def _forget(self, name: str) -> None:
+        if (found := self._away.pop(name, None)) is not None:
+            found[0].cancel()
+
+    async def _ask(self, ctx: Context[Any, Any], pending: PendingCall, asked: Asked) -> None:
+        form = _form(asked)
+        try:
+            given = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_context.request_id)
+        except (MCPError, ValueError) as error:
+            refuse(asked, f"the client did not ask its user: {error}")
+        else:
+            answer_by_form(asked, given.action, given.content)
+        pending.live.closed(asked.request_id)
+
+    async def _tell(self, ctx: Context[Any, Any], pending: PendingCall) -> None:
+        """Tell the client how far the run is, at most five times a second."""
+        now = asyncio.get_running_loop().time()
+        if pending.live.news and now - pending.told >= NEWS_SECONDS:
+            pending.told = now
+            await ctx.report_progress(pending.live.events, None, pending.live.news)
+
+
+def _form(asked: Asked) -> ElicitRequestFormParams:
+    return ElicitRequestFormParams(message=message_of(asked), requested_schema=form_of(asked))
+
+
+async def _any_of(work: asyncio.Task[Any], other: Any) -> None:
+    """Wait for one of both; a cancel leaves the work alone."""
+    waiting = asyncio.ensure_future(other)
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()

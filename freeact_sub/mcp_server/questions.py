@@ -1,0 +1,109 @@
+"""What a run asks a person, as forms of MCP's elicitation, and what a client answers.
+
+A form is filled in by whoever sits at the client. Secrets are never asked: the protocol forbids it, since a form may be seen
+by the client's model.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
+from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
+from freeact_sub.text import visible
+
+Decided: TypeAlias = Literal["yes", "always", "no"]
+
+DECISION: Final = "decision"
+REASON: Final = "reason"
+ANSWER: Final = "answer"
+NO_SECRETS: Final = "secrets are not asked through MCP clients: set it where the program can read it"
+_TYPES: Final = {"text": "string", "choice": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
+
+
+def message_of(asked: ApprovalRequest | QuestionRequest) -> str:
+    """Return the whole question as a person reads it."""
+    who = " > ".join(names_of_asker(asked))
+    if isinstance(asked, QuestionRequest):
+        return f"{who} {asked_title(asked)}:\n{asked_text(asked)}"
+    reason = f"\n\n({visible(asked.reason)})" if asked.reason else ""
+    return f"{who} {asked.call.question}:\n\n{asked.call.text}{reason}"
+
+
+def form_of(asked: ApprovalRequest | QuestionRequest) -> dict[str, Any]:
+    """Return the JSON schema of the answer."""
+    if isinstance(asked, ApprovalRequest):
+        decided = ["yes", *(["always"] if asked.suggested else []), "no"]
+        always = f"; always: also allow {', '.join(asked.suggested)} in this session" if asked.suggested else ""
+        fields = {
+            DECISION: {"type": "string", "enum": decided, "title": "Allow it?", "description": f"yes: this once{always}"},
+            REASON: {"type": "string", "title": "Reason", "description": "why not, for the agent"},
+        }
+        return {"type": "object", "properties": fields, "required": [DECISION]}
+    if not asked.fields:
+        return {"type": "object", "properties": {ANSWER: {"type": "string"}}, "required": [ANSWER]}
+    fields = {field.name: _schema_of(field) for field in asked.fields}
+    required = [field.name for field in asked.fields if field.required]
+    return {"type": "object", "properties": fields, **({"required": required} if required else {})}
+
+
+def answer_by_form(asked: ApprovalRequest | QuestionRequest, action: str, content: Mapping[str, Any] | None) -> None:
+    """Answer a question as a client has answered its form. What is no answer counts as a refusal, with that reason.
+
+    Args:
+        asked: The question.
+        action: `accept`, `decline` or `cancel`.
+        content: The values of the form.
+    """
+    values = content or {}
+    if action != "accept":
+        refuse(asked, "the person declined" if action == "decline" else "the person did not decide")
+    elif isinstance(asked, ApprovalRequest):
+        decide(asked, str(values.get(DECISION, "no")), str(values.get(REASON) or ""))
+    else:
+        try:
+            asked.answer(str(values.get(ANSWER, "")) if not asked.fields else values)
+        except ValueError as error:
+            refuse(asked, f"the client's answer is none: {error}")
+
+
+def decide(asked: ApprovalRequest, decided: str, reason: str = "") -> bool:
+    """Decide a request. Returns: False if it was closed. Args: decided: see `Decided`; anything else is a no."""
+    if decided == "always" and asked.suggested:
+        return asked.approve(remember="session")
+    return asked.approve() if decided in ("yes", "always") else asked.deny(reason)
+
+
+def refuse(asked: ApprovalRequest | QuestionRequest, reason: str) -> None:
+    """Close a question without a yes."""
+    if isinstance(asked, ApprovalRequest):
+        asked.deny(reason)
+    else:
+        asked.decline(reason)
+
+
+def _schema_of(field: QuestionField) -> dict[str, Any]:
+    about: dict[str, Any] = {"title": field.prompt or field.name}
+    if field.default is not None:
+        about["default"] = field.default
+    if field.kind == "choices":
+        return {**about, "type": "array", "items": _choices(field), **_bounds(field, "minItems", "maxItems")}
+    about["type"] = _TYPES[field.kind]
+    if field.kind == "choice":
+        if field.other:  # a form's choice allows nothing else
+            return {**about, "description": f"for example: {', '.join(field.labels or field.choices)}"}
+        return {**about, **_choices(field)}
+    if field.kind in ("integer", "number"):
+        return {**about, **_bounds(field, "minimum", "maximum")}
+    if field.kind == "text":
+        return {**about, **_bounds(field, "minLength", "maxLength"), **({"format": field.format} if field.format else {})}
+    return about
+
+
+def _choices(field: QuestionField) -> dict[str, Any]:
+    names = {"enumNames": [*field.labels]} if field.labels else {}
+    return {"type": "string", "enum": [*field.choices], **names}
+
+
+def _bounds(field: QuestionField, least: str, most: str) -> dict[str, Any]:
+    found = {least: field.least, most: field.most}
+    return {name: int(bound) if bound == int(bound) else bound for name, bound in found.items() if bound is not None}

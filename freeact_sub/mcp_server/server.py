@@ -1,0 +1,97 @@
+"""Puts the server together, and serves it on standard streams until the client has closed them."""
+
+import asyncio
+import os
+import select
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NoReturn
+
+from mcp.server import MCPServer
+from mcp.server.request_state import RequestStateSecurity
+
+from freeact_sub import __version__
+from freeact_sub.config.schema import Config
+from freeact_sub.mcp_server.agent_tools import AgentTools
+from freeact_sub.mcp_server.kernel_tools import KernelTools
+from freeact_sub.mcp_server.pending import PendingCalls
+from freeact_sub.mcp_server.served import ServedAgents
+
+CLOSE_SECONDS: Final = 3.0
+"""How long closing everything may take once the client has gone; then the process ends, and its guards end what is left."""
+INSTRUCTIONS: Final = """\
+Live Python kernels in one workspace, behind a wall, and agents that work with them.
+- `execute` runs code; name the kernel_id that it returns to keep the variables.
+- `branch` copies a kernel with its variables and files. Try something in the copy, look at `diff`, then `promote` its \
+files, `adopt` its variables, or `close` it.
+- `run` has an agent do a whole task."""
+
+
+def make_server(served: ServedAgents, pending: PendingCalls) -> MCPServer[Any]:
+    """Make the server with all its tools."""
+    server: MCPServer[Any] = MCPServer(
+        "freeact-sub",
+        title="freeact-sub",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        log_level="WARNING",
+        request_state_security=RequestStateSecurity.ephemeral(ttl=pending.away_seconds),
+    )
+    AgentTools(served, pending).add_to(server)
+    KernelTools(served, pending).add_to(server)
+    return server
+
+
+async def serve_stdio(config: Config) -> NoReturn:
+    """Serve one client on standard input and output, until it closes them or is gone, or SIGTERM comes.
+
+    Then the process ends at once: a client waits for that, and Python takes its time to take itself apart.
+    """
+    async with ServedAgents(config) as served:
+        leaves = _Leaving(served)
+        leaves.when_client_has_left()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaves.soon)
+        with suppress_broken_pipe():
+            await make_server(served, PendingCalls(config.approval_timeout_seconds)).run_stdio_async()
+    os._exit(0)
+
+
+class _Leaving:
+    """Ends the process a bounded time after its client has left, whatever is still at work."""
+
+    def __init__(self, served: ServedAgents) -> None:
+        self._served = served
+        self._loop = asyncio.get_running_loop()
+        self._closing: asyncio.Task[None] | None = None
+
+    def when_client_has_left(self) -> None:
+        """Note that standard input is at its end, even while nobody reads it."""
+        waiting = threading.Thread(target=self._wait, args=(os.dup(0),), name="waits for the client to leave", daemon=True)
+        waiting.start()
+
+    def _wait(self, standard_input: int) -> None:
+        poll = select.poll()
+        poll.register(standard_input, 0)  # its end is told unasked
+        poll.poll()
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.call_later, CLOSE_SECONDS, os._exit, 0)
+
+    def soon(self) -> None:
+        """Close everything and end the process; reading from standard input cannot be interrupted."""
+        self._loop.call_later(CLOSE_SECONDS, os._exit, 0)
+        self._closing = self._loop.create_task(self._close(), name="closes the server")
+
+    async def _close(self) -> None:
+        await self._served.aclose()
+        os._exit(0)
+
+
+@contextmanager
+def suppress_broken_pipe() -> Iterator[None]:
+    """Go on if the client is gone while it is written to."""
+    try:
+        yield
+    except* BrokenPipeError:
+        pass

@@ -1,0 +1,167 @@
+"""`freeact-sub mcp-server`, as real clients use it over standard streams."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp
+import psutil
+import pytest
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import CallToolResult, ElicitResult
+from support.chat_server import ChatCall, ChatReply
+from support.cli import PROGRAM, chat, environment, texts_of
+from support.waiting import eventually, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.mcp]
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
+"""`legacy`: the server asks during a call; `auto`: the call returns what is asked, in the newest protocol."""
+
+
+class McpClient:
+    """A client with a person, who decides as a list says, and what it was told."""
+
+    def __init__(self, *decisions: str) -> None:
+        self.decisions = [*decisions]
+        self.asked: list[Any] = []
+        self.news: list[str] = []
+        self.connection: mcp.Client
+
+    async def answer(self, _context: object, asked: Any) -> ElicitResult:
+        self.asked.append(asked)
+        return ElicitResult(action="accept", content={"decision": self.decisions.pop(0)})
+
+    async def hear(self, _progress: float, _total: float | None, message: str | None) -> None:
+        self.news.append(message or "")
+
+    async def call(self, tool: str, **arguments: Any) -> CallToolResult:
+        return await self.connection.call_tool(tool, arguments, progress_callback=self.hear)
+
+    async def done(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, result.content
+        assert result.structured_content is not None
+        return result.structured_content
+
+
+@asynccontextmanager
+async def connected(
+    folder: Path, *options: str, era: Any = "auto", decisions: tuple[str, ...] | None = ()
+) -> AsyncIterator[McpClient]:
+    """Args: decisions: of the person. None: the client cannot ask one."""
+    command = ["mcp-server", "--workspace", str(folder), *options]
+    client = McpClient(*(decisions or ()))
+    callback = None if decisions is None else client.answer
+    started = StdioServerParameters(command=str(PROGRAM), args=command, env=environment())
+    async with mcp.Client(started, mode=era, elicitation_callback=callback) as client.connection:
+        yield client
+
+
+@ERAS
+async def test_a_kernel_is_branched_compared_and_promoted(tmp_path, era):
+    async with connected(tmp_path, era=era) as client:
+        first = await client.done("execute", code="x = 1\nx")
+        kernel = first["kernel_id"]
+        assert (first["status"], first["text"]) == ("ok", "1")
+        branches = [
+            (await client.done("branch", kernel_id=kernel, description=name, own_files=name == "own"))["kernel_id"]
+            for name in ("own", "shared")
+        ]
+        code = "x += 41\nif own: open('new.txt', 'w').write('new')\nx"
+        ran = [
+            client.done("execute", code=f"own = {own}\n{code}", kernel_id=branch)
+            for own, branch in zip((1, 0), branches, strict=True)
+        ]
+        assert [each["text"] for each in await asyncio.gather(*ran)] == ["42", "42"]
+        assert (await client.done("diff", kernel_id=branches[0]))["added"] == ["new.txt"]
+        assert not (tmp_path / "new.txt").exists()
+        assert (await client.done("promote", kernel_id=branches[0]))["added"] == ["new.txt"]
+        assert (tmp_path / "new.txt").read_text() == "new"
+        assert (await client.done("variables", kernel_id=kernel))["variables"] == {"x": "x = 1"}
+        adopted = await client.done("adopt", kernel_id=branches[1], names=["x"])
+        assert adopted == {"kernel_id": kernel, "variables": {"x": "x = 42"}}
+        copy = (await client.done("snapshot", session_id=kernel))["session_id"]
+        for closed in (*branches, kernel):
+            await client.done("close", kernel_id=closed)
+        gone = await client.call("execute", code="x", kernel_id=branches[0])
+        assert gone.is_error
+        assert "A branch ends with its session" in gone.content[0].text
+        failed = await client.done("execute", code="1 / 0", kernel_id=copy)
+        assert failed["status"] == "error"
+        assert "ZeroDivisionError" in failed["text"]
+        no_model = await client.call("run", prompt="anything")
+        assert no_model.is_error
+        assert "no model is set" in no_model.content[0].text
+    async with connected(tmp_path, era=era) as client:  # the variables outlive the server
+        assert (await client.done("execute", code="x", kernel_id=kernel))["text"] == "42"
+        assert (await client.done("execute", code="x", kernel_id=copy))["text"] == "42"
+    async with connected(tmp_path / ".freeact", era=era) as client:
+        assert (await client.call("execute", code="x", kernel_id=kernel)).is_error  # they are of another folder
+
+
+def model(request: dict[str, Any]) -> ChatReply:
+    if request["messages"][-1]["role"] == "tool":
+        return [f"It said: {texts_of(request)[-1][:500]}"]
+    return [ChatCall("execute_ipython_cell", {"code": "!touch ../beside && echo touched"})]
+
+
+@ERAS
+async def test_an_agent_works_and_its_questions_reach_the_person(tmp_path, era):
+    (tmp_path / "w").mkdir()
+    with chat(model) as server:
+        options = (*server.options, "--mode", "ask")
+        async with connected(tmp_path / "w", *options, era=era, decisions=("yes", "yes", "yes", "no")) as client:
+            ran = await client.done("run", prompt="touch it")
+            assert ran["status"] == "completed", ran
+            assert "touched" in ran["answer"]
+            assert (tmp_path / "beside").exists()
+            assert client.news
+            assert any("touch ../beside" in asked.message for asked in client.asked)
+            asked = len(client.asked)
+            assert asked <= 3  # nothing twice
+            client.decisions = ["no"] * 9
+            denied = await client.call("run", prompt="touch it again", session_id=ran["session_id"])
+            assert len(client.asked) > asked
+            assert denied.structured_content["status"] in ("completed", "rejected")
+
+
+async def test_a_client_that_cannot_ask_is_denied_at_once(tmp_path):
+    async with connected(tmp_path, "--mode", "ask", decisions=None) as client:
+        ran = await client.done("execute", code="!touch ../beside-this")
+        assert "this client cannot ask its user" in ran["text"]
+    assert not (tmp_path.parent / "beside-this").exists()
+
+
+CLIENT = """
+import asyncio, sys, mcp
+from mcp.client.stdio import StdioServerParameters
+async def main(program, folder, mode):
+    async def never(*_):
+        open(folder + "/asked", "w").close()
+        await asyncio.sleep(1000)
+    started = StdioServerParameters(command=program, args=["mcp-server", "--workspace", folder, "--mode", mode])
+    code = "import subprocess, time; subprocess.Popen(['sleep', '777'])\\nopen('begun', 'w').close()\\n"
+    code += "time.sleep(1000)" if mode == "auto" else "subprocess.run(['touch', '../beside'])"
+    async with mcp.Client(started, mode="legacy", elicitation_callback=never) as client:
+        await client.call_tool("execute", {"code": code})
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("full", "begun"), ("ask", "asked")], ids=["in a cell", "in a question"])
+async def test_nothing_is_left_when_the_client_is_killed(tmp_path, mode, sign):
+    command = [sys.executable, "-c", CLIENT, str(PROGRAM), str(tmp_path), mode.replace("full", "auto")]
+    with subprocess.Popen(command, env=environment()) as client:
+        wait_until((tmp_path / sign).exists)
+        below = psutil.Process(client.pid).children(recursive=True)
+        os.kill(client.pid, signal.SIGKILL)
+        client.wait()
+        await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
+    assert len(below) >= 3
