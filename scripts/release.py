@@ -59,7 +59,11 @@ def main() -> int:
                 print(f"✗ {name}: {error}", flush=True)
             else:
                 print(f"✓ {name}{f': {said}' if said else ''} ({time.monotonic() - began:.0f} s)", flush=True)
-    print(f"\n{failed} steps failed: not ready" if failed else f"\nReady: upload {DIST.name}/*, then tag v{version()}")
+    print(
+        f"\n{failed} {'step' if failed == 1 else 'steps'} failed: not ready"
+        if failed
+        else f"\nReady: upload {DIST.name}/*, then tag v{version()}"
+    )
     return 1 if failed else 0
 
 
