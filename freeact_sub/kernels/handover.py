@@ -115,6 +115,28 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
     return name
 
 
+class WrittenValues(dict[str, str]):
+    """Values of another process of the same user, which has written them to a file: a line on each, by name."""
+
+    def __init__(self, lines: Mapping[str, str], folder: str, name: str) -> None:
+        """Args: folder, name: of the file, which `write_beside` has made."""
+        super().__init__(lines)
+        self.folder, self.name = Path(folder), name
+
+
+def write_beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Writes values for a kernel of another process. Returns the arguments of `WrittenValues`.
+
+    Raises:
+        InvalidRequestError: A value cannot be sent; the message names it.
+        KernelError: They cannot be written.
+    """
+    name = f"values-{uuid.uuid4().hex}"
+    _write_into(folder, name, dict(values), ())
+    lines = {variable: guest_values.line(variable, value) for variable, value in values.items()}
+    return {"lines": lines, "folder": str(folder), "name": name}
+
+
 async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
     """Puts values of this process among a kernel's variables.
 
@@ -125,6 +147,12 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         InvalidRequestError: A value cannot be sent, or a name is not the name of a variable; the message names it.
         KernelError: The kernel could not read them; the message says why.
     """
+    if isinstance(values, WrittenValues):
+        if target.scratch is None:
+            raise KernelError("inputs: this kernel cannot receive values: write files instead")
+        move_file(values.name, values.folder, target.scratch)
+        await _do(target, f"get_ipython().user_ns.update(freeact.values.take({values.name!r}))")
+        return [*values.values()]
     own: list[str] = []
     while True:
         name = f"values-{uuid.uuid4().hex}"

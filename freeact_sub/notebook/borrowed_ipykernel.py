@@ -32,3 +32,32 @@ def before_threads_end(function: Callable[[], None]) -> None:
     """Call a function when the program ends, while threads still take work. `atexit` comes too late for that."""
     register: Callable[[Callable[[], None]], Any] = getattr(threading, "_register_atexit", atexit.register)
     register(function)
+
+
+def hear_cells(kernel: Any, hear: Callable[[], None]) -> bool:
+    """Call a function, in the main thread, when a front end sends a cell, also while another one waits.
+
+    ipykernel takes messages from the thread of its shell channel by one callback, which may be set again.
+    """
+    try:
+        manager, take, session = kernel.shell_channel_thread.manager, kernel.shell_main, kernel.session
+        set_callback = manager.set_on_recv_callback
+    except AttributeError:
+        return False
+
+    async def receive(subshell_id: str | None, message: Any) -> None:
+        if subshell_id is None and kind_of(session, message) == "execute_request":
+            hear()
+        await take(subshell_id, message)
+
+    set_callback(receive)
+    return True
+
+
+def kind_of(session: Any, message: Any) -> str:
+    """The kind of a message. Empty: it is not a front end's."""
+    try:
+        frames = session.feed_identities(message, copy=False)[1]
+        return str(session.deserialize(frames, content=False, copy=False)["header"]["msg_type"])
+    except Exception:  # noqa: BLE001  # border: whatever was sent; ipykernel says so itself
+        return ""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from freeact_sub.cells import MimeBundle
-from freeact_sub.events.effects import VariableChange
+from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.notebook.render import STYLE
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.text import counted, one_line, visible
@@ -13,9 +13,10 @@ SHOWN: Final = 50
 CHARS: Final = 100
 NONE: Final = "—"
 PERHAPS: Final = "too large to compare in time"
+ALSO_HERE: Final = "you have changed it since"
 
 
-def change_table(changes: Sequence[VariableChange], name: str) -> MimeBundle:
+def change_table(changes: Sequence[CopyChange], name: str) -> MimeBundle:
     """The changes, and how they are taken over. Args: name: what `--name` has to say. Empty: nothing."""
     imports = one_line(visible(", ".join(change.name for change in changes if change.imported)), CHARS)
     changes = [change for change in changes if not change.imported]
@@ -40,6 +41,7 @@ def change_table(changes: Sequence[VariableChange], name: str) -> MimeBundle:
     }
 
 
-def _row(change: VariableChange) -> tuple[str, str, str]:
+def _row(change: CopyChange) -> tuple[str, str, str]:
     after = change.after if change.what != "perhaps" else f"{change.after} ({PERHAPS})"
-    return tuple(one_line(visible(text), CHARS) or NONE for text in (change.name, change.before, after))  # type: ignore[return-value]  # three
+    before = f"{change.before or NONE} ({ALSO_HERE})" if change.also_here else change.before
+    return tuple(one_line(visible(text), CHARS) or NONE for text in (change.name, before, after))  # type: ignore[return-value]  # three

@@ -12,6 +12,8 @@ LINE_CHARS: Final = 200
 SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|private", re.IGNORECASE)
 """Names that look like those of secrets: nothing is said of them."""
 _NAMED: Final = re.compile(r"[^\W\d]\w*")
+NAMED_VALUE: Final = re.compile(r"\$([^\W\d]\w*)")
+"""How a prompt names a variable whose value it wants."""
 
 HEAD: Final = (
     "[Your kernel is a copy of the user's notebook kernel, with its variables as they are now. What you change stays in the "

@@ -1,4 +1,7 @@
-"""`%agent_diff`, `%agent_adopt`, `%agent_code`, `%agent_discard`: what becomes of the copy in which an agent works."""
+"""`%agent_diff`, `%agent_adopt`, `%agent_code`, `%agent_discard`: what becomes of the copy in which an agent works.
+
+`%agent_wait` and `%agent_stop` are for a run that goes on while the user runs other cells.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,27 +9,28 @@ from typing import Any, Final
 from IPython.core.error import UsageError
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.events.effects import VariableChange
-from freeact_sub.notebook.copied import CopiedConversation
+from freeact_sub.kernels.copies import CopyChange
+from freeact_sub.notebook.conversation import CellConversation
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line
 from freeact_sub.notebook.magic_options import adopt_options, copy_options, parse
 from freeact_sub.text import counted, one_line, visible
 
-NAMES: Final = ("agent_diff", "agent_adopt", "agent_code", "agent_discard")
+NAMES: Final = ("agent_diff", "agent_adopt", "agent_code", "agent_discard", "agent_wait", "agent_stop")
 UNASKED: Final = (
     "This agent worked without asking you, and to take over a value is to run code that it may have put into it. "
     "Take over {names}? [y/N] "
 )
+BOTH: Final = "Not taken over, for you have changed it as well since: {names} (%agent_adopt {first} takes the agent's)"
 NO_CHANGES: Final = "the copy has the same variables as this notebook"
-LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show")
+LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show", "%agent_wait", "%agent_stop")
 """Cells that begin so change no variable."""
 
 
 class CopyMagics:
     """The magics about copies of one IPython shell."""
 
-    def __init__(self, shell: Any, conversations: Mapping[str, CopiedConversation]) -> None:
-        """Args: conversations: those that work on copies, by name, the latest last."""
+    def __init__(self, shell: Any, conversations: Mapping[str, CellConversation]) -> None:
+        """Args: conversations: those that cells have started, by name, the latest last."""
         self._shell = shell
         self._conversations = conversations
 
@@ -61,7 +65,11 @@ class CopyMagics:
         conversation = self._named(options.name, "%agent_adopt")
         names = [name for word in options.variables for name in word.split(",") if name]
         try:
-            changes = _chosen(await conversation.changed(), names)
+            changes, both = _chosen(await conversation.changed(), names)
+            if both:
+                print(BOTH.format(names=", ".join(both), first=both[0]))  # noqa: T201  # the same
+            if not changes and both:
+                return
             if not changes:
                 print(f"Nothing to take over: {NO_CHANGES}.")  # noqa: T201  # IPython's way
                 return
@@ -76,13 +84,13 @@ class CopyMagics:
         if lost:
             raise UsageError(f"%agent_adopt: {'; '.join(f'{name}: {one_line(visible(lost[name]), 300)}' for name in lost)}")
 
-    def agent_code(self, line: str) -> None:
+    async def agent_code(self, line: str) -> None:
         """`%agent_code`: puts the code that an agent has run in its copy into a new cell below this one; you run it."""
         options = parse(copy_options("%agent_code", "Put the code that an agent has run in its copy into a new cell."), line)
         if options is None:
             return
         try:
-            code, failed = self._named(options.name, "%agent_code").code()
+            code, failed = await self._named(options.name, "%agent_code").code()
         except FreeactError as error:
             raise UsageError(f"%agent_code: {error}") from error
         if failed:
@@ -100,12 +108,26 @@ class CopyMagics:
         except FreeactError as error:
             raise UsageError(f"%agent_discard: {error}") from error
 
-    def _named(self, name: str | None, magic: str) -> CopiedConversation:
+    async def agent_wait(self, line: str) -> None:
+        """`%agent_wait`: waits for an agent that goes on beside your cells. To interrupt it does not stop the agent."""
+        options = parse(copy_options("%agent_wait", "Wait for an agent that works while you run other cells."), line)
+        if options is not None:
+            await self._named(options.name, "%agent_wait").settled()
+
+    async def agent_stop(self, line: str) -> None:
+        """`%agent_stop`: stops what an agent does beside your cells."""
+        options = parse(copy_options("%agent_stop", "Stop an agent that works while you run other cells."), line)
+        if options is None:
+            return
+        if not await self._named(options.name, "%agent_stop").stop():
+            print("No agent is at work.")  # noqa: T201  # IPython's way
+
+    def _named(self, name: str | None, magic: str) -> CellConversation:
         if name is None:
             name = next(reversed(list(self._conversations)), "")
         if name not in self._conversations:
             there = ", ".join(self._conversations) or "none"
-            raise UsageError(f"{magic}: no cell has started {name or 'an agent'} on a copy (there are: {there})")
+            raise UsageError(f"{magic}: no cell has started {name or 'an agent'} (there are: {there})")
         return self._conversations[name]
 
     def _on_cell(self, info: Any) -> None:
@@ -115,15 +137,20 @@ class CopyMagics:
                 conversation.is_stale = True
 
 
-def _chosen(changes: list[VariableChange], names: list[str]) -> list[VariableChange]:
-    """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have."""
+def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChange], list[str]]:
+    """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have changed.
+
+    Returns:
+        The changes, and the names of those that are left out because the notebook has changed them as well.
+    """
     if not names:
-        return [change for change in changes if change.what != "perhaps"]
+        sure = [change for change in changes if change.what != "perhaps"]
+        return [change for change in sure if not change.also_here], [change.name for change in sure if change.also_here]
     by_name = {change.name: change for change in changes}
-    return [by_name.get(name, VariableChange(name=name, what="changed")) for name in dict.fromkeys(names)]
+    return [by_name.get(name, CopyChange(name=name, what="changed")) for name in dict.fromkeys(names)], []
 
 
-async def _agreed(changes: list[VariableChange]) -> bool:
+async def _agreed(changes: list[CopyChange]) -> bool:
     try:
         answer = await ask_line(UNASKED.format(names=", ".join(change.name for change in changes)))
     except NobodyToAskError as error:

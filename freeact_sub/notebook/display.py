@@ -16,11 +16,12 @@ agent has finished.
 import asyncio
 import contextlib
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.cells import MimeBundle
@@ -36,7 +37,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.notebook.block_steps import LIMITS
 from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
-from freeact_sub.notebook.ipython_shell import running_kernel
+from freeact_sub.notebook.ipython_shell import AskLine, ask_line, running_kernel
 from freeact_sub.notebook.question_forms import Asked, QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
@@ -98,14 +99,28 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
     return await show_run(agent, names, questions)
 
 
-async def show_run(run: Run, names: UserNames | None, questions: QuestionForm) -> RunResult:
-    """Show a run in the output of this cell. Args: names: see `Page`. Raises: see `display_run`."""
+async def show_run(
+    run: Any, names: UserNames | None, questions: QuestionForm, *, page: "Page | None" = None, ask: AskLine = ask_line
+) -> RunResult:
+    """Show a run in the output of this cell.
+
+    Args:
+        run: A `Run`, or one of the process beside this kernel (`beside.py`).
+        names: See `Page`.
+        questions: See `display_run`.
+        page: Where it is drawn. None: a new page in the output of this cell.
+        ask: Asks for a line, see `ask_line`.
+
+    Raises:
+        See `display_run`.
+    """
     run.pictures = "shown"
-    async with run, Page(names=names) as page, QuestionForms(questions, page.screen) as asking:
+    page = page or Page(names=names)
+    async with run, page, QuestionForms(questions, page.screen, ask) as asking:
         _latest[:] = [page]
         open_requests: dict[str, Asked] = {}
         try:
-            with _interrupts_cancel():
+            with interrupts_cancel():
                 await _read(run, page, asking, open_requests)
         except (asyncio.CancelledError, KeyboardInterrupt):
             run.cancel()
@@ -114,12 +129,13 @@ async def show_run(run: Run, names: UserNames | None, questions: QuestionForm) -
         finally:
             for request in open_requests.values():  # of children that live on
                 _refuse(request)
-    return await run.result()
+    result: RunResult = await run.result()
+    return result
 
 
 def follow_children(agent: Agent) -> None:
     """Let the blocks of its background children go on between two runs."""
-    agent.follow_background(_hear)
+    agent.follow_background(hear)
 
 
 def show_again() -> bool:
@@ -130,7 +146,7 @@ def show_again() -> bool:
     return True
 
 
-async def _read(run: Run, page: "Page", asking: QuestionForms, open_requests: dict[str, Asked]) -> None:
+async def _read(run: Any, page: "Page", asking: QuestionForms, open_requests: dict[str, Asked]) -> None:
     async for event in run:
         page.take(event)
         if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
@@ -142,7 +158,7 @@ async def _read(run: Run, page: "Page", asking: QuestionForms, open_requests: di
             asking.withdraw(event.request_id)
 
 
-def _hear(event: Event) -> None:
+def hear(event: Event) -> None:
     """Takes an event of a background child while no run is live."""
     page = _living.get(event.agent_id) or _living.get(event.parent_id or "")
     if page is not None:
@@ -160,9 +176,12 @@ def _refuse(request: Asked) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_cancel() -> Iterator[None]:
+def interrupts_cancel() -> Iterator[None]:
     """Make Ctrl-C cancel the waiting task, as ipykernel does; plain IPython would leave it half done."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     if running_kernel() is not None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -186,6 +205,8 @@ class _PagePlace:
     """Time of the last drawing, on the event loop's clock."""
     pause: float = 0.0
     """The seconds until the part may be drawn again."""
+    outer: "_LaterBlocks | None" = None
+    """Where it is drawn instead, if there was no room for an output of its own."""
 
     @property
     def counts(self) -> bool:
@@ -197,6 +218,19 @@ class _PagePlace:
             now = time.time()
             return {"text/html": foot_html(self.story, now), "text/plain": foot_text(self.story, now)}
         return {"text/html": body_html(self.story), "text/plain": body_text(self.story)}
+
+
+@dataclass(kw_only=True)
+class _LaterBlocks(_PagePlace):
+    """The last place of a page whose cell has ended, to which no output can be added: all later blocks are in it."""
+
+    parts: list[_PagePlace] = field(default_factory=list)
+
+    def bundle(self) -> MimeBundle:
+        for part in self.parts:
+            part.dirty, part.drawn = False, self.drawn
+        bundles = [part.bundle() for part in self.parts]
+        return {kind: "\n".join(bundle[kind] for bundle in bundles) for kind in ("text/html", "text/plain")}
 
 
 class Page:
@@ -216,6 +250,7 @@ class Page:
         self._parts: list[_PagePlace] = []
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._rest: _LaterBlocks | None = None
         self._ends = False
         """The run has ended; the task draws until the children that live on have ended as well."""
 
@@ -244,6 +279,14 @@ class Page:
                 part.dirty = True
         self._changed.set()
 
+    def leave_cell(self) -> None:
+        """Its cell ends while the run goes on: from now on outputs can only be updated."""
+        if self._rest is None and self._parts and self.screen.live:
+            self._rest = _LaterBlocks(display_id=f"{self._prefix}-rest", foot=False, story=self._parts[0].story, dirty=False)
+            self._rest.shown = {"text/html": "", "text/plain": ""}
+            self.screen.publish(self._rest.display_id, self._rest.shown, update=False)
+            self._draw(float("inf"))
+
     def show(self, other: "Page") -> None:
         """Draw all blocks of another page here, once."""
         self.stories = other.stories
@@ -268,10 +311,23 @@ class Page:
         stories = self.stories.by_id.values()
         return all(story.finished for story in stories if not story.depth) and any(not story.finished for story in stories)
 
+    @property
+    def _places(self) -> list[_PagePlace]:
+        """What is drawn as one output each."""
+        places = [part for part in self._parts if part.outer is None]
+        if self._rest is not None:
+            self._rest.dirty = self._rest.dirty or any(part.dirty for part in self._rest.parts)
+            places.append(self._rest)
+        return places
+
     def _add(self, story: AgentStory) -> None:
         for foot in (False, True):
             display_id = f"{self._prefix}-{len(self._parts)}"
-            self._parts.append(_PagePlace(display_id=display_id, foot=foot, story=story))
+            part = _PagePlace(display_id=display_id, foot=foot, story=story)
+            self._parts.append(part)
+            if self._rest is not None:
+                part.outer = self._rest
+                self._rest.parts.append(part)
         for place, placed in enumerate(self.stories.in_order() if self.screen.live else ()):
             for part in self._parts[2 * place : 2 * place + 2]:
                 if part.story is not placed:
@@ -294,7 +350,7 @@ class Page:
 
     def _draw(self, now: float) -> None:
         """Draw the changed parts that are due at `now`; at infinity, all changed ones."""
-        for part in self._parts:
+        for part in self._places:
             if not part.dirty or now < part.drawn + part.pause or not (self.screen.live or part.story.finished):
                 continue
             part.dirty = False

@@ -10,11 +10,14 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.notebook.borrowed_ipykernel import front_end_address
+
+AskLine: TypeAlias = Callable[..., Coroutine[Any, Any, str]]
+"""See `ask_line`."""
 
 
 class NobodyToAskError(FreeactError):

@@ -1,56 +1,50 @@
 """`%%agent`: a cell whose body is a prompt; the conversation continues from cell to cell. `%agent_close` ends it.
 
-`%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the rest. With an
-ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session; `%agent_resume` goes on with one.
-The agent works on a copy of the notebook's kernel (`copied.py`, `copy_magics.py`), with `--here` in an empty kernel.
+The agents are in a process beside this kernel (`beside.py`, `host.py`), and work on copies of it (`conversation.py`,
+`copy_magics.py`), with `--here` in an empty kernel. `%agent_show` draws the latest run once more: a page that was loaded
+again in the middle of it has missed the rest. With an ID it draws a stored session, or one agent of it. What `%%agent` does
+is kept as a session; `%agent_resume` goes on with one.
 
-IPython calls magics without awaiting them, while agents live on the notebook's own event loop. So the first two are
-coroutine functions, and a transformer puts `await` before the calls that IPython makes of them; a thread with a loop of its
-own would keep them from agents that the user has made.
+IPython calls magics without awaiting them, while these wait on the notebook's own event loop, where agents of the user's
+own live too. So they are coroutine functions, and a transformer puts `await` before the calls that IPython makes of them.
 
-An agent that a cell has started lives until `%agent_close`, or until the kernel shuts down. One from the user's
-namespace stays the user's: `--name` names it. Without `--name` the notebook's own agent takes the prompt. Only if it has
-none yet, and the variable `agent` holds an agent that is open, that one takes it.
+An agent that a cell has started lives until `%agent_close`, or until the kernel ends. One from the user's namespace stays
+the user's: `--name` names it. Without `--name` the notebook's own agent takes the prompt. Only if it has none yet, and the
+variable `agent` holds an agent that is open, that one takes it.
 """
 
 import argparse
-import asyncio
 import concurrent.futures.thread  # noqa: F401  # its exit must have been registered when ours is: the last is called first
 import contextlib
-import logging
 import re
 import signal
-import sys
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from IPython.core.error import UsageError
 
-from freeact_sub.agents import Agent
-from freeact_sub.config.command_options import given, load_arguments
+from freeact_sub.agents import Agent, RunResult
+from freeact_sub.config.command_options import given
 from freeact_sub.config.load import load_config
-from freeact_sub.config.schema import Config, user_folder
-from freeact_sub.config.trust import Trust
-from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
+from freeact_sub.errors import FreeactError
+from freeact_sub.notebook.beside import AgentsBeside
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
-from freeact_sub.notebook.copied import CopiedConversation
+from freeact_sub.notebook.conversation import CellConversation
 from freeact_sub.notebook.copy_magics import CopyMagics
 from freeact_sub.notebook.display import display_run, show_again
 from freeact_sub.notebook.magic_options import agent_options, close_options, parse, resume_options, show_options
-from freeact_sub.notebook.stored import session_words, show_stored, stored_session
+from freeact_sub.notebook.stored import show_stored
+from freeact_sub.notebook.waiting_cell import CellsOfUser
 from freeact_sub.sessions import session_store
 
 DEFAULT_NAME = "agent"
-NEW = "new"
-
-EXIT_SECONDS = 3.0
-"""The seconds that closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s and SIGKILL after 5 s."""
-
-logger = logging.getLogger(__name__)
+LOST = "The process of the agents has ended, and their conversations with it: `%agent_resume` continues one."
 
 _CALL = re.compile(
-    r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume|diff|adopt|discard)'),)"
+    r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume|diff|adopt|code|discard|wait|stop)'),)"
 )
 
 
@@ -60,13 +54,13 @@ class AgentMagics:
     def __init__(self, shell: Any) -> None:
         """Args: shell: the `InteractiveShell` that the magics are for."""
         self._shell = shell
-        self._agents: dict[str, Agent] = {}
-        self._copied: dict[str, CopiedConversation] = {}
-        """Those of them that work on copies, the latest last."""
-        self._copy_magics = CopyMagics(shell, self._copied)
+        self._conversations: dict[str, CellConversation] = {}
+        """Those that cells have started, the latest last."""
+        self._copy_magics = CopyMagics(shell, self._conversations)
         self._settings: dict[str, dict[str, Any]] = {}
         """The options that each was started with."""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beside: AgentsBeside | None = None
+        self._cells: CellsOfUser | None = None
         self._before_each_cell: Callable[[], None] = partial(forget_last_error, shell)
 
     def load(self) -> None:
@@ -80,9 +74,10 @@ class AgentMagics:
         self._before_each_cell()
         self._shell.events.register("pre_execute", self._before_each_cell)
         before_threads_end(self._close_at_exit)
+        self._beside = AgentsBeside(self._shell, self._forget)
 
     def unload(self) -> None:
-        """Removes the magics. Open agents are closed when the kernel shuts down."""
+        """Removes the magics. Open agents are closed when the kernel ends."""
         self._shell.magics_manager.magics["cell"].pop("agent", None)
         for name in ("agent_close", "agent_show", "agent_resume"):
             self._shell.magics_manager.magics["line"].pop(name, None)
@@ -99,14 +94,15 @@ class AgentMagics:
             return
         if not cell.strip():
             raise UsageError("%%agent: write the prompt below the first line of the cell")
+        name, begun = options.name or DEFAULT_NAME, time.monotonic()
+        result: RunResult | None
         try:
-            agent = await self._choose(options)
-            name = options.name or DEFAULT_NAME
-            if agent is self._agents.get(name) and name in self._copied:
-                self._copied[name] = conversation = self._copied.pop(name)  # the latest one
-                result = await conversation.run(cell.strip(), options.questions)
+            chosen = await self._choose(name, options, line)
+            if isinstance(chosen, Agent):
+                result = await display_run(chosen, cell.strip(), questions=options.questions)
             else:
-                result = await display_run(agent, cell.strip(), questions=options.questions)
+                self._conversations[name] = self._conversations.pop(name)  # the latest one
+                result = await chosen.run(cell.strip(), options.questions, begun=begun, may_leave=not options.out)
         except FreeactError as error:
             raise UsageError(str(error)) from error
         if options.out:
@@ -117,11 +113,14 @@ class AgentMagics:
         options = parse(close_options(), line)
         if options is None:
             return
-        if options.name is not None and options.name not in self._agents:
+        if options.name is not None and options.name not in self._conversations:
             raise UsageError(f"%agent_close: no cell has started an agent {options.name!r} ({self._names()})")
-        for name in [options.name] if options.name else list(self._agents):
+        for name in [options.name] if options.name else list(self._conversations):
             self._settings.pop(name)
-            await self._closed(name)
+            try:
+                await self._conversations.pop(name).aclose()
+            except FreeactError as error:
+                raise UsageError(f"%agent_close: {error}") from error
 
     def agent_show(self, line: str) -> None:
         """`%agent_show`: draws the latest run again. `%agent_show SESSION [AGENT]`: draws a stored session."""
@@ -145,21 +144,22 @@ class AgentMagics:
         if options is None:
             return
         name = options.name or DEFAULT_NAME
-        if name in self._agents:
+        if name in self._conversations:
             raise UsageError(f"%agent_resume: {name!r} is open here: `%agent_close {name}` first, or choose another --name")
         try:
-            config = _load_config(options)
-            session = stored_session(session_store(config.sessions), options.session)
-            await self._start(name, options, config, session.session_id)
+            session = await self._start(name, options, line, resumes=True)
         except FreeactError as error:
             raise UsageError(f"%agent_resume: {error}") from error
-        print(f"going on with {session_words(session)}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
+        print(f"going on with {session}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
-    async def _choose(self, options: argparse.Namespace) -> Agent:
+    async def _choose(self, name: str, options: argparse.Namespace, line: str) -> Agent | CellConversation:
         """Return the agent of that name: one started by a cell, a variable of the user, or a new one."""
         settings = _settings(options)
-        name = options.name or DEFAULT_NAME
-        found = self._agents.get(name)
+        if self._beside is not None and self._beside.is_lost and self._conversations:
+            self._conversations.clear()
+            self._settings.clear()
+            print(LOST)  # noqa: T201  # IPython's way
+        found = self._conversations.get(name)
         if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
             if variable.is_open and not settings:
                 return variable
@@ -170,40 +170,27 @@ class AgentMagics:
                     f"%%agent: {name!r} is your own agent and is not open: `await {name}.open()` first, or leave out --name"
                 )
         if found is None:
-            found = await self._start(name, options, _load_config(options), NEW)
+            await self._start(name, options, line, resumes=False)
         elif other := [option for option in settings if settings[option] != self._settings[name].get(option)]:
             options_given = ", ".join(f"--{option.replace('_', '-')}" for option in other)
             raise UsageError(
                 f"%%agent: {name!r} was started with other settings ({options_given}): `%agent_close {name}` first, "
                 "or choose another --name"
             )
-        return found
+        return self._conversations[name]
 
-    async def _start(self, name: str, options: argparse.Namespace, config: Config, session: str) -> Agent:
-        """Makes an agent and keeps it for later cells. Args: session: `new`, or the id of a session to continue."""
-        if options.here:
-            agent = Agent(config, session=session)
-        else:
-            kernels = config.kernel.model_copy(update={"python": sys.executable})
-            config = config.model_copy(update={"kernel": kernels})
-            conversation = CopiedConversation(self._shell, self._forget, "" if name == DEFAULT_NAME else name)
-            agent = Agent(config, session=session, kernel_provider=conversation.provider(kernels))
-            conversation.begin(agent)
-            self._copied[name] = conversation
-        self._agents[name], self._settings[name] = agent, _settings(options)
-        self._loop = asyncio.get_running_loop()
-        try:
-            await agent.open()  # until `%agent_close` or the kernel's end, which no `async with` can span
-        except BaseException:
-            self._settings.pop(name)
-            await self._closed(name)
-            raise
-        return agent
-
-    async def _closed(self, name: str) -> None:
-        """Closes an agent, and what it works in."""
-        agent, conversation = self._agents.pop(name), self._copied.pop(name, None)
-        await (agent if conversation is None else conversation).aclose()
+    async def _start(self, name: str, options: argparse.Namespace, line: str, *, resumes: bool) -> str:
+        """Starts an agent and keeps it for later cells. Returns the session that it continues, in a line."""
+        if self._beside is None or self._beside.is_lost:
+            self._beside = AgentsBeside(self._shell, self._forget)
+        if self._cells is None:
+            self._cells = CellsOfUser()
+        words = "" if name == DEFAULT_NAME else f" --name {name}"
+        conversation = CellConversation(self._shell, self._beside, self._cells, name, words)
+        started = await self._beside.start(name, line, resumes=resumes)
+        conversation.is_copy, conversation.works_unasked = started["is_copy"], started["works_unasked"]
+        self._conversations[name], self._settings[name] = conversation, _settings(options)
+        return str(started["session"])
 
     def _forget(self) -> None:
         """In a copy of this kernel: nothing here runs agents."""
@@ -212,51 +199,22 @@ class AgentMagics:
         _loaded.clear()
 
     def _names(self) -> str:
-        return f"there are: {', '.join(self._agents)}" if self._agents else "there are none"
+        return f"there are: {', '.join(self._conversations)}" if self._conversations else "there are none"
 
     def _await_magics(self, lines: list[str]) -> list[str]:
         return [_CALL.sub("await ", line) for line in lines]
 
     def _close_at_exit(self) -> None:
-        """Closes all agents on their own loop: the kernel has stopped it by now, but not closed it."""
-        loop = self._loop
-        if loop is None or loop.is_closed() or loop.is_running():
-            return
-        closing_all = _all_of([self._closed(name) for name in list(self._agents)])
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
-        closing = loop.create_task(asyncio.wait_for(closing_all, EXIT_SECONDS), name="close agents")
-        closing.add_done_callback(lambda _: loop.stop())
-        while not closing.done():  # IPython stops the loop once more, 0.1 s after the kernel was told to shut down
-            loop.run_forever()
-        if closing.cancelled() or closing.exception() is not None:
-            logger.error("agents did not close in %g s", EXIT_SECONDS)
-
-
-def _load_config(options: argparse.Namespace) -> Config:
-    """The settings of the folder, if somebody has trusted them; `--trust` does."""
-    trust = Trust(user_folder())
-    arguments = load_arguments(options)
-    try:
-        return load_config(**arguments, trust=trust)
-    except UntrustedError as error:
-        if not options.trust:
-            raise
-        try:
-            trust.add(error.files)
-        except ConfigError as problem:
-            logger.warning("%s", problem)
-        return load_config(**arguments, trust=trust)
+        """Has all agents closed: the kernel has stopped its loop by now."""
+        if self._beside is not None:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
+            self._beside.close()
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """What is chosen in the first cell of a conversation."""
     return {**given(options), **({"here": True} if options.here else {})}
-
-
-async def _all_of(closings: list[Any]) -> None:
-    for error in await asyncio.gather(*closings, return_exceptions=True):
-        if error is not None:
-            logger.error("closing an agent failed", exc_info=error)
 
 
 _loaded: dict[Any, AgentMagics] = {}

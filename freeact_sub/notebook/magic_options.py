@@ -82,7 +82,7 @@ def adopt_options() -> MagicParser:
 def copy_options(prog: str, description: str) -> MagicParser:
     """Those of a magic about one copy."""
     parser = plain_parser(prog, description)
-    parser.add_argument("--name", help="of the agent; none: the latest one that works on a copy")
+    parser.add_argument("--name", help="of the agent; none: the latest one")
     return parser
 
 

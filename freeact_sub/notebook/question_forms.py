@@ -16,7 +16,7 @@ any time. When one is closed, those below it move up, perhaps under a mouse that
 import asyncio
 import importlib.util
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Literal, Self, TypeAlias
 
 from freeact_sub.errors import FreeactError
@@ -24,7 +24,14 @@ from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.notebook.buttons import ButtonQuestions
 from freeact_sub.notebook.display_area import DisplayArea
-from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
+from freeact_sub.notebook.ipython_shell import (
+    AskLine,
+    NobodyToAskError,
+    ask_line,
+    from_notebook,
+    running_kernel,
+    stdin_allowed,
+)
 from freeact_sub.notebook.render import own_question_text, question_text
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_decisions import always_means
@@ -42,13 +49,13 @@ _CHOICE = "Approve? yes / no / always (in this session) / project (always in it)
 class QuestionForms:
     """Asks by buttons or text, and removes all questions at its exit."""
 
-    def __init__(self, questions: QuestionForm, screen: DisplayArea) -> None:
-        """Args: questions: buttons or text. screen: where buttons are shown.
+    def __init__(self, questions: QuestionForm, screen: DisplayArea, ask: AskLine = ask_line) -> None:
+        """Args: questions: buttons or text. screen: where buttons are shown. ask: see `TextQuestions`.
 
         Raises:
             FreeactError: Buttons were chosen, and this front end has none.
         """
-        self._text = TextQuestions()
+        self._text = TextQuestions(ask)
         self._buttons = ButtonQuestions(screen, on_refused=self._use_text) if _wants_buttons(questions) else None
 
     def ask(self, request: Asked) -> None:
@@ -79,7 +86,7 @@ class QuestionForms:
 class TextQuestions:
     """Asks one question after another, as lines of text."""
 
-    def __init__(self, ask: Callable[..., Coroutine[Any, Any, str]] = ask_line) -> None:
+    def __init__(self, ask: AskLine = ask_line) -> None:
         """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
         self._ask_line = ask
         self._questions = Questions()

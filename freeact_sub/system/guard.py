@@ -72,8 +72,8 @@ def main(host_pid: int, command: list[str] | int, folder: str | None = None, bou
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     host = open_pidfd(host_pid)
-    if os.getppid() != host_pid:
-        return 1  # the host ended before we could watch it
+    if os.getppid() != host_pid and not isinstance(command, int):
+        return 1  # the host ended before we could watch it; a child that is there already is ended below
     child = command if isinstance(command, int) else start(command, pipes)
     release_standard_streams()
     descriptors = [wakeup] if host is None else [wakeup, host]

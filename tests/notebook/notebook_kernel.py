@@ -103,17 +103,28 @@ class NotebookKernel:
         cell: NotebookCell | None = None,
     ) -> NotebookCell:
         """Run a cell to its end. answer: to input requests; True if the test answers them; False if this page has no input."""
-        cell = cell or NotebookCell()
+        request = self.send(code, allow_stdin=answer is not False, cell_id=cell_id)
+        return await self.ended(request, answer=answer, cell=cell)
+
+    def send(self, code: str, *, allow_stdin: bool = True, cell_id: str | None = None) -> dict:
+        """Send a cell, behind those that run. Its output is read by `ended`."""
         content = {
             "code": code,
             "silent": False,
             "store_history": True,
             "user_expressions": {},
-            "allow_stdin": answer is not False,
+            "allow_stdin": allow_stdin,
             "stop_on_error": True,
         }
         request = self.client.session.msg("execute_request", content, metadata={"cellId": cell_id} if cell_id else {})
         self.client.shell_channel.send(request)
+        return request
+
+    async def ended(
+        self, request: dict, *, answer: Callable[[str], str] | None = None, cell: NotebookCell | None = None
+    ) -> NotebookCell:
+        """Read what a cell shows, to its end. See `run`."""
+        cell = cell or NotebookCell()
         async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
             stdin = group.create_task(self._answer(answer)) if callable(answer) else None
             reply = group.create_task(self._reply(request["header"]["msg_id"]))

@@ -296,23 +296,15 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
 
 
 async def test_agents_are_closed_to_the_end_when_the_kernel_shuts_down(tmp_path):
-    slow = """
-import asyncio, os, pathlib, signal
-from freeact_sub import Agent
-close = Agent.aclose
-async def aclose(agent):
-    os.kill(os.getpid(), signal.SIGTERM)  # as Jupyter does when half of its patience is over
-    await asyncio.sleep(0.5)  # IPython stops the loop 0.1 s after it has heard of the shutdown
-    await close(agent)
-    pathlib.Path("closed").touch()
-Agent.aclose = aclose
-"""
+    hooks = {"SessionEnd": [{"hooks": [{"type": "command", "command": "sleep 0.5; touch closed"}]}]}
+    (tmp_path / ".agents").mkdir()
+    (tmp_path / ".agents" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     async with ChatServer(by_turn(["answer"])) as server, notebook_kernel(tmp_path) as notebook:
         await notebook.run("%load_ext freeact_sub.notebook")
-        cell = await notebook.run(f"%%agent --model openai-chat:local --base-url {server.base_url}\nHello")
-        await notebook.run(slow)
+        cell = await notebook.run(f"%%agent --trust --model openai-chat:local --base-url {server.base_url}\nHello")
+        assert not (tmp_path / "closed").exists()
     assert "answer" in cell.html
-    assert (tmp_path / "closed").exists()
+    await eventually(lambda: (tmp_path / "closed").exists())
 
 
 async def test_the_options_of_the_command_line_stand_behind_the_magic(tmp_path):

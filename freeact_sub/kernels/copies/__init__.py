@@ -1,13 +1,37 @@
-"""Copies of the Jupyter kernel that this process is: an agent works on the user's variables, and changes none of them.
+"""Copies of a notebook's kernel: an agent works on the user's variables, and changes none of them.
 
-`safety.py` says whether a fork is safe, `forking.py` makes it, with a guard between (`system/guard.py`), `becoming.py` turns
-it into a kernel of its own, and `launcher.py` is the host's end. `kernel.py` is what an agent runs its cells in, and
-`provider.py` hands it out. `changes.py` finds out what was changed and takes values over, with
-`guest/state.py`, which runs in both. Linux only: elsewhere `unsafe` says so, and the modules that fork are not imported.
+The kernel and the host of agents are two processes. In the kernel, `safety.py` says whether a fork is safe, `making.py` has
+it made (`forking.py`), with a guard between (`system/guard.py`), and `becoming.py` turns it into a kernel of its own. At the
+host, `kernel.py` is what an agent runs its cells in, `provider.py` hands it out, and `launcher.py` asks for the fork.
+`changes.py` finds out what was changed and takes values over, with `guest/state.py`, which runs in kernel and copy, and
+with `bare_forks.py`. Linux only: elsewhere `unsafe` says so, and the modules that fork are not imported.
 """
 
-from freeact_sub.kernels.copies.changes import changes_of, report_here, take
+from freeact_sub.kernels.copies.changes import (
+    CopyChange,
+    EarlierVariables,
+    changed,
+    report_here,
+    report_of,
+    take,
+)
 from freeact_sub.kernels.copies.kernel import NotebookCopy
+from freeact_sub.kernels.copies.launcher import Origin
+from freeact_sub.kernels.copies.making import CopyMaker
 from freeact_sub.kernels.copies.provider import CopyProvider
+from freeact_sub.kernels.copies.safety import kernel_app, unsafe
 
-__all__ = ["CopyProvider", "NotebookCopy", "changes_of", "report_here", "take"]
+__all__ = [
+    "CopyChange",
+    "CopyMaker",
+    "CopyProvider",
+    "EarlierVariables",
+    "NotebookCopy",
+    "Origin",
+    "changed",
+    "kernel_app",
+    "report_here",
+    "report_of",
+    "take",
+    "unsafe",
+]

@@ -27,6 +27,11 @@ KEPT_VARIABLES: Final = ("MPLBACKEND",)
 ENVIRONMENT_FIELDS: Final = slice(47, 49)
 """Where the environment of a process begins and ends in memory: fields 50 and 51 of `/proc/PID/stat`, after the name."""
 
+BYTES_HEADER: Final = sys.getsizeof(b"") - 1
+"""Where the content of a `bytes` object begins."""
+OWN_REFERENCES: Final = 4
+"""To a value of the environment that nothing else has, such as code in which it is a constant."""
+
 
 def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], None]) -> None:
     """Lets go of the kernel that this process is a fork of, opens another one, and runs it until it ends.
@@ -98,11 +103,29 @@ def close_what_writes() -> None:
 
 
 def replace_environment(environment: Mapping[str, str]) -> None:
-    """Gives this process another environment, and overwrites the one it was started with, which may hold keys."""
+    """Gives this process another environment, and overwrites the one that it had, which may hold keys.
+
+    Its values are where the process began, where the C library has put later ones, and in objects of Python.
+    """
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    overwrite_variables()
+    for value in os.environb.values():
+        if len(value) > 1 and sys.getrefcount(value) <= OWN_REFERENCES:
+            ctypes.memset(id(value) + BYTES_HEADER, 0, len(value))
     os.environ.clear()
     os.environ.update({**kept, **environment})
     fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     start, end = map(int, fields[ENVIRONMENT_FIELDS])
     if start:
         ctypes.memset(start, 0, end - start)
+
+
+def overwrite_variables() -> None:
+    """Overwrites the values of variables that the C library has, without making copies of them."""
+    library = ctypes.CDLL(None)
+    library.strchr.restype = ctypes.c_void_p
+    entries, number = ctypes.POINTER(ctypes.c_void_p).in_dll(library, "environ"), 0
+    while entries and (entry := entries[number]):
+        if value := library.strchr(ctypes.c_void_p(entry), ord("=")):
+            ctypes.memset(value + 1, 0, library.strlen(ctypes.c_void_p(value + 1)))
+        number += 1

@@ -5,49 +5,88 @@ ended if the code of a value's type hangs. What the copy says is not trusted: it
 """
 
 import asyncio
-import importlib
-import io
 import json
-import os
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
+from freeact_sub.kernels.copies.bare_forks import BareFork
 from freeact_sub.kernels.copies.kernel import NotebookCopy
-from freeact_sub.kernels.copies.launcher import kernel_app
-from freeact_sub.kernels.copies.safety import unsafe
+from freeact_sub.kernels.copies.safety import kernel_app, unsafe
 from freeact_sub.kernels.guest import state
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, About, compared, parsed
 
 VALUES_BYTES: Final = 1 << 40
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 5
-READ_BYTES: Final = 1 << 20
+DESCRIBE_SECONDS: Final = 1.0
 
 
-async def changes_of(copy: NotebookCopy, shell: Any) -> list[VariableChange]:
-    """The variables that differ between this kernel as it is now and its copy, by name.
+@dataclass(frozen=True, kw_only=True)
+class CopyChange(VariableChange):
+    """One variable that an agent has changed in its copy of a notebook's kernel."""
 
-    Raises:
-        KernelError: They cannot be compared; the message says why.
+    also_here: bool = False
+    """The notebook has changed it as well since the copy was made."""
+
+
+class EarlierVariables:
+    """This kernel as it was at one moment: a fork that says what its variables were."""
+
+    def __init__(self, fork: BareFork) -> None:
+        """Args: fork: made by `fork`."""
+        self._fork = fork
+        self._report: asyncio.Task[dict[str, About]] | None = None
+
+    @staticmethod
+    def fork(shell: Any) -> BareFork:
+        """Called at that moment, in the main thread. Raises: OSError: there is no room for a process."""
+        return BareFork(lambda: json.dumps(state.report(shell)).encode())
+
+    async def report(self) -> dict[str, About]:
+        """Describes the variables. Raises: KernelError: it takes too long."""
+        if self._report is None:
+            self._report = asyncio.ensure_future(self._made())
+        return await asyncio.shield(self._report)
+
+    def close(self) -> None:
+        """Ends the fork."""
+        self._fork.close()
+
+    async def _made(self) -> dict[str, About]:
+        return parsed(await self._fork.result(REPORT_SECONDS))
+
+
+def changed(before: Mapping[str, About], now: Mapping[str, About], copy: Mapping[str, About]) -> list[CopyChange]:
+    """What a copy has changed and this kernel does not have. Where this kernel has changed it too, `also_here` says so.
+
+    Args:
+        before: The variables when the copy was made.
+        now: Those of this kernel.
+        copy: Those of the copy.
     """
-    before, after = await asyncio.gather(report_here(shell), _report_of(copy))
-    return list(compared(before, after))
+    by_copy = {change.name for change in compared(before, copy)}
+    here = {change.name for change in compared(before, now)}
+    differing = [change for change in compared(now, copy) if change.name in by_copy]
+    return [CopyChange(**asdict(change), also_here=change.name in here) for change in differing]
 
 
-async def take(copy: NotebookCopy, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of variables of the copy, and for each that cannot be had the reason.
+async def take(file: str, scratch: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of variables of a copy, and for each that cannot be had the reason.
 
     To unpickle is to run code of whoever wrote the values: a person has said yes before.
 
+    Args:
+        file: What the copy wrote (`NotebookCopy.write_values`).
+        scratch: Where that is.
+
     Raises:
-        KernelError: There is no copy, or what it wrote cannot be read.
+        KernelError: It cannot be read.
     """
-    file = await copy.write_values(names)
-    data = await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=VALUES_BYTES)
+    data = await asyncio.to_thread(read_whole, file, scratch, max_bytes=VALUES_BYTES)
     try:
         values, lost = state.read(memoryview(data))
     except Exception as error:  # border: to unpickle is to run any code
@@ -56,77 +95,18 @@ async def take(copy: NotebookCopy, names: Sequence[str]) -> tuple[dict[str, Any]
 
 
 async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
-    """Describes the variables of this kernel, in a fork of it.
+    """Describes the variables of this kernel, in a fork of it. Call it in the main thread.
 
     Raises:
         KernelError: It cannot be forked now, or it takes too long.
     """
     if reason := unsafe(kernel_app()):
         raise KernelError(f"the variables cannot be looked at now: {reason}")
-    seconds = REPORT_SECONDS if digests else 1.0
-    data = await in_a_fork(lambda: json.dumps(state.report(shell, digests=digests)).encode(), seconds)
-    return parsed(data)
+    fork = BareFork(lambda: json.dumps(state.report(shell, digests=digests)).encode())
+    return parsed(await fork.result(REPORT_SECONDS if digests else DESCRIBE_SECONDS))
 
 
-async def _report_of(copy: NotebookCopy) -> dict[str, About]:
+async def report_of(copy: NotebookCopy) -> str:
+    """The description of the variables of a copy, for `parsed`. Raises: KernelError: there is none."""
     file = await copy.write_state()
-    return parsed(await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=REPORT_BYTES))
-
-
-async def in_a_fork(work: Callable[[], bytes], seconds: float) -> bytes:
-    """Runs a function in a fork of this process, which ends with it.
-
-    Raises:
-        KernelError: It failed, or takes too long.
-    """
-    forking: Any = importlib.import_module("freeact_sub.kernels.copies.forking")  # Linux only
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        pid = forking.fork_quietly()
-        if pid == 0:
-            _work_and_exit(forking, work, writer)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(writer)
-    reading = asyncio.ensure_future(asyncio.to_thread(_read_all, reader))
-    try:
-        await asyncio.wait({reading}, timeout=seconds)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        data = await asyncio.shield(reading)  # its end has come with that of the process
-        forking.reap(pid)
-    if not data.endswith(b"\n"):
-        raise KernelError(data.decode(errors="replace") or f"it took longer than {seconds:g} s")
-    return data
-
-
-def _work_and_exit(forking: Any, work: Callable[[], bytes], writer: int) -> None:
-    """In the fork. What is printed meanwhile goes nowhere; no loop, no socket and no clean-up of the origin is touched."""
-    try:
-        forking.prctl(forking.PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        for descriptor in (1, 2):
-            os.dup2(nothing, descriptor)
-        _write_all(writer, work() + b"\n")
-    except BaseException as error:  # noqa: BLE001  # border: the end of this process
-        _write_all(writer, f"{type(error).__name__}: {error}"[:FIELD_CHARS].rstrip().encode())
-    finally:
-        os._exit(0)
-
-
-def _write_all(writer: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(writer, view) :]
-
-
-def _read_all(reader: int) -> bytes:
-    with open(reader, "rb", buffering=READ_BYTES) as file:  # it is a descriptor
-        return file.read()
+    return (await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=REPORT_BYTES)).decode(errors="replace")

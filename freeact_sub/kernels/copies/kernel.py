@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelBranchError, KernelError, KernelLostError, KernelSnapshotError, KernelStartError
-from freeact_sub.kernels.copies.launcher import CopyLauncher
+from freeact_sub.kernels.copies.launcher import CopyLauncher, Origin
 from freeact_sub.kernels.kernel import HostRequestHandler, Kernel, KernelSpec
 from freeact_sub.kernels.local import LocalKernel
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
@@ -28,10 +28,10 @@ ERROR_CHARS: Final = 1000
 class NotebookCopy:
     """See `Kernel`. It has one folder, and one copy at a time."""
 
-    def __init__(self, spec: KernelSpec, handler: HostRequestHandler, context: ZmqContext, app: Any, forget: Any) -> None:
-        """Args: app: the `IPKernelApp` that is copied. forget: see `become_copy`."""
+    def __init__(self, spec: KernelSpec, handler: HostRequestHandler, context: ZmqContext, origin: Origin) -> None:
+        """Args: origin: the kernel that is copied."""
         self._spec = replace(spec, start_timeout_seconds=min(spec.start_timeout_seconds, START_SECONDS))
-        self._handler, self._context, self._app, self._forget = handler, context, app, forget
+        self._handler, self._context, self._origin = handler, context, origin
         self._folder = KernelFolder(make_folder())
         self._kernel: LocalKernel | None = None
         self._asked: tuple[tuple[str, str], ...] | None = None
@@ -81,7 +81,7 @@ class NotebookCopy:
         await self.drop()
         if self._closed:
             raise KernelStartError("it was closed")
-        launcher = CopyLauncher(self._spec, self._context, self._folder, self._app, self._forget)
+        launcher = CopyLauncher(self._spec, self._context, self._folder, self._origin)
         kernel = self._kernel = await LocalKernel(self._spec, launcher, self._handler).open()
         if self._asked is not None:
             kernel.ask_about(self._asked)

@@ -1,42 +1,48 @@
-"""`CopyLauncher`: starts a kernel as a copy of the one that this process is."""
+"""`CopyLauncher`: starts a kernel as a copy of a notebook's kernel, which is another process than this one (`Origin`)."""
 
 import asyncio
 import contextlib
-import importlib
 import os
 import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels.copies.safety import unsafe
 from freeact_sub.kernels.forkserver.branches import choose_connection
-from freeact_sub.kernels.guest import compiled_guest
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
 from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
-from freeact_sub.system.guard import GUARD_COMMAND
 from freeact_sub.system.private_folders import KernelFolder
 
 KILL_SECONDS: Final = 3.0
 
 
+class Origin(Protocol):
+    """The notebook's kernel, as the process of its agents knows it. Its end is `CopyMaker` (`making.py`)."""
+
+    async def fork(self, request: Mapping[str, Any]) -> tuple[int, int]:
+        """Forks a copy. Args: request: see `become_copy`. Returns the process ids of its guard and of the copy.
+
+        Raises:
+            KernelStartError: It cannot be copied now; the message says why.
+        """
+        ...
+
+    async def exit_code(self, guard: int) -> int:
+        """Waits for the end of a guard. Returns its exit code, negative for a signal."""
+        ...
+
+
 class CopyLauncher(LocalLauncher):
-    """Forks this process. Its folder outlives the copy: the next copy of the same agent has it too."""
+    """Has the notebook's kernel fork. Its folder outlives the copy: the next copy of the same agent has it too."""
 
     has_guest = True
 
-    def __init__(
-        self, spec: KernelSpec, context: ZmqContext, folder: KernelFolder, app: Any, forget: Callable[[], None]
-    ) -> None:
-        """Args: app: the `IPKernelApp` of this process. forget: called in the copy, takes out what runs agents here."""
+    def __init__(self, spec: KernelSpec, context: ZmqContext, folder: KernelFolder, origin: Origin) -> None:
+        """Args: origin: the kernel that is copied."""
         super().__init__(spec, context, folder)
-        self._app = app
-        self._forget = forget
+        self._origin = origin
         self._copy: int | None = None
         self._guard: int | None = None
         self._ended: asyncio.Future[int] | None = None
@@ -49,15 +55,12 @@ class CopyLauncher(LocalLauncher):
     async def launch(self) -> KernelChannels:
         """See `Launcher`."""
         environment = await self._prepare()
-        if reason := unsafe(self._app):
-            raise KernelStartError(reason)
-        fork_copy, become_copy = _forking()
-        loop = asyncio.get_running_loop()
         private = private_environment(self.spec, self.scratch)
         request = {
             "connection": choose_connection(self._manager),
             "connection_file": self._manager.connection_file,
             "attach": False,
+            "folder": str(self.folder.path),
             "log": str(self.folder.path / LOG_FILE),
             "environment": {**environment, **private},
             "folders": list(private.values()),
@@ -67,11 +70,8 @@ class CopyLauncher(LocalLauncher):
             "skills": [asdict(module) for module in self.spec.skills],
             "audit": self.spec.hook_settings(self.scratch),
         }
-        compiled_guest()  # for the copy, which then need not do it
-        guard = [*GUARD_COMMAND, str(os.getpid()), "--remove", str(self.folder.path)]
-        self._guard, self._copy = fork_copy(partial(become_copy, self._app, loop, request, self._forget), guard)
-        self._ended = loop.create_future()
-        self._watch()
+        self._guard, self._copy = await self._origin.fork(request)
+        self._ended = asyncio.ensure_future(self._origin.exit_code(self._guard))
         return self._started(self._ended)
 
     async def interrupt(self) -> None:
@@ -94,41 +94,3 @@ class CopyLauncher(LocalLauncher):
         """See `Launcher`. The folder belongs to whoever gave it."""
         if lost:
             await asyncio.to_thread(self.folder.end_processes)
-
-    def _watch(self) -> None:
-        """Learns of the end of the guard, which is a child of this process."""
-        loop, guard, ended = asyncio.get_running_loop(), self._guard, self._ended
-        assert guard is not None  # it has just been forked
-        assert ended is not None
-        descriptor = os.pidfd_open(guard)
-
-        def on_end() -> None:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-            code = -signal.SIGKILL
-            with contextlib.suppress(ChildProcessError):  # the user's own code may have been quicker
-                code = os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1])
-            if not ended.done():
-                ended.set_result(code)
-
-        loop.add_reader(descriptor, on_end)
-
-
-def _forking() -> tuple[Any, Any]:
-    """`fork_copy` and `become_copy`, which are made for Linux and use names that another ipykernel may not have.
-
-    Raises:
-        KernelStartError: It has not.
-    """
-    try:
-        forking: Any = importlib.import_module("freeact_sub.kernels.copies.forking")
-        becoming: Any = importlib.import_module("freeact_sub.kernels.copies.becoming")
-    except (ImportError, AttributeError, TypeError) as error:
-        raise KernelStartError(f"this ipykernel is built differently: {error}") from error
-    return forking.fork_copy, becoming.become_copy
-
-
-def kernel_app() -> Any | None:
-    """The `IPKernelApp` of this process. None: it is no Jupyter kernel of ipykernel."""
-    module = sys.modules.get("ipykernel.kernelapp")
-    return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None

@@ -12,7 +12,7 @@ OWN_THREADS: Final = (
     *("_watch_pipe_fd", "IPythonHistorySavingThread", "GarbageCollectorThread"),
     *("asyncio_", "AnyIO worker thread"),
     *("removes ", "sweeps sessions", "writes session ", "looks at "),
-    *("hooks", "saves rules", "decides", "tries mounts"),
+    *("hooks", "saves rules", "decides", "tries mounts", "serves agents"),
 )
 """Names of threads of ipykernel, IPython, pyzmq and of our own host. A fork goes on without them."""
 OWN_KINDS: Final = frozenset(
@@ -26,6 +26,12 @@ OWN_KINDS: Final = frozenset(
 """The same by their classes. The one of tqdm is started again where it is missing."""
 PRIVATE_MAPPINGS: Final = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
 """Shared memory through which no values reach another process: locks of `multiprocessing`, and what has no other user."""
+
+
+def kernel_app() -> Any | None:
+    """The `IPKernelApp` of this process. None: it is no Jupyter kernel of ipykernel."""
+    module = sys.modules.get("ipykernel.kernelapp")
+    return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
 
 
 def unsafe(app: Any) -> str:

@@ -1,0 +1,299 @@
+"""`CellConversation`: an agent of `%%agent` cells, which works in the process beside this kernel, on a copy of it.
+
+Each prompt finds the variables as they are: if the user has run a cell since the last copy was made, it is made anew. A
+prompt that follows a prompt goes on in the same copy. The cell waits for the agent, until the user runs another one.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+from freeact_sub.agents import RunResult
+from freeact_sub.errors import FreeactError, KernelError, KernelLostError
+from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, report_here, take, unsafe
+from freeact_sub.kernels.guest.state import variables
+from freeact_sub.kernels.handover import write_beside
+from freeact_sub.kernels.variable_reports import About, parsed
+from freeact_sub.notebook.beside import AgentsBeside, HostedRun
+from freeact_sub.notebook.change_table import change_table
+from freeact_sub.notebook.copied_names import NAMED_VALUE, for_model
+from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedError, interrupts_cancel, show_run
+from freeact_sub.notebook.display_area import CellDisplay
+from freeact_sub.notebook.question_forms import QuestionForm
+from freeact_sub.notebook.user_names import UserNames
+from freeact_sub.notebook.waiting_cell import CellsOfUser, LineAsker, user_goes_on
+from freeact_sub.system.private_folders import KernelFolder, make_folder
+
+NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
+REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"
+REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken over: {names}"
+GOES_ON: Final = "The agent goes on beside your cells: %agent_wait{name} waits for it, %agent_stop{name} stops it."
+NOTHING: Final = {"text/html": "", "text/plain": ""}
+
+
+class CellConversation:
+    """See above. In the main thread."""
+
+    def __init__(self, shell: Any, beside: AgentsBeside, cells: CellsOfUser, name: str, words: str) -> None:
+        """Args: name: of the agent. words: what `--name` says; empty: nothing."""
+        self._shell, self._beside, self._cells = shell, beside, cells
+        self._name = name
+        self._words = words
+        self.is_copy = False
+        """It works on copies, where that is possible."""
+        self.works_unasked = False
+        """Nobody looks at what the agent does."""
+        self.is_stale = False
+        """The user has run a cell since the copy was made."""
+        self._open: list[CopyChange] = []
+        """What was changed and not taken over."""
+        self._run: HostedRun | None = None
+        self._present: asyncio.Task[RunResult] | None = None
+        """The run, and what is shown after it."""
+        self._asker: LineAsker | None = None
+        self._area = ChangeArea()
+        self._handed: KernelFolder | None = None
+        """Where values for an empty kernel are written."""
+
+    async def run(self, prompt: str, questions: QuestionForm, *, begun: float, may_leave: bool) -> RunResult | None:
+        """Runs a prompt, shows it, and then what it has changed. None: the cell has left it while it goes on.
+
+        Args:
+            prompt: The task.
+            questions: See `display_run`.
+            begun: When the cell began (`time.monotonic`).
+            may_leave: Whether the cell ends when the user runs another one.
+
+        Raises:
+            See `display_run`.
+        """
+        await self.settled()
+        names: UserNames | None = None
+        given, note, refused = None, "", ""
+        if self.is_copy and not (refused := unsafe(kernel_app())):
+            await self._renew()
+            note = for_model(prompt, await self._variables())
+        elif self.is_copy:
+            _tell(REFUSED.format(reason=refused))
+            named = self._named_in(prompt)
+            given, names = self._written(named), UserNames(named)
+            note = names.for_model(prompt)
+        else:
+            names = UserNames()
+            note = names.for_model(prompt)
+        self._run = HostedRun(self._beside, self._name, prompt, note, refused, given)
+        self._asker, self._area, page = LineAsker(asyncio.get_running_loop()), ChangeArea(), Page(names=names)
+        showing = show_run(self._run, names, questions, page=page, ask=self._asker.ask)
+        self._present = asyncio.create_task(self._finished(self._run, showing), name="run of an agent beside")
+        return await self._wait(page if may_leave else None, begun)
+
+    async def settled(self) -> None:
+        """Waits until no run of it goes on; what it asks meanwhile is asked in this cell."""
+        if self._present is None or self._present.done():
+            return
+        assert self._asker is not None
+        self._asker.wait_in_cell()
+        try:
+            await asyncio.wait({self._present})
+        finally:
+            self._asker.leave_cell()
+
+    async def stop(self) -> bool:
+        """Cancels the run that goes on, and waits for its end. Returns False if there is none."""
+        if self._present is None or self._present.done():
+            return False
+        assert self._run is not None
+        self._run.cancel()
+        await asyncio.wait({self._present}, timeout=CANCEL_SECONDS)
+        return True
+
+    async def diff(self) -> None:
+        """Shows what differs now. Raises: KernelError: there is no copy, or it cannot be compared."""
+        self._open = await self.changed()
+        if _has_variables(self._open):
+            ChangeArea().show(change_table(self._open, self._words))
+        else:
+            _tell("The copy has the same variables as this notebook.")
+
+    async def changed(self) -> list[CopyChange]:
+        """What differs now. Raises: as `diff`."""
+        await self.settled()
+        return await self._changed_now()
+
+    async def _changed_now(self) -> list[CopyChange]:
+        copy = await self._beside.call("copy", name=self._name) if self.is_copy else None
+        then = self._beside.maker.earlier.get(copy) if copy is not None else None
+        if then is None:
+            raise KernelLostError(NO_COPY)
+        before, now, text = await asyncio.gather(
+            then.report(), report_here(self._shell), self._beside.call("report", name=self._name)
+        )
+        return changed(before, now, parsed(text.encode()))
+
+    async def adopt(self, changes: Sequence[CopyChange]) -> tuple[list[str], dict[str, str]]:
+        """Takes over changes of the copy.
+
+        Returns:
+            The names that are as in the copy now, and for each other one the reason.
+
+        Raises:
+            KernelError: There is no copy, or its values cannot be read.
+        """
+        wanted = [change.name for change in changes if change.what != "deleted"]
+        values: dict[str, Any] = {}
+        lost: dict[str, str] = {}
+        if wanted:
+            file, folder = await self._beside.call("write_values", name=self._name, names=wanted)
+            values, lost = await take(file, Path(folder))
+        self._shell.push({name: values[name] for name in wanted if name in values})
+        gone = [change.name for change in changes if change.what == "deleted"]
+        for name in gone:
+            self._shell.user_ns.pop(name, None)
+        taken = [name for name in wanted if name in values] + gone
+        self._open = [change for change in self._open if change.name not in taken]
+        return taken, lost
+
+    async def code(self) -> tuple[str, int]:
+        """The code of the cells that ended without an error, as one cell, and the number of the others.
+
+        Raises:
+            KernelLostError: There is no copy.
+        """
+        await self.settled()
+        cells = await self._beside.call("code", name=self._name)
+        # a cell magic has a cell to itself
+        whole = [TransformerManager().transform_cell(code) if code.startswith("%%") else code for code, ok in cells if ok]
+        return "\n\n".join(code.strip("\n") for code in whole), len(cells) - len(whole)
+
+    async def discard(self) -> None:
+        """Ends the copy, and the run that goes on in it. Raises: KernelLostError: there is none."""
+        await self.stop()
+        self._open = []
+        await self._beside.call("drop", name=self._name)
+
+    async def aclose(self) -> None:
+        """Ends the conversation."""
+        await self._beside.call("close", name=self._name)
+        if self._present is not None:
+            await asyncio.wait({self._present})
+
+    async def _wait(self, page: Page | None, begun: float) -> RunResult | None:
+        """Waits for the run in this cell. Args: page: to be left when the user goes on; None: never."""
+        assert self._present is not None
+        assert self._asker is not None
+        assert self._run is not None
+        self._asker.wait_in_cell()
+        leaving = asyncio.create_task(user_goes_on(self._cells, self._asker, begun), name="hears of cells")
+        try:
+            with interrupts_cancel():
+                await asyncio.wait(
+                    {self._present} if page is None else {self._present, leaving}, return_when=asyncio.FIRST_COMPLETED
+                )
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            self._run.cancel()
+            await asyncio.wait({self._present}, timeout=CANCEL_SECONDS)
+            raise RunInterruptedError("interrupted: the run was cancelled") from None
+        finally:
+            self._asker.leave_cell()
+            leaving.cancel()
+        if self._present.done():
+            return self._present.result()
+        assert page is not None
+        await self._beside.do(_left(page))
+        self._area.reserve()
+        self._present.add_done_callback(self._tell_failure)
+        _tell(GOES_ON.format(name=self._words))
+        return None
+
+    async def _finished(self, run: HostedRun, showing: Any) -> RunResult:
+        try:
+            result: RunResult = await self._beside.do(showing)
+        finally:
+            if self._handed is not None:
+                self._handed.give_up()
+                self._handed = None
+        if run.has_changed:
+            try:
+                self._open = await self._changed_now()
+            except FreeactError as error:
+                self._area.show(_as_note(f"What the agent has changed in its copy could not be found out: {error}"))
+            else:
+                if _has_variables(self._open):
+                    self._area.show(change_table(self._open, self._words))
+        return result
+
+    def _tell_failure(self, ended: asyncio.Task[RunResult]) -> None:
+        """No cell waits for the run any more."""
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            self._area.show(_as_note(str(error)))
+
+    async def _renew(self) -> None:
+        """Has the copy made anew if the notebook's variables may have changed since."""
+        if self.is_stale and await self._beside.call("copy", name=self._name) is not None:
+            if _has_variables(self._open):
+                _tell(REPLACED.format(names=", ".join(change.name for change in self._open if not change.imported)))
+            self._open = []
+            await self._beside.call("drop", name=self._name)
+        self.is_stale = False
+
+    def _named_in(self, prompt: str) -> dict[str, Any]:
+        """The variables that a prompt names as `$df`."""
+        present = variables(self._shell)
+        return {name: present[name] for name in NAMED_VALUE.findall(prompt) if name in present}
+
+    def _written(self, values: dict[str, Any]) -> dict[str, Any] | None:
+        """Values for an empty kernel, in a folder that is there until the end of the run. None: there are none."""
+        if not values:
+            return None
+        self._handed = KernelFolder(make_folder())
+        return write_beside(values, self._handed.path)
+
+    async def _variables(self) -> dict[str, About]:
+        """What there is in the notebook. A value that takes too long to describe hides the others."""
+        try:
+            return await report_here(self._shell, digests=False)
+        except KernelError:
+            return {}
+
+
+class ChangeArea:
+    """Where the table of changes is shown: a new output of this cell, or one that was kept for it."""
+
+    def __init__(self) -> None:
+        self._display_id = f"freeact-{uuid.uuid4().hex}"
+        self._is_there = False
+
+    def reserve(self) -> None:
+        """Makes room for it in the output of this cell."""
+        self._publish(NOTHING)
+
+    def show(self, bundle: Any) -> None:
+        """Shows it."""
+        self._publish(bundle)
+
+    def _publish(self, bundle: Any) -> None:
+        CellDisplay().publish(self._display_id, bundle, update=self._is_there)
+        self._is_there = True
+
+
+async def _left(page: Page) -> None:
+    page.leave_cell()
+
+
+def _as_note(text: str) -> dict[str, str]:
+    """A line as an output."""
+    return {"text/plain": text}
+
+
+def _has_variables(changes: Sequence[CopyChange]) -> bool:
+    """Whether more differs than what was imported."""
+    return any(not change.imported for change in changes)
+
+
+def _tell(text: str) -> None:
+    """A line in the output of this cell."""
+    print(text)  # noqa: T201  # IPython's way

@@ -1,0 +1,306 @@
+"""The process beside a notebook's kernel in which the agents of its `%%agent` cells are: models, keys, MCP, sessions.
+
+`beside.py` starts it (`python -P -m freeact_sub.notebook.host`, with two sockets that it inherits) and draws what happens.
+It knows nothing of variables: where an agent works on a copy of the kernel, the kernel makes it (`kernels/copies/`). It ends
+with the kernel, in whatever way that ends, after it has closed its agents.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from freeact_sub.agents import Agent, Run
+from freeact_sub.config.command_options import load_arguments
+from freeact_sub.config.load import load_config
+from freeact_sub.config.schema import Config, user_folder
+from freeact_sub.config.trust import Trust
+from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError
+from freeact_sub.events import Answer, Decision, Event
+from freeact_sub.events.answers import ASKED
+from freeact_sub.events.json_lines import json_line
+from freeact_sub.kernels import make_provider
+from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of
+from freeact_sub.kernels.handover import WrittenValues
+from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
+from freeact_sub.notebook.peer import Handlers, Peer, PeerLostError
+from freeact_sub.notebook.stored import session_words, stored_session
+from freeact_sub.sessions import session_store
+from freeact_sub.system.closing import carry_out
+
+NEW: Final = "new"
+NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
+CLOSE_SECONDS: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class HostedAgent:
+    """An agent of a notebook, and what starts its kernels if they are copies."""
+
+    def __init__(self, agent: Agent, provider: CopyProvider | None) -> None:
+        """Args: agent: not yet open. provider: its own. None: it has an empty kernel."""
+        self.agent, self.provider = agent, provider
+        self.run: Run | None = None
+        """The one that a cell has begun."""
+
+    @property
+    def copy(self) -> NotebookCopy | None:
+        """The copy in which it works, if there is one."""
+        copy = self.provider.copy if self.provider is not None else None
+        return copy if copy is not None and copy.pid is not None else None
+
+    @property
+    def living(self) -> NotebookCopy:
+        """The same. Raises: KernelLostError: there is none."""
+        if self.copy is None:
+            raise KernelLostError(NO_COPY)
+        return self.copy
+
+    async def aclose(self) -> None:
+        """Ends it."""
+        try:
+            await self.agent.aclose()
+        finally:
+            if self.provider is not None:
+                await self.provider.aclose()
+
+
+class NotebookHost:
+    """The agents of one notebook, by name. Public methods are what the kernel calls."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, HostedAgent] = {}
+        self._told: set[asyncio.Task[None]] = set()
+        self.peer = Peer(self.handlers)
+
+    @property
+    def handlers(self) -> Handlers:
+        """What the kernel may call."""
+        names = ("start", "run", "cancel", "copy", "report", "write_values", "code", "drop", "close", "shown")
+        return {name: getattr(self, name) for name in names}
+
+    async def start(
+        self, *, name: str, line: str, resumes: bool, cwd: str, environment: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Starts an agent. Args: line: of the magic. environment: variables that differ from this process's; None: gone."""
+        os.chdir(cwd)
+        for variable, value in environment.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
+        options = parse(resume_options() if resumes else agent_options(), line)
+        assert options is not None  # the kernel has printed the help
+        config = _load_config(options)
+        stored = stored_session(session_store(config.sessions), options.session) if resumes else None
+        session = NEW if stored is None else stored.session_id
+        hosted = self._made(config, session, is_copy=not options.here)
+        self._agents[name] = hosted
+        try:
+            await hosted.agent.open()
+        except BaseException:
+            await self.close(name=name)
+            raise
+        hosted.agent.follow_background(lambda event: self._soon(self._tell_of(name, event)))
+        works_unasked = config.mode in ("auto", "full") or config.headless == "allow"
+        is_copy = hosted.provider is not None
+        words = "" if stored is None else session_words(stored)
+        return {"works_unasked": works_unasked, "is_copy": is_copy, "session": words}
+
+    async def run(
+        self, *, name: str, number: int, prompt: str, note: str, refused: str, given: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Runs a prompt and tells its events, as `event` with the number. Returns the ending.
+
+        Args:
+            name: Of the agent.
+            number: Of the run.
+            prompt: The task.
+            note: What the model reads after it.
+            refused: Why there can be no copy now. Empty: there can be one, or none is wanted.
+            given: Variables for an empty kernel: see `WrittenValues`. None: none.
+        """
+        hosted = self._agents[name]
+        if hosted.provider is not None:
+            await hosted.provider.refuse(refused)
+        values = WrittenValues(**given) if given is not None else None
+        run = hosted.run = hosted.agent.run(prompt, inputs=values)
+        run.add_note(note)
+        run.pictures = "shown"
+        async with run:
+            async for event in run:
+                await self.peer.tell("event", number=number, event=event.to_json())
+        result = await run.result()
+        copy = hosted.copy
+        return {
+            "ending": result.event.to_json(),
+            "agent_id": result.agent_id,
+            "cells": bool(copy is not None and copy.cells),
+        }
+
+    async def cancel(self, *, name: str) -> bool:
+        """Cancels the run of an agent."""
+        run = self._agents[name].run
+        return run is not None and run.cancel()
+
+    async def copy(self, *, name: str) -> int | None:
+        """The process id of the copy in which an agent works, if there is one."""
+        copy = self._agents[name].copy
+        return copy.pid if copy is not None else None
+
+    async def report(self, *, name: str) -> str:
+        """Describes the variables of a copy. Raises: KernelError: that cannot be done."""
+        return await report_of(self._agents[name].living)
+
+    async def write_values(self, *, name: str, names: list[str]) -> tuple[str, str]:
+        """Has a copy write variables. Returns file and folder. Raises: KernelError: it does not."""
+        copy = self._agents[name].living
+        return await copy.write_values(names), str(copy.scratch)
+
+    async def code(self, *, name: str) -> list[tuple[str, bool]]:
+        """The cells that an agent has run in its copy, with whether each ended without an error."""
+        return [*self._agents[name].living.cells]
+
+    async def drop(self, *, name: str) -> None:
+        """Ends a copy. Raises: KernelLostError: there is none."""
+        await self._agents[name].living.drop()
+
+    async def close(self, *, name: str) -> None:
+        """Ends an agent."""
+        hosted = self._agents.pop(name, None)
+        if hosted is not None:
+            await hosted.aclose()
+
+    async def shown(self, *, request_id: str) -> None:
+        """A person sees a question."""
+        if receiver := ASKED.get(request_id):
+            receiver.shown(request_id)
+
+    async def close_all(self) -> None:
+        """Ends all agents."""
+        for closed in await asyncio.gather(*(self.close(name=name) for name in [*self._agents]), return_exceptions=True):
+            if isinstance(closed, BaseException):
+                logger.error("closing an agent failed", exc_info=closed)
+
+    def _made(self, config: Config, session: str, *, is_copy: bool) -> HostedAgent:
+        if not is_copy:
+            return HostedAgent(Agent(config, session=session), None)
+        kernels = config.kernel.model_copy(update={"python": sys.executable})
+        config = config.model_copy(update={"kernel": kernels})
+        provider = CopyProvider(make_provider(kernels, on_notice=self._notice), on_notice=self._notice, origin=self)
+        agent = Agent(config, session=session, kernel_provider=provider)
+        provider.root_id = agent.agent_id
+        return HostedAgent(agent, provider)
+
+    async def fork(self, request: Mapping[str, Any]) -> tuple[int, int]:
+        """See `Origin`."""
+        guard, copy = await self.peer.call("fork", request=request)
+        return guard, copy
+
+    async def exit_code(self, guard: int) -> int:
+        """See `Origin`. If the kernel is gone, the guard ends by itself."""
+        try:
+            return int(await self.peer.call("exit_code", guard=guard))
+        except PeerLostError:
+            await process_ended(guard)
+            return -signal.SIGKILL
+
+    def _notice(self, text: str) -> None:
+        self._soon(self.peer.tell("notice", text=text))
+
+    async def _tell_of(self, name: str, event: Event) -> None:
+        await self.peer.tell("background", name=name, event=event.to_json())
+
+    def _soon(self, telling: Coroutine[Any, Any, None]) -> None:
+        async def tell() -> None:
+            with contextlib.suppress(PeerLostError):
+                await telling
+
+        task = asyncio.get_running_loop().create_task(tell(), name="tells a notebook")
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+
+async def answer_all(connection: socket.socket) -> None:
+    """Takes decisions and answers, one a line, and says whether they were taken; `ValueError` becomes a text."""
+    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=1 << 26)
+    with contextlib.suppress(OSError, ValueError):
+        while line := await reader.readline():
+            writer.write(json_line(answered(json.loads(line))).encode() + b"\n")
+            await writer.drain()
+
+
+def answered(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives a decision or an answer to who waits for it."""
+    receiver = ASKED.get(given["request_id"])
+    if receiver is None:
+        return {"taken": False}
+    kind: Callable[..., Any] = Decision if given["kind"] == "decision" else Answer
+    try:
+        return {"taken": receiver.answer(given["request_id"], kind(**given["content"]))}
+    except ValueError as error:
+        return {"wrong": str(error)}
+
+
+def _load_config(options: Any) -> Config:
+    """The settings of the folder, if somebody has trusted them; `--trust` does."""
+    trust = Trust(user_folder())
+    arguments = load_arguments(options)
+    try:
+        return load_config(**arguments, trust=trust)
+    except UntrustedError as error:
+        if not options.trust:
+            raise
+        try:
+            trust.add(error.files)
+        except ConfigError as problem:
+            logger.warning("%s", problem)
+        return load_config(**arguments, trust=trust)
+
+
+async def process_ended(process: int) -> None:
+    """Waits for the end of another process. Where the system has no means for that, for ever."""
+    if not hasattr(os, "pidfd_open"):
+        await asyncio.Event().wait()
+    with contextlib.suppress(ProcessLookupError):
+        descriptor, ended, loop = os.pidfd_open(process), asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+async def serve(kernel: int, connection: socket.socket, answers: socket.socket) -> None:
+    """Serves the kernel until it ends or closes the connection."""
+    host = NotebookHost()
+    await host.peer.open(connection)
+    answering = asyncio.create_task(answer_all(answers), name="takes answers")
+    # what the kernel has started may keep its end of the connection open
+    ends = [asyncio.create_task(host.peer.ended()), asyncio.create_task(process_ended(kernel))]
+    if os.getppid() == kernel:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for task in (answering, *ends):
+        task.cancel()
+    with contextlib.suppress(TimeoutError, FreeactError):
+        await carry_out(host.close_all(), timeout_seconds=CLOSE_SECONDS)
+
+
+def main() -> None:
+    """Runs the process. Its arguments are the two inherited sockets."""
+    connection, answers = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    for each in (connection, answers):
+        each.set_inheritable(False)
+    asyncio.run(serve(os.getppid(), connection, answers))
+
+
+if __name__ == "__main__":
+    main()

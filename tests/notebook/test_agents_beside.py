@@ -1,0 +1,122 @@
+"""The agents of `%%agent` cells are in a process beside the kernel, and the user's cells do not wait for them."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from notebook_kernel import notebook_kernel
+from support.chat_server import ChatCall, ChatServer, by_turn
+from support.waiting import eventually, is_running
+
+from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
+
+pytestmark = pytest.mark.kernel
+
+MINE = """
+%load_ext freeact_sub.notebook
+import os, subprocess
+import pandas as pd
+df, x, y = pd.DataFrame({"a": [1]}), 1, 1
+def host():
+    command = ["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="]
+    children = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    return " ".join(child.split()[0] for child in children if "freeact_sub.notebook.host" in child)
+"""
+SLOW = """
+import time, pathlib
+print("working")
+while not pathlib.Path("go").exists():
+    time.sleep(0.02)
+df["c"] = 1
+x = y = 5
+"""
+SEARCH = """
+import os
+first, rest = "{first}"[::-1].encode(), "{rest}"
+found = 0
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+    for line in maps.read().splitlines():
+        start, end = (int(number, 16) for number in line.split()[0].split("-"))
+        if "rw" not in line.split()[1] or end - start > 1 << 28:
+            continue
+        try:
+            memory.seek(start)
+            data = memory.read(end - start)
+        except OSError:
+            continue
+        at = data.find(first)
+        while at >= 0:
+            after = data[at + len(first) : at + len(first) + len(rest)]
+            found += after[::-1] == rest.encode()
+            at = data.find(first, at + 1)
+        del data
+print("FOUND", found, os.environ.get("OPENAI_API_KEY"))
+"""
+KEY = ("sk-a0b1c2d3e4f5g6h7", "i8j9k0l1m2n3o4p5")
+
+
+def cell(code):
+    return [ChatCall("execute_ipython_cell", {"code": code})]
+
+
+async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
+    script = by_turn(cell(SLOW), ["done"], cell(SLOW), ["not reached"])
+    async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
+        await notebook.run(MINE)
+        options = f"--model openai-chat:local --base-url {server.base_url} --yes"
+        async with notebook.running(f"%%agent {options}\nWork.", cell_id="first") as page:
+            await page.wait_for(lambda page: "working" in page.html)
+            await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the first
+            mine = notebook.send("x = 'mine'\nprint(list(df.columns), x)")
+        mine = await notebook.ended(mine)
+        assert "done" not in page.html
+        Path(tmp_path, "go").touch()
+        waited = await notebook.run("%agent_wait")
+        all_of_it = await notebook.run("%agent_adopt --yes")
+        mixed = await notebook.run("print(list(df.columns), x, y)")
+        named = await notebook.run("%agent_adopt x --yes\nprint(x)")
+        Path(tmp_path, "go").unlink()
+        async with notebook.running("%%agent\nAgain.", cell_id="second") as second:
+            await second.wait_for(lambda page: "working" in page.html)
+            await asyncio.sleep(QUEUED_SECONDS)
+            after = notebook.send("1 + 1")
+        await notebook.ended(after)
+        stopped = await notebook.run("%agent_stop\nprint('stopped')")
+        idle = await notebook.run("%agent_stop")
+    assert page.reply["status"] == waited.reply["status"] == stopped.reply["status"] == "ok"
+    assert "%agent_wait waits for it, %agent_stop stops it" in page.text
+    assert mine.text.strip() == "['a'] mine"
+    assert "df</td><td>pandas.DataFrame 1 x 1</td><td>pandas.DataFrame 1 x 2" in page.html
+    assert "Not taken over, for you have changed it as well since: x (%agent_adopt x takes the agent's)" in all_of_it.text
+    assert mixed.text.strip() == "['a', 'c'] mine 5"
+    assert named.text.strip().endswith("5")
+    assert "cancelled" in second.html
+    assert "No agent is at work" in idle.text
+
+
+async def test_no_key_is_in_a_copy_and_the_process_ends_with_the_kernel(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "".join(KEY))
+    first = by_turn(cell(SEARCH.format(first=KEY[0][::-1], rest=KEY[1][::-1])), ["done"])
+    second = by_turn(cell("import os; print('PID', os.getpid())"), ["done"])
+
+    def script(request):
+        return (second if "Anew." in str(request["messages"]) else first)(request)
+
+    async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
+        await notebook.run(MINE)
+        options = f"--model openai-chat:local --base-url {server.base_url} --yes --sandbox off"
+        found = await notebook.run(f"%%agent {options}\nSearch.")
+        assert server.headers[0]["authorization"] == f"Bearer {''.join(KEY)}"
+        host = int((await notebook.run("print(host())")).text)
+        os.kill(host, 9)
+        await eventually(lambda: not is_running(host))
+        lost = await notebook.run(f"%%agent {options}\nAnew.")
+        anew = int((await notebook.run("print(host())")).text)
+        copy = int(lost.html.split("PID ")[1].split("\n")[0].split("<")[0])
+        assert is_running(copy)
+        os.kill(notebook.manager.provisioner.pid, 9)
+        await eventually(lambda: not is_running(anew) and not is_running(copy))
+    assert "FOUND 0 None" in found.html, found.html[-2000:]
+    assert "The process of the agents has ended" in lost.text
+    assert anew != host
