@@ -10,6 +10,7 @@ from freeact_sub.text import clean, counted, one_line, visible
 LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
 OUTPUT_LINES: Final = 8
 CHARS: Final = 200
+SIGNS: Final = {"added": "+", "changed": "±", "deleted": "−"}  # noqa: RUF001  # a minus
 NO_CHANGE: Final = "tried: it changes no variable and no file, and puts out nothing"
 
 
@@ -27,6 +28,8 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
         yield EffectLine("head", "trying it …")
         return
     yield _head(effects)
+    if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:
+        yield EffectLine("file", one_line(visible(" ".join(paths)), CHARS))  # first: a small card shows the first lines
     output = clean(effects.output).strip().splitlines()
     for line in output[:OUTPUT_LINES]:
         yield EffectLine("output", line[:CHARS])

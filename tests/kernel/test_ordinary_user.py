@@ -187,8 +187,12 @@ print("done")
     assert (ran.stdout, ran.stderr) == ("done\n", "")
 
 
-def test_an_ordinary_user_gets_a_copy_on_write_of_the_workspace(ordinary_user):
-    """As a branch with files of its own does; what it writes is found in the private folder, with what it has deleted."""
+@pytest.mark.parametrize("sealed", [False, True])
+def test_an_ordinary_user_gets_a_copy_on_write_of_the_workspace(ordinary_user, sealed):
+    """As a branch with files of its own does; what it writes is found in the private folder, with what it has deleted.
+
+    In a trial nothing else is to be written, whatever the wall of its kernel leaves open.
+    """
     run = ordinary_user
     shutil.copy(Path(layer.__file__), run.folder)
     subprocess.run(["sh", "-c", "mkdir d; echo one > d/one; echo two > two"], cwd=run.workspace, check=True, **run.who)
@@ -203,6 +207,7 @@ for descriptor, kind in opened:
     if libc.setns(descriptor, kind):
         raise OSError(ctypes.get_errno(), "setns")
 os.chdir(here)
+open({str(kernel)!r} + "/own", "w").close()
 open("d/one", "a").write("more"); os.remove(here + "/two"); open("new", "w").write("new")
 print(sorted(os.listdir(here)), repr(open("d/one").read()), flush=True)
 for refused in (lambda: open("../x", "w"), lambda: os.mknod("d/device", 0o60600, os.makedev(8, 0)),
@@ -218,7 +223,7 @@ if not (libc.umount2(here.encode(), 2) and libc.mount(b"none", here.encode(), b"
     with subprocess.Popen(run.command(VIEW, code), **options) as walled:
         found = kernel.stat()
         settings = {"pid": int(walled.stdout.readline()), "workspace": str(run.workspace), "folder": str(kernel)}
-        settings |= {"identity": [found.st_dev, found.st_ino], "origin": None, "covers": True}
+        settings |= {"identity": [found.st_dev, found.st_ino], "origin": None, "covers": True, "sealed": sealed}
         lay = f"import runpy, sys; sys.path.append({str(run.folder)!r}); import wall; wall.load('view'); sys.exit(runpy.run_path({str(run.folder / 'layer.py')!r})['reason_against']({settings!r}) or 0)"
         command = [run.python, "-I", "-S", "-c", lay]
         laid = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **run.who)
@@ -230,3 +235,4 @@ if not (libc.umount2(here.encode(), 2) and libc.mount(b"none", here.encode(), b"
     assert sorted(path.name for path in run.workspace.iterdir()) == ["d", "two"]
     assert (run.workspace / "d/one").read_text() == "one\n"
     assert stat.S_ISCHR((kernel / layer.CHANGES / "two").lstat().st_mode)
+    assert (kernel / "own").exists()

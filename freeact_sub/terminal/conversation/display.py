@@ -28,6 +28,7 @@ from freeact_sub.terminal.owned_terminal import OtherProgram
 from freeact_sub.terminal.pager import FixedContent, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
+from freeact_sub.terminal.questions.effects_part import effects_part
 from freeact_sub.terminal.questions.form import is_cut
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import counted, visible
@@ -179,7 +180,12 @@ class Display:
         self.screen.refresh(self.questions.current_id)
 
     async def _try_out(self, request: ApprovalRequest) -> None:
-        await request.effects_ready()
+        effects = await request.effects_ready()
+        if request in self.questions.waiting:
+            parts = drawn_call(request, self._present.config.workspace), effects_part(effects)
+            if sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
+                asks = Text("What this cell would do:", "bold yellow")
+                self.print(Group(asks, parts[1]))  # too long for the card: all of it stands above
         self.screen.refresh(self.questions.current_id)
 
     def name(self, agent: "AgentInfo") -> str:

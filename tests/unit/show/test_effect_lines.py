@@ -1,0 +1,126 @@
+"""What people read of the effects of a cell, on cards of every size."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from support.sample_events import request
+
+from freeact_sub.calls import CodeAction
+from freeact_sub.events import Effects, FileEffect, VariableChange
+from freeact_sub.events.answers import ASKED
+from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.effect_lines import effect_lines
+from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.questions.card import question_card
+
+DIFF = "--- a/notes\n+++ b/notes\n@@ -1 +1 @@\n-old\n+new"
+DONE = Effects(
+    status="done",
+    cell="ok",
+    output="rows 3\n",
+    displays=({"image/png": "x"},),
+    variables=(
+        VariableChange(name="x", what="changed", before="list 1", after="list 2"),
+        VariableChange(name="y", what="new", after="int 1"),
+        VariableChange(name="z", what="deleted", before="str 1"),
+        VariableChange(name="os", what="new", after="module os", imported=True),
+    ),
+    files=(
+        FileEffect(path="notes", what="changed", diff=DIFF),
+        FileEffect(path="big", what="added", note="9 bytes"),
+        FileEffect(path="gone", what="deleted"),
+    ),
+    left_out=(".git/config",),
+)
+
+
+def lines(effects):
+    return [line.text for line in effect_lines(effects)]
+
+
+def test_the_paths_come_first_and_imports_are_not_told():
+    assert lines(DONE) == [
+        "tried, in a copy that is dropped; y runs it:",
+        "±notes +big −gone",
+        "rows 3",
+        "[1 picture]",
+        "x: list 1 -> list 2",
+        "y: int 1",
+        "z: str 1 -> deleted",
+        "changed notes",
+        "@@ -1 +1 @@",
+        "-old",
+        "+new",
+        "added big (9 bytes)",
+        "deleted gone",
+        "left out of the comparison: .git/config",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("effects", "head"),
+    [
+        (None, "trying it …"),
+        (Effects(status="done", cell="ok"), "tried: it changes no variable and no file, and puts out nothing"),
+        (Effects(status="done", cell="error", output="ZeroDivisionError"), "tried: it ends with an error"),
+        (Effects(status="refused", reason="a GPU"), "not tried: a GPU"),
+        (
+            Effects(status="stopped", reason="it wanted to run: make"),
+            "tried, and stopped: it wanted to run: make. y runs it for real, and asks again there",
+        ),
+    ],
+)
+def test_the_first_line_says_how_it_ended(effects, head):
+    assert lines(effects)[0] == head
+
+
+def test_a_terminal_obeys_nothing_that_the_cell_has_written():
+    evil = "\x1b[2J\x1b]0;evil\x07\u202ename"
+    effects = Effects(
+        status="done",
+        output=evil,
+        variables=(VariableChange(name=evil, what="new", after=evil),),
+        files=(FileEffect(path=evil, what="added", note=evil),),
+    )
+    assert not {"\x1b", "\x07", "\u202e"} & {*"".join(lines(effects))}
+
+
+class Tried:
+    """Stands for the gate."""
+
+    def __init__(self, effects):
+        self.found = effects
+
+    def answer(self, request_id, answer):
+        return False
+
+    def shown(self, request_id):
+        pass
+
+    def effects(self, request_id):
+        return self.found
+
+    async def effects_ready(self, request_id):
+        return self.found
+
+
+@pytest.mark.parametrize("rows", [12, 18, 34])
+@pytest.mark.parametrize("tried", [True, False])
+def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
+    event = request("one", CodeAction(code="\n".join(f"line_{number} = {number}" for number in range(30))), lambda _: True)
+    ASKED[event.request_id] = Tried(DONE)
+    try:
+        views, questions = Stories(), Questions()
+        questions.observe(event)
+        card = question_card(views, questions, event, rows, keys="y yes", workspace=Path("/"), tried=tried)
+        console = Console(file=io.StringIO(), width=80, height=rows)
+        console.print(card)
+        text = console.file.getvalue()
+    finally:
+        del ASKED[event.request_id]
+    assert len(text.splitlines()) <= rows
+    assert "line_0" in text
+    assert "y yes" in text
+    assert ("±notes +big −gone" in text) is tried
