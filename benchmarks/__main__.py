@@ -16,6 +16,7 @@ NAMES = (
     "terminal",
     "kernels",
     "branches",
+    "effects",
     "tree",
     "snapshots",
     "subagents",

@@ -10,7 +10,7 @@ from freeact_sub.text import clean, counted, one_line, visible
 LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
 OUTPUT_LINES: Final = 8
 CHARS: Final = 200
-SIGNS: Final = {"added": "+", "changed": "±", "deleted": "−"}  # noqa: RUF001  # a minus
+SIGNS: Final = {"added": "+", "changed": "±", "deleted": "-"}
 NO_CHANGE: Final = "tried: it changes no variable and no file, and puts out nothing"
 
 

@@ -41,6 +41,7 @@ def thorough(name, figures):
         thorough("host", {"root turn with a cell", "ask, side by side", "child with a cell", "event", "pydantic_ai"}),
         ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),
+        ("effects", {"card to effects, 1 MB"}),
         ("tree", {"a node", "its own memory", "nodes", "random programs that write", "nodes that were changed by others"}),
         ("snapshots", {"pause, 1 MB", "until saved, 1 MB", "restore, 1 MB", "page faults of it, 1 MB"}),
         ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),

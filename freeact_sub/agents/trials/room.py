@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from functools import partial
 from typing import Final
 
@@ -37,11 +38,18 @@ class TrialRoom:
     async def close(self, agent_id: str) -> None:
         """End the trials of an agent, and try none of its cells any more."""
         self._agents.pop(agent_id, None)
-        tasks = {task for task, owner in self._running.items() if owner == agent_id}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+        deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
+        while tasks := {task for task, owner in self._running.items() if owner == agent_id}:
+            for task in tasks:
+                task.cancel()  # what ends a kernel ends it nevertheless
+            if not (await asyncio.wait(tasks, timeout=deadline - asyncio.get_running_loop().time()))[0]:
+                break
+
+    def end_later(self, agent_id: str, ending: Coroutine[None, None, None]) -> None:
+        """End a trial of an agent while its effects are read."""
+        task = asyncio.create_task(ending, name="end of a trial")
+        self._running[task] = agent_id
+        task.add_done_callback(self._running.pop)
 
     def of(self, agent_id: str, call: Call) -> TryOut | None:
         """What tries a call of an agent. None: nothing does."""

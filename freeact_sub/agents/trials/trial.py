@@ -58,7 +58,7 @@ async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Effects:
     try:
         found = await CellTrial(kernel, host, settings.seconds, agent.shared.config.kernel.output_chars).run(_code(call))
     finally:
-        await carry_out(kernel.aclose())
+        agent.shared.trials.end_later(agent.agent_id, carry_out(kernel.aclose()))
     return Effects(**found, seconds=time.monotonic() - began)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import pickle
 import reprlib
@@ -27,6 +28,8 @@ from .saved.write import OF_IPYTHON, time_limit
 DIGEST_SECONDS: Final = 10.0
 """For all variables together; what comes after it is compared by identity only."""
 PIECE_BYTES: Final = 16 << 20
+DIGESTED_BYTES: Final = 2 << 30
+"""More than are digested in a second."""
 LARGE_BYTES: Final = 1 << 20
 """Of pieces from this size on, the digest takes in a checksum, which is several times faster to make."""
 LIMIT: Final = "it is too large to be compared in time"
@@ -74,11 +77,24 @@ def report(shell: Any, *, digests: bool = True, seconds: float = DIGEST_SECONDS)
     says why if the value may have been changed in place all the same.
     """
     deadline, found = time.monotonic() + seconds, {}
-    for name, value in variables(shell).items():
+    for name, value in sorted(
+        variables(shell).items(), key=lambda item: size_of(item[1])
+    ):  # what is large may take all of it
         about = describe(value)
         digest, why = digest_of(value, deadline) if digests else ("", "")
         found[name] = {"id": id(value), "digest": digest, "why": why, **about}
     return found
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a value has, as far as that is told at once."""
+    with contextlib.suppress(Exception):
+        shape = None if isinstance(value, FUNCTIONS) else getattr(value, "shape", None)
+        if isinstance(shape, tuple):
+            return int(getattr(value, "nbytes", 0)) or 8 * math.prod(shape)
+        if isinstance(value, str | bytes | bytearray | list | tuple | dict | set | frozenset):
+            return len(value) * (1 if isinstance(value, str | bytes | bytearray) else 8)
+    return 0
 
 
 def report_to(file: str) -> None:
@@ -192,6 +208,8 @@ def same(*of: Any) -> Any:
 def digest_of(value: Any, deadline: float) -> tuple[str, str]:
     """A digest of a value's content, and else why it may have changed unseen."""
     sink = _Digest(deadline)
+    if size_of(value) > (deadline - time.monotonic()) * DIGESTED_BYTES:
+        return "", LIMIT
 
     def take(buffer: pickle.PickleBuffer) -> bool:
         try:

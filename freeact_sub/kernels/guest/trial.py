@@ -21,7 +21,7 @@ HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random"
 PRIVATE_MEMORY = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
 """Shared mappings that carry no values to anybody else."""
 NETWORK_FAMILIES = {socket.AF_INET, socket.AF_INET6}
-DIGEST_SECONDS = 0.5
+DIGEST_SECONDS = 0.2
 """For the variables before the cell, and again after it; what takes longer is compared by identity."""
 random_states: list[Any] = []
 """That of `random` before the fork, which seeds it anew."""

@@ -43,7 +43,7 @@ def lines(effects):
 def test_the_paths_come_first_and_imports_are_not_told():
     assert lines(DONE) == [
         "tried, in a copy that is dropped; y runs it:",
-        "±notes +big −gone",
+        "±notes +big -gone",
         "rows 3",
         "[1 picture]",
         "x: list 1 -> list 2",
@@ -123,4 +123,4 @@ def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     assert len(text.splitlines()) <= rows
     assert "line_0" in text
     assert "y yes" in text
-    assert ("±notes +big −gone" in text) is tried
+    assert ("±notes +big -gone" in text) is tried
