@@ -39,6 +39,7 @@ from freeact_sub.events import Event
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpServers
+from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore, session_store
 
 P = ParamSpec("P")
@@ -225,6 +226,22 @@ class Agent(Generic[OutputT]):
     def debug(self) -> DebugState:
         """The resources that the agents hold at this moment, for tests and for tracking down leaks."""
         return debug_state(self._tree, self._root.loop)
+
+    @property
+    def mode(self) -> Mode:
+        """How much the agent and its children may do unasked. It may be set at any time.
+
+        During a run, all calls are judged by the new mode at once, and open questions that it allows are closed. The wall
+        around a kernel changes only with the next prompt: until then a mode that asks little because of its wall asks as
+        much as `ask`, and code that may write or connect unasked still may. The root's kernel is then a new one, with the
+        variables of the old one. Children keep a narrower mode of their own. Raises ConfigError if there is no such mode,
+        or the agent's kernels cannot have it.
+        """
+        return self._root.mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._root.use_mode(mode)
 
     @property
     def allowed(self) -> tuple[Rule, ...]:

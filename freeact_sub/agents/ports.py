@@ -52,6 +52,10 @@ class UsedKernel(Protocol):
         """Returns the live kernel; starts one if needed. Raises: KernelError: There is none."""
         ...
 
+    async def reset(self) -> None:
+        """Replaces the kernel with a new one. Raises: KernelError: There is none."""
+        ...
+
 
 class KernelNode(ABC):
     """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.

@@ -4,23 +4,24 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.children.type_effects import servers_of, skills_of
+from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
-from freeact_sub.agents.hooks import WROTE, all_commands, has_hook
-from freeact_sub.agents.sessions.variables import KernelPast
+from freeact_sub.agents.hooks import WROTE, has_hook
+from freeact_sub.agents.kernel_place import also_writable, folders_of, place_of
+from freeact_sub.agents.sessions.variables import KernelPast, News, carried_over
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.trials.trial import try_cell
+from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError, KernelLostError
-from freeact_sub.events import KernelLost
+from freeact_sub.events import KernelLost, Notice
 from freeact_sub.kernels import (
     AuditSettings,
     HostRequestHandler,
@@ -31,8 +32,6 @@ from freeact_sub.kernels import (
     described_variables,
     own_files_of,
     take_value,
-    with_programs,
-    with_read_only,
 )
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
@@ -72,26 +71,8 @@ class AgentKernel:
         """It starts as a copy of another kernel."""
         self.past = KernelPast()
         self._host = host
-        settings, skills = agent.shared.config.kernel, skills_of(agent)
-        provider = agent.shared.provider
-        place = provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
-        self.description = place.description
-        """Tells the model where the kernel runs."""
-        self._plain_spec = KernelSpec(
-            owner_id=agent.agent_id,
-            python=settings.python,
-            workspace=agent.shared.config.workspace,
-            environment=place.environment,
-            start_timeout_seconds=settings.start_timeout_seconds,
-            mode=agent.policy.mode,
-            mcp_servers=mcp_servers,
-            skills=tuple(module for skill in skills.values() for module in skill.modules),
-            sandbox=with_read_only(
-                with_programs(place.wall, agent.shared.servers, all_commands(agent)),
-                [skill.folder for skill in skills.values()],
-            ),
-            own_files=own_files,
-        )
+        self._mcp_servers, self._own_files = mcp_servers, own_files
+        self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
         self._judged: Policy | None = None
         self._hook: AuditSettings | None = None
         """What that policy lets a kernel's hook pass."""
@@ -103,12 +84,35 @@ class AgentKernel:
         """In the present run."""
         self._unread = self._told = ""
         """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
+        self._to_be_replaced = False
+        """A kernel behind another wall takes its place, with its variables, before the next cell."""
         self._kept = False
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
         """It has been handed out, so code may have run in it."""
         self._traced_later: list[EarlierWork] = []
         """The start of a kernel that began before there was a run to lie in."""
+
+    def use_mode(self) -> None:
+        """Follow the agent into another mode: the kernel is replaced, behind the mode's wall, and keeps its variables."""
+        self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
+        self._judged = None
+        if self._starting is not None and not self._to_be_replaced:
+            self._to_be_replaced = True
+            self.past.replace(partial(self._carried_over, self.past.news, is_used=self.is_used))
+
+    async def _carried_over(self, news: News | None, *, is_used: bool) -> str:
+        """See `use_mode`. Args: news: of the kernel's past, if it is not given yet. is_used: it may have variables."""
+        self._to_be_replaced, agent = False, self._agent
+        if news is not None or not is_used:
+            await self.reset()
+            return "" if news is None else await news()
+        if self.past.saved is not None:
+            return await self.past.saved.carry_over()
+        return await carried_over(agent.agent_id, self, ToolCalls(agent).ask_for, self._notice)
+
+    def _notice(self, text: str) -> None:
+        self._agent.emitter.put(Notice(content=text))
 
     @property
     def _spec(self) -> KernelSpec:
@@ -120,7 +124,7 @@ class AgentKernel:
         if policy != self._judged:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
             folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
-            folders = (*folders, *_also_writable(self._agent))
+            folders = (*folders, *also_writable(self._agent))
             if has_hook(self._agent, "PreToolUse", WROTE):
                 folders = ()  # it hears of all writes
             network = wall is None or wall.network
@@ -171,7 +175,7 @@ class AgentKernel:
         if kernel.lost_reason is not None:
             raise KernelLostError(kernel.lost_reason)
         self._agent, self._kept = agent, True
-        agent.use_kernel(_folders(agent, kernel))
+        agent.use_kernel(folders_of(agent, kernel))
         return kernel
 
     def take_back(self, agent: TreeAgent) -> None:
@@ -279,7 +283,7 @@ class AgentKernel:
         if (own := own_files_of(kernel)) is not None:
             elsewhere = "" if own.covers else ELSEWHERE.format(root=own.root)
             self.description = OWN_FILES.format(elsewhere=elsewhere)
-        self._agent.use_kernel(_folders(self._agent, kernel))
+        self._agent.use_kernel(folders_of(self._agent, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._agent.agent_id}")
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
@@ -322,17 +326,6 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
-def _folders(agent: TreeAgent, kernel: Kernel) -> tuple[Path, ...]:
-    """The agent's own folders besides the workspace."""
-    own = own_files_of(kernel)
-    return (*_also_writable(agent), *filter(None, (kernel.scratch, None if own is None else own.root)))
-
-
-def _also_writable(agent: TreeAgent) -> tuple[Path, ...]:
-    """Folders besides the workspace to which the agent's wall grants write access."""
-    return agent.shared.config.kernel.writable if agent.policy.mode == "auto" else ()
-
-
 class AgentResources:
     """The kernel and connections of one agent."""
 
@@ -344,7 +337,7 @@ class AgentResources:
             branch_of: The kernel starts as a copy of this one. None: it starts empty.
             own_files: The branch works in a copy of the workspace.
         """
-        shared, self._agent_id = agent.shared, agent.agent_id
+        shared, self._agent = agent.shared, agent
         self.mcp = McpServers(
             servers_of(agent), catalogue=shared.catalogue, log_folder=agent.output_folder, log_root=shared.config.workspace
         )
@@ -357,13 +350,21 @@ class AgentResources:
     def _may_try(self, agent: TreeAgent) -> None:
         self._trials.open(agent.agent_id, partial(try_cell, agent, self.kernel.copy_for_trial))
 
+    def use_mode(self) -> None:
+        """Bring the root into the mode that was chosen for it last, before a run of it begins."""
+        agent, mode = self._agent, self._agent.shared.gate.mode
+        if mode is not None and mode != agent.policy.mode:
+            agent.policy = agent.shared.policy = replace(agent.policy, mode=mode)
+            agent.run.policy = replace(agent.run.policy, mode=mode)
+            self.kernel.use_mode()
+
     def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentResources":
         """Make the resources of a node whose kernel starts as a copy of this one."""
         return AgentResources(agent, self.kernel, own_files=own_files)
 
     async def pass_on(self, agent: TreeAgent) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
-        await self._trials.close(self._agent_id)
+        await self._trials.close(self._agent.agent_id)
         await self.kernel.pass_on(agent)
         self._serve(agent)
 
@@ -389,7 +390,7 @@ class AgentResources:
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""
-        await self._trials.close(self._agent_id)
+        await self._trials.close(self._agent.agent_id)
         results = await asyncio.gather(self.kernel.aclose(), self.mcp.aclose(), return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):

@@ -32,11 +32,13 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
-from freeact_sub.system.closing import carry_out
+from freeact_sub.modes import MODES, Mode
+from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.event_loop import check_event_loop, running_loop
 from freeact_sub.tools.own import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
+MODE_CHANGED: Final = "calls are judged by mode {mode} from now on; its wall is around the kernel from the next prompt on"
 
 
 class RunOptions(TypedDict, total=False):
@@ -81,6 +83,30 @@ class Root:
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened it; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
+        self._judging: asyncio.Task[None] | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """See `Agent.mode`."""
+        return self.tree.shared.gate.mode or self.tree.shared.policy.mode
+
+    def use_mode(self, mode: Mode) -> None:
+        """See `Agent.mode`."""
+        shared = self.tree.shared
+        if mode not in MODES:
+            raise ConfigError(f"the mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if mode == self.mode:
+            return
+        shared.provider.place(mode, shared.config.kernel, shared.config.workspace)  # it may refuse
+        shared.gate.mode = mode
+        if self.loop is None:
+            return
+        check_event_loop(self._home)
+        if self._runs.live is None:
+            self.loop.resources.use_mode()
+        else:
+            self.tree.notice(MODE_CHANGED.format(mode=mode))
+        self._judging = asyncio.create_task(shared.gate.judge_again(), name="judges open questions again")
 
     @property
     def live_run(self) -> Run[Any] | None:
@@ -216,6 +242,7 @@ class Root:
         await self._resources.enter_async_context(shared.model)  # closes its HTTP client with the agent
         self.on_close(shared.other_models.aclose)
         resources = AgentResources(self.agent)
+        resources.use_mode()
         resources.mcp.share()
         self._before_prompt.clear()
         self.loop = loop = AgentLoop(
@@ -236,6 +263,8 @@ class Root:
     async def _close(self) -> None:
         self.loop = self._home = None
         self._runs.is_open = False
+        if self._judging is not None:
+            await end_task(self._judging)
         if self._runs.live is not None:
             await self._runs.live.aclose()
         for close in self.tree.outliving:

@@ -54,9 +54,9 @@ class Lineage:
     own_files: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class TreeAgent:
-    """The identity of an agent, fixed when it is created; only its `run` changes."""
+    """The identity of an agent, fixed when it is created; only its `run` changes, and the root's policy with its mode."""
 
     shared: Shared
     agent_id: str

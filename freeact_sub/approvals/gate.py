@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
-from freeact_sub.approvals.decision import HARMLESS_TOOLS, decide
+from freeact_sub.approvals.decision import decide
 from freeact_sub.approvals.folder_reads import too_many
 from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenApproval, TryOut
 from freeact_sub.approvals.paths import by_names_alone
@@ -25,7 +25,8 @@ from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
-from freeact_sub.calls import Call, CodeAction, FanOut, FileWrite, ShellCommand, ToolCall
+from freeact_sub.approvals.tally import Tally
+from freeact_sub.calls import Call, CodeAction, FanOut, FileWrite, ShellCommand
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
@@ -46,10 +47,6 @@ LOOK_SECONDS: Final = 10.0
 """Bound on a decision where all file systems answer."""
 _deciding: Final = DaemonThreads("decides")
 _waiting: Final = DaemonThreads("tries mounts")
-UNATTENDED: Final = (
-    "every action was denied because nobody was there to ask: --mode auto runs them in the sandbox, --yes approves all "
-    '(in Python: mode="auto", headless="allow")'
-)
 
 
 async def decide_in_time(call: Call, policy: Policy) -> Ruling:
@@ -79,43 +76,6 @@ def _unseen(call: Call, policy: Policy, silent: frozenset[str]) -> Ruling:
         return ruling
     where = f"what is mounted at {', '.join(sorted(silent))} does not answer" if silent else "looking at them takes too long"
     return replace(ruling, verdict="ask", rule=f"its files are not known: {where}", lasting=False, suggests=())
-
-
-@dataclass
-class Tally:
-    """Counts decisions on actions, to tell a run that could do nothing because nobody answered.
-
-    Tools that touch only the agent and its children do not count as actions.
-    """
-
-    allowed: int = 0
-    denied: int = 0
-    """Denied by a person or a rule."""
-    unanswered: int = 0
-    """Denied because nobody could be asked."""
-
-    def allow(self, call: Call) -> None:
-        """Counts a call that runs without a question."""
-        self.allowed += not (isinstance(call, ToolCall) and call.tool_name in HARMLESS_TOOLS)
-
-    def decide(self, decision: Decision) -> None:
-        """Counts an answered question."""
-        if decision.allowed:
-            self.allowed += 1
-        elif decision.nobody:
-            self.unanswered += 1
-        else:
-            self.denied += 1
-
-    @property
-    def unattended(self) -> bool:
-        """Whether there were actions and all were denied because nobody could be asked."""
-        return bool(self.unanswered) and not self.allowed and not self.denied
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings for the result of the run."""
-        return (UNATTENDED,) if self.unattended else ()
 
 
 @dataclass(kw_only=True)
@@ -155,6 +115,8 @@ class Gate:
         self._unshown_seconds = unshown_seconds
         self.session: tuple[Rule, ...] = ()
         """What a person has allowed for the session; modes and denials still hold."""
+        self.mode: Mode | None = None
+        """The root's mode, once it was changed."""
         self._open: dict[str, _Open] = {}
         self._tallies: dict[str, Tally] = {}
 
@@ -250,7 +212,10 @@ class Gate:
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
         as_saved = policy if self._files is None else policy.with_rules(self._files.rules)
-        return await decide_in_time(call, as_saved.with_session(self.session))
+        return await decide_in_time(call, self._now(as_saved).with_session(self.session))
+
+    def _now(self, policy: Policy) -> Policy:
+        return policy if self.mode is None else policy.in_mode(self.mode)
 
     @property
     def open_requests(self) -> tuple[ApprovalRequest, ...]:
@@ -290,7 +255,9 @@ class Gate:
     ) -> Decision:
         """Asks. Args: decided: the answer, if hooks have given it: nobody is asked, and the record says so."""
         request_id = f"approval-{secrets.token_hex(4)}"
-        if_nobody = NEEDS_PERSON if ruling.needs_person else headless_decision(self._headless or "auto", policy.mode)
+        if_nobody = (
+            NEEDS_PERSON if ruling.needs_person else headless_decision(self._headless or "auto", self._now(policy).mode)
+        )
         if isinstance(call, FanOut):
             if_nobody = WITHIN_SETTINGS
 
@@ -356,6 +323,10 @@ class Gate:
         """Allows calls like this one from now on, open questions included."""
         rules = make_rules({"allow": _patterns(decision, ruling)})
         self.session = (*self.session, *(rule for rule in rules if rule not in self.session))
+        await self.judge_again()
+
+    async def judge_again(self) -> None:
+        """Allows the open questions that rules and mode allow by now."""
         for item in tuple(self._open.values()):
             if (await self.ruling(item.question.call, item.policy)).verdict == "allow":
                 item.question.decide(Decision(allowed=True))

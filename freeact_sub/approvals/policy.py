@@ -76,6 +76,19 @@ class Policy:
         wall = WALL_OF[self.mode]
         return wall if self.parent is None else min(wall, self.parent.wall, key=WALLS.index)
 
+    def in_mode(self, mode: Mode) -> "Policy":
+        """This policy while its root is in another mode, and each kernel still behind the wall of the mode before.
+
+        What is narrower below the root stays so. Where a mode asks little because of a wall that the kernel does not have
+        yet, as much is asked as in mode `ask`.
+        """
+        if self.parent is None:
+            wanted, parent = mode, None
+        else:
+            wanted, parent = narrower(self.mode, mode), self.parent.in_mode(mode)
+        has_wall = WALLS.index(WALL_OF[self.mode]) <= WALLS.index(WALL_OF[wanted])
+        return replace(self, mode=wanted if has_wall else narrower(wanted, "ask"), parent=parent)
+
     def with_rules(self, rules: Rules) -> "Policy":
         """This policy and its ancestors with these rules of files."""
         return replace(self, rules=rules, parent=self.parent.with_rules(rules) if self.parent else None)

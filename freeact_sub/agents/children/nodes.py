@@ -39,7 +39,7 @@ PROMOTE_SECONDS: Final = 600.0
 """Seconds that promoting files may take, even after a cancel."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class NodeCode(TreeAgent):
     """The code in a node; its parent is the node's owner."""
 
@@ -261,6 +261,8 @@ class Nodes:
                 async with self._agent.run.waiting_for_child() if places.full else nullcontext():  # keeps its own place
                     await places.take(code)
                 copied = origin.resources if origin is not None else self._resources
+                if origin is None:
+                    await copied.kernel.past.bring_back()
                 resources = copied.branch(code, own_files=own_files)
                 try:
                     await resources.pass_on(code)

@@ -126,6 +126,7 @@ class AgentLoop:
 
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
+        self.resources.use_mode()
         self._tree.begin_root(budget)
         self.children.open()
 

@@ -196,6 +196,7 @@ class AgentSession:
             variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, ToolCalls(loop.agent).ask_for)
             is_new = is_new and not variables.are_saved  # a program's own cells are no conversation
             variables.is_paused = not is_new
+        kernel.past.saved = variables
         if not is_new and self._replays and self.session_id is not None:
             kernel.past.replace(self._replay(loop, variables))
         elif not is_new and variables is not None:

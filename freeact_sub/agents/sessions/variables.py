@@ -9,6 +9,7 @@ model whose program was killed in between reads that what came later is missing.
 import asyncio
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -193,6 +194,13 @@ class Variables:
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=END_SECONDS)
 
+    async def carry_over(self) -> str:
+        """Replace the kernel with a new one that has its variables. Returns what the model reads about them."""
+        await self.settled()
+        self.is_paused = True
+        await self._kernel.reset()
+        return await self.restore()
+
     async def restore(self) -> str:
         """Bring the variables back into the new kernel. Returns what the model reads about them."""
         self.is_paused = True  # a cancel may leave the kernel without them
@@ -307,6 +315,18 @@ def _later(saved_up_to: float, last_cell: float) -> str:
     return "\nThe run or the program ended before the last cell was saved: what it changed in the variables is not in them."
 
 
+async def carried_over(agent_id: str, kernel: UsedKernel, ask: Ask, notice: Callable[[str], None]) -> str:
+    """Replace a kernel whose variables no session keeps: see `Variables.carry_over`."""
+
+    async def last_cell(_: str) -> float:
+        return 0.0
+
+    with tempfile.TemporaryDirectory(prefix="freeact-variables-", ignore_cleanup_errors=True) as folder:
+        variables = Variables(Path(folder), agent_id, kernel, ask, last_cell=last_cell, notice=notice)
+        variables.want(time.time())
+        return await variables.carry_over()
+
+
 def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None:
     """Remove the snapshots of children that are the oldest, until all of them together take no more than this.
 
@@ -349,6 +369,8 @@ class KernelPast:
     def __init__(self) -> None:
         """There was none: the kernel is as old as the conversation."""
         self.news: News | None = None
+        self.saved: Variables | None = None
+        """Keeps the kernel's variables for the session. None: nothing does."""
 
     @property
     def is_due(self) -> bool:
