@@ -171,6 +171,7 @@ def command_line() -> _Parser:
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.doctor:examine")
     _add_mcp_server(commands, common)
+    _add_acp(commands, common)
     return parser
 
 
@@ -288,6 +289,17 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         help="levels of models that act by code; at the last one sub-calls are plain requests (default: 1)",
     )
     _add_run_options(rlm, file=False)
+
+
+def _add_acp(commands: Any, common: argparse.ArgumentParser) -> None:
+    commands.add_parser(
+        "acp",
+        help="serve an editor or a notebook by the Agent Client Protocol",
+        description="Serve an editor or a notebook by the Agent Client Protocol (ACP), over standard input and output. The "
+        "client starts it; each session has its own folder. Without a mode in the settings it is auto.",
+        parents=[common],
+        allow_abbrev=False,
+    ).set_defaults(main="freeact_sub.cli.acp:serve")
 
 
 def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:

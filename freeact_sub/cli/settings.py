@@ -9,7 +9,7 @@ import functools
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.cli.streams import asking_terminal, tell
 from freeact_sub.config.command_options import load_arguments
@@ -54,6 +54,19 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
                     tell(f"note: {problem}")
             config = _without_the_rest(load, trust)
     return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
+
+
+def trusted_settings(arguments: Mapping[str, Any]) -> "Config":
+    """The settings where nobody can be asked to trust files. Args: arguments: those of `load_config`.
+
+    Raises:
+        UntrustedError: Files that nobody has trusted say more than texts.
+    """
+    from freeact_sub.config.load import load_config  # noqa: PLC0415
+    from freeact_sub.config.schema import user_folder  # noqa: PLC0415
+    from freeact_sub.config.trust import Trust  # noqa: PLC0415
+
+    return _without_the_rest(functools.partial(load_config, **arguments), Trust(user_folder()))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,135 @@
+"""Commands: prompts that begin with `/`. One that is not known here is a prompt like any other."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from freeact_sub.agent_names import agent_name, short_id
+from freeact_sub.agents import AgentInfo
+from freeact_sub.errors import FreeactError
+from freeact_sub.text import counted, one_line, visible
+
+if TYPE_CHECKING:
+    from freeact_sub.acp.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command."""
+
+    words: str
+    run: "Callable[[Session, str], Awaitable[str]]"
+    """Carries it out, and returns what the person reads. Args: the session, and the words after the command."""
+    hint: str = ""
+    """What may follow it. Empty: nothing."""
+    at_once: bool = False
+    """It is carried out while a prompt is worked on. False: after it."""
+
+
+def find(text: str, skills: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name and the rest of a command, or of a skill. None: the text is a prompt."""
+    if not text.startswith("/"):
+        return None
+    name, _, rest = text[1:].partition(" ")
+    return (name, rest.strip()) if name in COMMANDS or name in skills else None
+
+
+def available(skills: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The commands and the skills, as a client lists them."""
+    listed = {name: (command.words, command.hint) for name, command in COMMANDS.items()}
+    for name, words in skills.items():
+        listed.setdefault(name, (one_line(visible(words), 120) or "a skill", "what to do"))
+    return [
+        {"name": name, "description": words, **({"input": {"hint": hint}} if hint else {})}
+        for name, (words, hint) in listed.items()
+    ]
+
+
+async def _agents(session: "Session", _: str) -> str:
+    return "\n".join(
+        f"{'  ' * agent.depth}- `{short_id(agent.agent_id)}` {one_line(agent.description, 60)} {agent.status} · "
+        f"{agent.usage}{f' · {one_line(agent.action, 80)}' if agent.action else ''}"
+        for agent in session.agent.agents()
+    )
+
+
+async def _undo(session: "Session", rest: str) -> str:
+    return await _rewound(rest, session.agent.undo)
+
+
+async def _redo(session: "Session", rest: str) -> str:
+    return await _rewound(rest, session.agent.redo)
+
+
+async def _rewound(rest: str, rewind: Callable[[int], Awaitable[Any]]) -> str:
+    if rest and not rest.isdecimal():
+        return "How many prompts? Give a number."
+    report = await rewind(int(rest or 1))
+    told = [f"- {one_line(prompt, 100)}" for prompt in report.prompts]
+    files = f"\nFiles: {', '.join(report.files)}" if report.files else ""
+    problems = [problem for problem in (report.files_problem, report.variables_problem) if problem]
+    return "\n".join([f"{counted(len(told), 'prompt')}:", *told, *problems]) + files
+
+
+async def _send(session: "Session", rest: str) -> str:
+    name, _, text = rest.partition(" ")
+    found = _named(session, name)
+    run = session.agent.present_run
+    if found is None or not text.strip():
+        return "To whom, and what? `/send NAME text`; `/agents` lists the names."
+    sent = run is not None and run.send(text.strip(), found.agent_id)
+    return f"sent to {agent_name(found.agent_id, found.description)}" if sent else "nobody will read it: it has ended"
+
+
+async def _cancel(session: "Session", rest: str) -> str:
+    if not rest:
+        session.cancel()
+        return "cancelled"
+    found = _named(session, rest)
+    if found is None or not session.agent.cancel(found.agent_id):
+        return f"no agent {rest!r} is at work"
+    return f"{agent_name(found.agent_id, found.description)} is cancelled"
+
+
+async def _compact(session: "Session", rest: str) -> str:
+    await session.follow(session.agent.run_compaction(rest))
+    return ""
+
+
+async def _cost(session: "Session", _: str) -> str:
+    return f"all prompts, children included: {session.agent.usage}"
+
+
+async def _context(session: "Session", _: str) -> str:
+    use = session.agent.context()
+    window = f" of {use.window_tokens:,}" if use.window_tokens else "; the size of the window is not known"
+    parts = {"instructions": use.instructions, "tools": use.tools, "messages": use.messages, "outputs": use.outputs}
+    return "\n".join([f"about {use.tokens:,} tokens{window}", *(f"- {name}: {tokens:,}" for name, tokens in parts.items())])
+
+
+def _named(session: "Session", name: str) -> AgentInfo | None:
+    """The agent whose id, or short id, begins like this."""
+    agents = session.agent.agents()
+    found = [agent for agent in agents if name and (short_id(agent.agent_id).startswith(name) or agent.agent_id == name)]
+    return found[-1] if found else None
+
+
+async def carried_out(session: "Session", name: str, rest: str) -> str:
+    """Carry out a command, and return what the person reads."""
+    try:
+        return await COMMANDS[name].run(session, rest)
+    except FreeactError as error:
+        return str(error)
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "agents": Command(words="list all agents: what each does and has spent", run=_agents, at_once=True),
+    "undo": Command(words="undo the last prompt: conversation, variables and files", run=_undo),
+    "rewind": Command(words="undo the last N prompts", run=_undo, hint="N"),
+    "redo": Command(words="restore a prompt that was undone", run=_redo),
+    "send": Command(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
+    "cancel": Command(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),
+    "compact": Command(words="summarise the conversation now", run=_compact, hint="what to keep above all"),
+    "context": Command(words="show what fills the model's context window", run=_context),
+    "cost": Command(words="show what was spent", run=_cost, at_once=True),
+}

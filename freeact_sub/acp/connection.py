@@ -1,0 +1,110 @@
+"""`serve`: the connection to a client over standard input and output; `Client`: what is sent to it."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TextIO, TypeAlias
+
+from acp.connection import Connection, StreamDirection, StreamEvent
+from acp.stdio import stdio_streams
+
+MAX_MESSAGE_BYTES: Final = 50 * 2**20
+"""Of one message of the client; pictures come in them."""
+Update: TypeAlias = dict[str, Any]
+"""The value of `update` in `session/update`."""
+
+
+class Served(Protocol):
+    """What answers a client."""
+
+    async def answer(self, method: str, params: Any, is_notification: bool) -> Any:
+        """Answer a request, or hear a notification. Raises: RequestError: The client gets it."""
+        ...
+
+    def sees_request(self, request_id: Any, method: str, params: Any) -> None:
+        """A message of the client arrives, before `answer` is called for it."""
+        ...
+
+    def has_answered(self, request_id: Any, result: Any) -> None:
+        """The answer to a request is on its way. Args: result: None: it is an error."""
+        ...
+
+    async def aclose(self) -> None:
+        """The client is gone."""
+        ...
+
+
+class Client:
+    """The program at the other end."""
+
+    def __init__(self) -> None:
+        """It is not connected, and has said nothing of itself."""
+        self._connection: Connection | None = None
+        self.capabilities: dict[str, Any] = {}
+        """What it can do, as it says in `initialize`."""
+        self.is_gone = False
+
+    def connect(self, connection: Connection) -> None:
+        """From now on it is there."""
+        self._connection = connection
+
+    def can(self, *path: str) -> bool:
+        """Whether it has a capability, such as `fs`, `readTextFile`."""
+        found: Any = self.capabilities
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found is not None and found is not False
+
+    async def update(self, session_id: str, update: Update) -> None:
+        """Tell it something about a session; nothing happens once it is gone."""
+        if self._connection is not None and not self.is_gone:
+            with contextlib.suppress(ConnectionError):
+                await self._connection.send_notification("session/update", {"sessionId": session_id, "update": update})
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask it.
+
+        Raises:
+            ConnectionError: It is gone.
+            RequestError: It cannot, or does not want to.
+        """
+        if self._connection is None or self.is_gone:
+            raise ConnectionError("the client is gone")
+        answer = await self._connection.send_request(method, params)
+        return answer if isinstance(answer, dict) else {}
+
+
+async def serve(make: Callable[[Client], Served]) -> None:
+    """Serve the client until it closes standard input. Args: make: makes what answers it."""
+    client = Client()
+    served = make(client)
+
+    def observe(event: StreamEvent) -> None:
+        message = event.message
+        if event.direction is StreamDirection.INCOMING and isinstance(message.get("method"), str):
+            served.sees_request(message.get("id"), message["method"], message.get("params"))
+        elif event.direction is StreamDirection.OUTGOING and "method" not in message:
+            served.has_answered(message.get("id"), message.get("result"))
+
+    with _standard_output() as output, contextlib.redirect_stdout(output):
+        reader, writer = await stdio_streams(limit=MAX_MESSAGE_BYTES)
+    connection = Connection(served.answer, writer, reader, observers=[observe], listening=False)
+    client.connect(connection)
+    try:
+        await connection.main_loop()
+    finally:
+        client.is_gone = True
+        await asyncio.shield(served.aclose())
+        with contextlib.suppress(ConnectionError, OSError):
+            await connection.close()
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[TextIO]:
+    """Standard output for messages alone: whatever else the process prints goes to standard error."""
+    messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    yield messages

@@ -1,0 +1,156 @@
+"""Approvals and questions: the client asks its user, and what it answers is the decision.
+
+Each is asked with the root's session, whoever asks, and about a tool call of its own, which `Updates` has begun: clients
+keep their questions by both. A client that answers nothing that can be used, or cannot ask, is a denial that says so.
+"""
+
+import math
+from typing import Any, Final
+
+from acp import RequestError
+
+from freeact_sub.acp import actions
+from freeact_sub.acp.connection import Client
+from freeact_sub.acp.content import tool_text
+from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
+from freeact_sub.show.wording import asked_text, rule_words
+from freeact_sub.text import one_line
+
+ONCE: Final = "once"
+SESSION: Final = "session"
+PROJECT: Final = "project"
+NO: Final = "no"
+NO_TEXT: Final = "this client cannot ask its user for a text: the user may write it in the next prompt"
+CHOICES: Final = 12
+"""Buttons of one question."""
+_TYPES: Final = {"text": "string", "choice": "string", "choices": "array"}
+
+
+async def decision_on(client: Client, session_id: str, event: ApprovalRequest) -> Decision:
+    """Ask about a call."""
+    shown = actions.asked(event.call)
+    shown["title"] = actions.titled(event, shown["title"])
+    similar = one_line(rule_words(event.suggested), 100)
+    options = [
+        {"optionId": ONCE, "name": "Allow", "kind": "allow_once"},
+        {"optionId": SESSION, "name": f"Allow in this session: {similar}", "kind": "allow_always"},
+        {"optionId": PROJECT, "name": f"Allow in this project: {similar}", "kind": "allow_always"},
+        {"optionId": NO, "name": "Deny", "kind": "reject_once"},
+    ]
+    if not event.suggested:
+        options = [option for option in options if option["optionId"] in (ONCE, NO)]
+    if event.reason:
+        shown["content"] = [*shown["content"], tool_text(f"Why it is asked: {event.reason}")]
+    chosen, problem = await _chosen(client, session_id, event, shown, options)
+    match chosen:
+        case "once":
+            return Decision(allowed=True)
+        case "session" | "project" if event.suggested:
+            return Decision(allowed=True, remember=SESSION if chosen == SESSION else PROJECT)
+        case "no":
+            return Decision(allowed=False, reason="the user denied it")
+        case _:
+            return Decision(allowed=False, reason=problem, nobody=True)
+
+
+async def answer_to(client: Client, session_id: str, event: QuestionRequest) -> Answer:
+    """Ask a question: in a form, where the client has them, else by buttons."""
+    if client.can("elicitation", "form"):
+        return await _by_form(client, session_id, event)
+    rows = event.fields[0].rows if len(event.fields) == 1 else ()
+    if not rows or len(rows) > CHOICES or event.fields[0].kind == "choices":
+        return Answer(reason=NO_TEXT, nobody=True)
+    text = asked_text(event) + (f"\n\n{event.url}" if event.url else "")
+    shown = {"title": one_line(text, actions.TITLE_CHARS), "kind": "other", "content": [tool_text(text)]}
+    options = [{"optionId": f"choice-{at}", "name": row, "kind": "allow_once"} for at, row in enumerate(rows)]
+    options.append({"optionId": NO, "name": "No answer", "kind": "reject_once"})
+    chosen, problem = await _chosen(client, session_id, event, shown, options)
+    if chosen is None or chosen == NO:
+        return Answer(reason=problem or "the user gave no answer", nobody=chosen is None)
+    at = next((at for at, option in enumerate(options[:-1]) if option["optionId"] == chosen), None)
+    if at is None:
+        return Answer(reason=f"the client chose {chosen!r}, which was not offered", nobody=True)
+    field = event.fields[0]
+    return Answer(values={field.name: rows[at] == "yes" if field.kind == "boolean" else field.choices[at]})
+
+
+async def _chosen(
+    client: Client,
+    session_id: str,
+    event: ApprovalRequest | QuestionRequest,
+    shown: dict[str, Any],
+    options: list[dict[str, str]],
+) -> tuple[str | None, str]:
+    """The option that the user chose, or None and why there is none."""
+    call = {
+        "toolCallId": event.request_id,
+        "status": "pending",
+        "_meta": actions.meta_of(event, toolCallId=event.tool_call_id, path=list(event.path)),
+        **shown,
+    }
+    params = {"sessionId": session_id, "toolCall": call, "options": options}
+    try:
+        answer = await client.request("session/request_permission", params)
+    except (RequestError, ConnectionError) as error:
+        return None, f"the client could not ask its user: {one_line(str(error), 200)}"
+    outcome = answer.get("outcome")
+    match outcome:
+        case {"outcome": "selected", "optionId": str(chosen)}:
+            known = any(option["optionId"] == chosen for option in options)
+            return (chosen, "") if known else (None, f"the client chose {one_line(chosen, 60)!r}, which was not offered")
+        case {"outcome": "cancelled"}:
+            return None, "the client cancelled the question"
+        case _:
+            return None, "the client gave no answer that can be used"
+
+
+async def _by_form(client: Client, session_id: str, event: QuestionRequest) -> Answer:
+    fields = event.fields or (QuestionField(name="answer", prompt=event.prompt),)
+    properties = {field.name: property_of(field) for field in fields}
+    required = [field.name for field in fields if field.required and field.default is None]
+    message = asked_text(event) + (f"\n\n{event.url}" if event.url else "")
+    params = {
+        "mode": "form",
+        "sessionId": session_id,
+        "toolCallId": event.request_id,
+        "message": message,
+        "requestedSchema": {"type": "object", "properties": properties, "required": required},
+    }
+    try:
+        answer = await client.request("elicitation/create", params)
+    except (RequestError, ConnectionError) as error:
+        return Answer(reason=f"the client could not ask its user: {one_line(str(error), 200)}", nobody=True)
+    match answer:
+        case {"action": "accept", "content": dict(values)}:
+            return Answer(values=values) if event.fields else Answer(text=str(values.get("answer", "")))
+        case {"action": "decline"}:
+            return Answer(reason="")
+        case _:
+            return Answer(reason="the client cancelled the question", nobody=True)
+
+
+def property_of(field: QuestionField) -> dict[str, Any]:
+    """A field, as the schema of a form has it."""
+    schema: dict[str, Any] = {"type": _TYPES.get(field.kind, field.kind)}
+    if field.prompt:
+        schema["title"] = schema["description"] = field.prompt
+    labels = field.labels or field.choices
+    named = [{"const": choice, "title": label} for choice, label in zip(field.choices, labels, strict=False)]
+    if field.kind == "choices":
+        schema["items"] = {"anyOf": named}
+    elif field.kind == "choice" and not field.other:
+        schema["oneOf"] = named
+    elif field.kind == "choice":
+        schema["description"] = f"{field.prompt} ({' / '.join(labels)}, or another text)".strip()
+    if field.format and field.kind == "text":
+        schema["format"] = field.format
+    bounds = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
+    if field.kind in ("text", "choices", "integer", "number"):
+        names = bounds.get(field.kind, ("minimum", "maximum"))
+        whole = field.kind != "number"
+        for name, bound in zip(names, (field.least, field.most), strict=True):
+            if bound is not None and math.isfinite(bound):
+                schema[name] = int(bound) if whole else bound
+    if field.default is not None:
+        schema["default"] = field.default
+    return schema
