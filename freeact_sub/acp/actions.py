@@ -50,7 +50,7 @@ def asked(call: Call) -> dict[str, Any]:
         "title": one_line(head_of_call(by_code).text, TITLE_CHARS),
         "kind": "delete" if isinstance(call, FileWrite) and call.operation == "remove" else _KINDS.get(call.kind, "other"),
         "content": [{"type": "content", "content": text_block(text)}],
-        "rawInput": json_value(vars(call)),
+        "rawInput": json_value({name: value for name, value in vars(call).items() if value not in ("", None, (), {})}),
     }
 
 

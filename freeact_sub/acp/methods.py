@@ -18,6 +18,7 @@ from freeact_sub.agents import Agent
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
+from freeact_sub.models.names import require_model
 from freeact_sub.sessions import SessionStore, session_store
 from freeact_sub.system.closing import carry_out
 
@@ -26,6 +27,9 @@ PAGE: Final = 50
 UNANSWERED_SECONDS: Final = 1800.0
 """After so long a question that the client leaves open is denied, unless the settings say another time."""
 CLOSE_SECONDS: Final = 60.0
+INTERNAL: Final = -32603
+SIGNED_OUT: Final = -32000
+"""The protocol's code where a client is to offer `authMethods`."""
 OPENS: Final = ("session/new", "session/load", "session/resume", "session/fork")
 SIGN_IN: Final = "A key of a provider, such as ANTHROPIC_API_KEY, in the environment that the client gives the agent"
 Settings: Any = Callable[[Path], Config]
@@ -65,6 +69,7 @@ class Methods:
             "session/close": (schema.CloseSessionRequest, self._close),
             "session/prompt": (schema.PromptRequest, self._prompt),
             "session/cancel": (schema.CancelNotification, self._cancel),
+            "$/cancel_request": (None, self._cancel_request),
             "session/set_mode": (schema.SetSessionModeRequest, self._set_mode),
             "session/set_config_option": (None, self._set_option),
         }
@@ -82,15 +87,13 @@ class Methods:
             problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             raise RequestError.invalid_params({"details": problems}) from error
         except FreeactError as error:
-            raise RequestError(_code_of(error), str(error), {"details": str(error)}) from error
+            raise RequestError(INTERNAL, str(error), {"details": str(error)}) from error
 
     def sees_request(self, request_id: Any, method: str, params: Any) -> None:
         """See `Served`."""
         given = params if isinstance(params, dict) else {}
         if method == "session/prompt" and request_id is not None:
             self._prompts[request_id] = str(given.get("sessionId"))
-        elif method == "$/cancel_request" and (session := self._sessions.get(self._prompts.get(given.get("requestId"), ""))):
-            session.cancel()
         elif method in OPENS and request_id is not None:
             self._opened[request_id] = str(given.get("sessionId", ""))
 
@@ -216,6 +219,11 @@ class Methods:
         if (session := self._sessions.get(request.session_id)) is not None:
             session.cancel()
 
+    async def _cancel_request(self, params: Any) -> None:
+        session_id = self._prompts.get(params.get("requestId")) if isinstance(params, dict) else None
+        if (session := self._sessions.get(session_id or "")) is not None:
+            session.cancel()
+
     async def _set_mode(self, request: schema.SetSessionModeRequest) -> dict[str, Any]:
         session = self._session(request.session_id)
         await session.choose(options.MODE, request.mode_id)
@@ -268,6 +276,10 @@ class Methods:
         """The settings of a session that a client opens: with its folder and its MCP servers."""
         config: Config = await asyncio.to_thread(self._settings, _folder(request.cwd))
         servers = {**config.mcp_servers, **{server.name: _server(server) for server in request.mcp_servers or ()}}
+        try:
+            require_model(config)
+        except ConfigError as error:
+            raise RequestError(SIGNED_OUT, str(error), {"details": str(error)}) from error
         seconds = config.approval_timeout_seconds or UNANSWERED_SECONDS
         more = tuple(_folder(folder) for folder in request.additional_directories or ())
         kernel = config.kernel.model_copy(
@@ -288,8 +300,3 @@ def _server(server: Any) -> McpServerConfig:
     if isinstance(server, schema.HttpMcpServer):
         return McpServerConfig(url=server.url, headers={each.name: each.value for each in server.headers})
     raise RequestError.invalid_params({"details": f"the MCP server {server.name!r} has a transport that is not supported"})
-
-
-def _code_of(error: FreeactError) -> int:
-    """The protocol's code of an error: a client offers to sign in where no model can be used."""
-    return -32000 if isinstance(error, ConfigError) and "model" in str(error) else -32603

@@ -85,7 +85,7 @@ async def _chosen(
     call = {
         "toolCallId": event.request_id,
         "status": "pending",
-        "_meta": actions.meta_of(event, toolCallId=event.tool_call_id, path=list(event.path)),
+        "_meta": actions.meta_of(event, path=list(event.path)),
         **shown,
     }
     params = {"sessionId": session_id, "toolCall": call, "options": options}

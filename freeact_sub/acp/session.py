@@ -11,7 +11,7 @@ from acp import RequestError
 from freeact_sub.acp import commands, options, permissions, updates
 from freeact_sub.acp.connection import Client, Update
 from freeact_sub.acp.content import ReadPrompt, read_prompt
-from freeact_sub.acp.updates import Updates
+from freeact_sub.acp.updates import Names, Updates
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.config.load import is_of_another_provider
 from freeact_sub.config.schema import Config
@@ -64,6 +64,8 @@ class Session:
         self._client = client
         self._open_agent = open_agent
         self._turns: list[Turn] = []
+        self._names = Names()
+        self._told = Updates(self._names)
         self._lock = asyncio.Lock()
         self._model = agent.config.model or ""
         """The model of the next prompt."""
@@ -134,7 +136,7 @@ class Session:
 
     async def replay(self) -> None:
         """Tell the client the whole conversation."""
-        told = Updates(stored=True)
+        told = Updates(self._names, stored=True)
         events = await asyncio.to_thread(lambda: [*session_events(self.session_id, store=self.agent.sessions)])
         for event in events:
             for update in told.of(event):
@@ -174,13 +176,13 @@ class Session:
 
     async def follow(self, run: Run[Any], turn: Turn | None = None) -> str:
         """Tell the client a run to its end; return the reason of its end."""
-        told, asking = Updates(), dict[str, asyncio.Task[None]]()
+        asking: dict[str, asyncio.Task[None]] = {}
         turn = turn or next(iter(self._turns), Turn())
         turn.run = run
         try:
             async with run:
                 async for event in run:
-                    for update in told.of(event):
+                    for update in self._told.of(event):
                         await self.say(self._with_cost(update, event))
                     self._ask(event, run, asking)
                 result = await run.result()

@@ -3,17 +3,18 @@
 What the root says is a message. Each call is a tool call, at any depth; each child is one, too, with its text as it comes.
 """
 
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from freeact_sub.acp import actions
 from freeact_sub.acp.connection import Update
 from freeact_sub.acp.content import fenced, picture_lines, pictures_of, text_block, tool_text
 from freeact_sub.agent_names import agent_name
-from freeact_sub.cells import CELL_TOOL, StreamText
+from freeact_sub.cells import StreamText
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
@@ -47,32 +48,56 @@ LIVE_SECONDS: Final = 0.3
 LIVE_CHARS: Final = 4_000
 """Of a growing text; its end."""
 STARTS_CHILD: Final = "task"
+CUT_OFF: Final = "It did not end: the agent's run was over before."
+_Key: TypeAlias = str | tuple[str, str]
+
+
+class Names:
+    """New names for messages and tool calls. Models use one id for several calls, and clients keep what they have shown."""
+
+    def __init__(self) -> None:
+        """None is given."""
+        self._prefix = secrets.token_hex(3)
+        self._given = 0
+
+    def new(self, kind: str) -> str:
+        """A name that no other message or call has, in this program or an earlier one."""
+        self._given += 1
+        return f"{kind}-{self._prefix}-{self._given}"
 
 
 @dataclass(kw_only=True)
 class _Shown:
     """A tool call that is shown."""
 
+    name: str
+    agent_id: str
     head: list[dict[str, Any]] = field(default_factory=list)
     """What stands above the text that grows."""
     text: str = ""
     told: float = 0.0
     """When it was last told how far the text is."""
+    has_output: bool = False
+    """It is a cell that has ended: its whole output is shown."""
 
 
 class Updates:
     """Translates one event after the other."""
 
-    def __init__(self, *, stored: bool = False) -> None:
-        """Args: stored: the events are of a stored session: whole texts, and the prompts, which the client does not know."""
+    def __init__(self, names: Names, *, stored: bool = False) -> None:
+        """Translate the events of the runs of a session, or of a stored session.
+
+        Args:
+            names: Those of the session.
+            stored: The events are of a stored session: whole texts, and the prompts, which the client does not know.
+        """
+        self._names = names
         self._stored = stored
-        self._message = 0
-        self._shown: dict[str, _Shown] = {}
-        self._held: dict[str, ToolCallStarted] = {}
+        self._message = names.new("message")
+        self._shown: dict[_Key, _Shown] = {}
+        """What is begun and has not ended: calls by agent and id, questions and children by their own id."""
+        self._held: dict[_Key, ToolCallStarted] = {}
         """Calls that may start a child, which is shown in their place."""
-        self._children: dict[str, str] = {}
-        """The tool call of the present run of each child."""
-        self._runs: dict[str, int] = {}
 
     def of(self, event: Event) -> Iterator[Update]:
         """The updates that an event makes."""
@@ -83,54 +108,69 @@ class Updates:
             yield from self._of_child(event)
         yield from self._of_calls(event)
         yield from self._of_questions(event)
+        if isinstance(event, AgentFinished):
+            yield from self._cut_off(event.agent_id)
 
     def _of_calls(self, event: Event) -> Iterator[Update]:
         match event:
             case ToolCallStarted():
                 yield from self._call(event)
-            case CodeExecutionOutputChunk(output=StreamText(text=text)) if event.tool_call_id:
-                yield from self._grows(event.tool_call_id, text)
-            case ToolProgress():
-                progress = [tool_text(call_progress_text(event))]
-                yield self._changed(event.call_id or event.tool_call_id or "", content=progress)
-            case CodeExecutionOutput() if event.tool_call_id:
+            case CodeExecutionOutputChunk(output=StreamText(text=text)):
+                yield from self._grows(_key(event), text)
+            case ToolProgress() if (shown := self._shown.get(_key(event))) is not None:
+                yield _changed(shown, content=[*shown.head, tool_text(call_progress_text(event))])
+            case CodeExecutionOutput():
                 yield from self._cell_ends(event)
             case ToolOutput():
                 yield from self._call_ends(event)
 
     def _of_questions(self, event: Event) -> Iterator[Update]:
-        """Each question is a tool call of its own. What is denied without one makes no event."""
+        """Each question is a tool call of its own."""
         match event:
             case ApprovalRequest() if not event.headless:
                 call = actions.asked(event.call)
                 call["title"] = actions.titled(event, call["title"])
-                yield self._begun(event.request_id, _meta=actions.meta_of(event, toolCallId=event.tool_call_id), **call)
+                yield self._begun(event, event.request_id, event.request_id, _meta=self.meta_of(event), **call)
             case ApprovalDecided(request_id=request_id, allowed=allowed) if request_id in self._shown:
                 why = f"denied: {event.reason}" if event.reason else "denied"
                 yield self._answered(request_id, None if allowed else why, answered=allowed)
             case QuestionRequest() if not event.headless:
                 text = asked_text(event)
+                call = {"title": actions.titled(event, f"Question: {text}"), "kind": "other", "content": [tool_text(text)]}
                 yield self._begun(
+                    event,
                     event.request_id,
-                    title=actions.titled(event, f"Question: {text}"),
-                    kind="other",
-                    content=[tool_text(text)],
+                    event.request_id,
                     rawInput={"question": event.prompt},
-                    _meta=actions.meta_of(event, toolCallId=event.tool_call_id),
+                    _meta=self.meta_of(event),
+                    **call,
                 )
             case QuestionAnswered(request_id=request_id, answered=answered) if request_id in self._shown:
                 yield self._answered(request_id, event.text if answered else event.reason or "no answer", answered=answered)
 
+    def meta_of(self, event: Event, **more: Any) -> dict[str, Any]:
+        """Who an event is of, and the tool call that it belongs to."""
+        shown = self._shown.get((event.agent_id, event.tool_call_id or ""))
+        return actions.meta_of(event, **({"toolCallId": shown.name} if shown is not None else {}), **more)
+
+    def _cut_off(self, agent_id: str) -> Iterator[Update]:
+        """Close what an agent has not ended at its own end."""
+        for key in [key for key, shown in self._shown.items() if shown.agent_id == agent_id]:
+            shown = self._shown.pop(key)
+            yield _changed(shown, status="failed", content=[*shown.head, tool_text(CUT_OFF)])
+        self._held = {key: event for key, event in self._held.items() if event.agent_id != agent_id}
+
     def _answered(self, request_id: str, said: str | None, *, answered: bool) -> Update:
-        head = self._shown.pop(request_id).head
-        content = [*head, *([tool_text(said)] if said else [])]
-        return self._changed(request_id, status="completed" if answered else "failed", content=content)
+        shown = self._shown.pop(request_id)
+        content = [*shown.head, *([tool_text(said)] if said else [])]
+        return _changed(shown, status="completed" if answered else "failed", content=content)
 
     def _of_conversation(self, event: Event) -> Iterator[Update]:
         match event:
             case AgentStarted() if self._stored:
+                self._message = self._names.new("message")
                 yield self._said("user_message_chunk", event.prompt)
-                self._message += 1
+                self._message = self._names.new("message")
             case ResponseChunk() if not self._stored:
                 yield self._said("agent_message_chunk", event.content)
             case ThoughtsChunk() if not self._stored:
@@ -139,7 +179,7 @@ class Updates:
                 if self._stored:
                     kind = "agent_message_chunk" if isinstance(event, Response) else "agent_thought_chunk"
                     yield self._said(kind, event.content)
-                self._message += 1
+                self._message = self._names.new("message")
 
     def _of_state(self, event: Event) -> Iterator[Update]:
         match event:
@@ -148,96 +188,102 @@ class Updates:
             case UsageUpdated(context_tokens=int(used), window_tokens=int(size)) if not self._stored:
                 yield {"sessionUpdate": "usage_update", "used": used, "size": size}
             case Notice() if not self._stored:
-                yield self._note(event.content)
+                yield note(event.content)
             case KernelLost():
-                yield self._note(event.reason)
+                yield note(event.reason)
             case Compacted():
-                yield self._note("The conversation was shortened; variables stay.")
+                yield note("The conversation was shortened; variables stay.")
 
     def _of_child(self, event: Event) -> Iterator[Update]:
         match event:
             case AgentStarted():
-                if event.tool_call_id is not None:
-                    self._held.pop(event.tool_call_id, None)
-                self._runs[event.agent_id] = number = self._runs.get(event.agent_id, 0) + 1
-                self._children[event.agent_id] = call_id = event.agent_id if number == 1 else f"{event.agent_id}-{number}"
+                self._held.pop((str(event.parent_id), event.tool_call_id or ""), None)
                 label = event.description or prompt_title(event.prompt)
                 yield self._begun(
-                    call_id,
+                    event,
+                    event.agent_id,
+                    self._names.new("child"),
                     title=f"Child {agent_name(event.agent_id, one_line(label, 120))}",
                     kind="other",
                     status="pending" if event.queued else "in_progress",
                     content=[tool_text(event.prompt)],
                     rawInput={"prompt": event.prompt, "description": event.description},
-                    _meta=actions.meta_of(event, agentType=event.agent_type, toolCallId=event.tool_call_id),
+                    _meta=actions.meta_of(event, agentType=event.agent_type),
                 )
-            case ResponseChunk() if event.agent_id in self._children and not self._stored:
-                yield from self._grows(self._children[event.agent_id], event.content)
-            case AgentFinished() if event.agent_id in self._children:
-                call_id = self._children.pop(event.agent_id)
-                head = self._shown.pop(call_id, _Shown()).head
-                text = event.output or event.error or event.status
+            case ResponseChunk():
+                yield from self._grows(event.agent_id, event.content, language=None)
+            case AgentFinished() if (shown := self._shown.pop(event.agent_id, None)) is not None:
                 ok = event.status == "completed"
-                said = [tool_text(text), *([] if ok or not event.output else [tool_text(event.error or event.status)])]
-                yield self._changed(call_id, status="completed" if ok else "failed", content=[*head, *said], rawOutput=text)
+                why = f"{event.status.replace('_', ' ')}: {event.error}" if event.error else event.status
+                said = [tool_text(text) for text in (event.output, "" if ok else why) if text]
+                status = "completed" if ok else "failed"
+                yield _changed(shown, status=status, content=[*shown.head, *said])
 
     def _call(self, event: ToolCallStarted) -> Iterator[Update]:
-        call_id = event.call_id or event.tool_call_id
-        if not call_id or event.tool_name == PLAN_TOOL:
+        if event.tool_name == PLAN_TOOL:
             return
         if event.tool_name == STARTS_CHILD:
-            self._held[call_id] = event
+            self._held[_key(event)] = event
             return
-        yield self._begun(call_id, _meta=actions.meta_of(event), **actions.started(event))
+        yield self._begun(event, _key(event), self._names.new("call"), _meta=self.meta_of(event), **actions.started(event))
 
     def _call_ends(self, event: ToolOutput) -> Iterator[Update]:
-        call_id = event.call_id or event.tool_call_id or ""
-        held = self._held.pop(call_id, None)
+        held = self._held.pop(_key(event), None)
         if held is not None:  # it has started no child
-            yield self._begun(call_id, _meta=actions.meta_of(held), **actions.started(held))
-        shown = self._shown.pop(call_id, None)
+            yield self._begun(held, _key(held), self._names.new("call"), _meta=self.meta_of(held), **actions.started(held))
+        shown = self._shown.pop(_key(event), None)
         if shown is None:
             return
         status = "completed" if event.outcome == "success" else "failed"
-        if event.tool_name == CELL_TOOL and event.outcome in ("success", "failed") and shown.told < 0:
-            yield self._changed(call_id, status=status)  # its output is there
+        if shown.has_output:
+            yield _changed(shown, status=status)
         else:
             content = [*shown.head, *([tool_text(event.content)] if event.content else [])]
-            yield self._changed(call_id, status=status, content=content, rawOutput=event.content)
+            yield _changed(shown, status=status, content=content)
 
     def _cell_ends(self, event: CodeExecutionOutput) -> Iterator[Update]:
-        call_id = event.tool_call_id or ""
-        shown = self._shown.get(call_id)
+        shown = self._shown.get(_key(event))
         if shown is None:
             return
         text = [tool_text(fenced(event.text))] if event.text else []
         content = [*shown.head, *text, *pictures_of(event.displays, event.picture_files)]
-        shown.told = -1
-        yield self._changed(call_id, status="in_progress", content=content, rawOutput=event.text)
+        shown.has_output = True
+        yield _changed(shown, status="in_progress", content=content)
         if event.picture_files and event.depth == 0:
             yield self._said("agent_message_chunk", picture_lines(event.picture_files))
 
-    def _grows(self, call_id: str, text: str) -> Iterator[Update]:
-        shown = self._shown.get(call_id)
+    def _grows(self, key: _Key, text: str, language: str | None = "") -> Iterator[Update]:
+        """A growing text. Args: language: None: it is Markdown."""
+        shown = self._shown.get(key)
         if shown is None or self._stored:
             return
         shown.text = (shown.text + text)[-LIVE_CHARS:]
         if time.monotonic() - shown.told >= LIVE_SECONDS:
             shown.told = time.monotonic()
-            yield self._changed(call_id, status="in_progress", content=[*shown.head, tool_text(fenced(shown.text))])
+            live = shown.text if language is None else fenced(shown.text, language)
+            yield _changed(shown, status="in_progress", content=[*shown.head, tool_text(live)])
 
-    def _begun(self, call_id: str, **shown: Any) -> Update:
-        self._shown[call_id] = _Shown(head=shown.get("content") or [])
-        return {"sessionUpdate": "tool_call", "toolCallId": call_id, "status": "pending", **shown}
-
-    def _changed(self, call_id: str, **changed: Any) -> Update:
-        return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, **changed}
+    def _begun(self, event: Event, key: _Key, name: str, **shown: Any) -> Update:
+        self._shown[key] = _Shown(name=name, agent_id=event.agent_id, head=shown.get("content") or [])
+        return {"sessionUpdate": "tool_call", "toolCallId": name, "status": "pending", **shown}
 
     def _said(self, kind: str, text: str) -> Update:
-        return {"sessionUpdate": kind, "content": text_block(text), "messageId": f"message-{id(self):x}-{self._message}"}
+        return {"sessionUpdate": kind, "content": text_block(text), "messageId": self._message}
 
-    def _note(self, text: str) -> Update:
-        return {"sessionUpdate": "agent_thought_chunk", "content": text_block(f"note: {text}\n\n")}
+
+def _key(event: ToolCallStarted | ToolProgress | ToolOutput | CodeExecutionOutput | CodeExecutionOutputChunk) -> _Key:
+    """The call that an event belongs to: the model's, or one by code in a cell."""
+    by_code = getattr(event, "call_id", "")
+    return event.agent_id, by_code or event.tool_call_id or ""
+
+
+def _changed(shown: _Shown, **changed: Any) -> Update:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": shown.name, **changed}
+
+
+def note(text: str) -> Update:
+    """A note beside the conversation."""
+    return {"sessionUpdate": "agent_thought_chunk", "content": text_block(f"note: {text}\n\n")}
 
 
 def message(text: str) -> Update:

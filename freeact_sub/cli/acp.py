@@ -1,6 +1,7 @@
 """`freeact-sub acp`: serves an editor or a notebook by the Agent Client Protocol, over standard input and output."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ EXTRA = "acp"
 
 def serve(options: argparse.Namespace, _settings: "Settings") -> int:
     """Serve until the client closes standard input."""
-    import sys  # noqa: PLC0415
-
     from freeact_sub.extras import require_extra  # noqa: PLC0415
 
     require_extra("acp", extra=EXTRA, needed_by="freeact-sub acp")
@@ -40,7 +39,7 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
     """The settings of a session in a folder. Nobody is asked: what nobody has trusted is not read. It blocks.
 
     Raises:
-        ConfigError: They are wrong, or no model is set and none is found.
+        ConfigError: They are wrong.
         UntrustedError: A file in the folder has settings that nobody has trusted.
     """
     from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415  # slow, as the next ones
@@ -50,22 +49,23 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
     config = trusted_settings({**load_arguments(options), "workspace": folder})
     if not config.model:
         config = with_found_model(config)
-    check_name(config)
-    if "mode" not in config.model_fields_set:  # a client's user is asked in a card for each action
+    if config.model:
+        check_name(config)
+    has_wall = sys.platform == "linux" and config.kernel.sandbox != "off"
+    if "mode" not in config.model_fields_set and has_wall:  # a client's user is asked in a card for each action
         config = config.model_copy(update={"mode": "auto"})
     return with_project_python(config, options)
 
 
 def with_found_model(config: "Config") -> "Config":
-    """The settings with the first model that is found. Raises: ConfigError: None is."""
+    """The settings with the first model that is found; without one if none is."""
     import os  # noqa: PLC0415
 
-    from freeact_sub.models.found import find_models  # noqa: PLC0415  # slow to import, as the next one
-    from freeact_sub.models.names import require_model  # noqa: PLC0415
+    from freeact_sub.models.found import find_models  # noqa: PLC0415  # slow to import
 
     found = find_models(os.environ) if config.base_url is None else []
     if not found:
-        require_model(config)
+        return config
     return config.model_copy(update={"model": found[0].model, "base_url": found[0].base_url}).choosing(
         config.model_fields_set
     )

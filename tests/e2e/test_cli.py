@@ -108,7 +108,7 @@ assert not heavy, heavy
         (
             ["walk"],
             [
-                "rlm, map, mcp, doctor, mcp-server)",
+                "rlm, map, mcp, doctor, mcp-server, acp)",
                 "`freeact-sub run walk`",
             ],
         ),

@@ -27,6 +27,7 @@ MODEL = ["--model", "openai-chat:x", "--base-url", "http://127.0.0.1:9/v1"]
 KEYS = {"ANTHROPIC_API_KEY": "x", "GOOGLE_API_KEY": "x"}
 GATEWAY = {"FREEACT_KERNEL__PROVIDER": "gateway", "FREEACT_KERNEL__GATEWAY__URL": "http://127.0.0.1:9"}
 CASES = [
+    ("acp", ["acp"], ["acp"]),
     ("gateway", ["websockets"], ["gateway", "check", "http://127.0.0.1:9"]),
     (
         "gateway",
@@ -54,6 +55,7 @@ def hidden(cwd: Path, packages: list[str], arguments: list[str]) -> "subprocess.
 
 
 INSTALLED_BY = {
+    "acp": "agent-client-protocol",
     "gateway": "websockets",
     "pictures": "textual-image",
     "anthropic": "pydantic-ai-slim[anthropic]",

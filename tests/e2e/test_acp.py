@@ -1,0 +1,222 @@
+"""`freeact-sub acp` as a client finds it: a real process, real kernels, and every message held against the protocol."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.acp_client import AcpClient, AcpError, environment, violations
+from support.chat_server import ChatCall, ChatReply
+from support.cli import chat
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PLOT = f"import base64\nfrom IPython.display import Image, display\ndisplay(Image(base64.b64decode({PICTURE!r})))"
+COUNT = "x = globals().get('x', 40) + 1\nx"
+SLEEP = "import time\nprint('begun-' + str(1), flush=True)\ntime.sleep(600)"
+PLAN = {"plan": [{"step": "look", "status": "completed"}, {"step": "write", "status": "in_progress"}]}
+
+
+def script(request: dict[str, Any]) -> ChatReply:
+    """What the last message asks for."""
+    last = request["messages"][-1]
+    text = str(last["content"])
+    if last["role"] == "tool":
+        return ["It is ", text]
+    cells = {"count": COUNT, "plot": PLOT, "sleep": SLEEP, "ask": "print('never')", "write": "open('note.txt', 'w').close()"}
+    for word, code in cells.items():
+        if word in text:
+            return [ChatCall("execute_ipython_cell", {"code": code})]
+    if "child" in text:
+        return [ChatCall("task", {"prompt": "sleep" if text == "child" else "count in it", "description": "a counter"})]
+    if "question" in text:
+        return [ChatCall("ask_user", {"questions": [{"question": "Which?", "choices": ["red", "blue"]}]})]
+    if "plan" in text:
+        return [ChatCall("update_plan", PLAN)]
+    return ["Hello from ", str(request["model"])]
+
+
+def text_of(request: dict[str, Any]) -> str:
+    """All that a question shows."""
+    return json.dumps(request["toolCall"])
+
+
+async def test_a_session_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    env = environment(tmp_path, FREEACT_CONTEXT__WINDOW_TOKENS="50000", FREEACT_MODELS__OTHER="openai-chat:other")
+    with chat(script) as server:
+        async with AcpClient(*server.options, "--mode", "ask", cwd=tmp_path, env=env) as client:
+            await talk(client, workspace)
+        assert client.process.returncode == 0
+        assert client.other_lines == []
+        async with AcpClient(*server.options, "--mode", "ask", cwd=tmp_path, env=env) as later:
+            await talk_again(later, workspace, client.updates[0][0])
+    assert violations(client.traffic) == []
+    assert violations(later.traffic) == []
+    names = [u["toolCallId"] for _, u in client.updates if u["sessionUpdate"] == "tool_call"]
+    assert len(names) == len(set(names)), "the model's ids are not unique, and clients keep what they show by these"
+
+
+async def talk(client: AcpClient, workspace: Path) -> None:
+    about = await client.start()
+    assert about["protocolVersion"] == 1
+    with pytest.raises(AcpError, match="absolute path"):
+        await client.call("session/new", cwd="w", mcpServers=[])
+    session = await client.new(workspace)
+    await client.until(lambda: "available_commands_update" in client.kinds(session))
+
+    assert await client.prompt(session, "hi") == "end_turn"
+    assert client.said == "Hello from scripted"
+    assert await client.prompt(session, "count") == "end_turn"
+    (asked,) = client.asked
+    assert asked["sessionId"] == session
+    assert "globals().get('x', 40)" in asked["toolCall"]["content"][0]["content"]["text"]
+    assert asked["toolCall"]["rawInput"]["code"] == COUNT
+    assert [option["kind"] for option in asked["options"]] == ["allow_once", "allow_always", "allow_always", "reject_once"]
+    assert "usage_update" in client.kinds(session)
+    assert client.said.endswith("It is 41")
+
+    assert await client.prompt(session, "a child, please") == "end_turn"
+    (child,) = [call for name, call in client.calls().items() if name.startswith("child-")]
+    assert child["status"] == "completed"
+    assert "a counter" in child["title"]
+    assert {asked["sessionId"] for asked in client.asked} == {session}, "questions of children have the root's session"
+    assert {call["status"] for call in client.calls().values()} == {"completed"}
+
+    assert await client.prompt(session, "plot") == "end_turn"
+    shown = json.dumps([u for _, u in client.updates if u["sessionUpdate"] == "tool_call_update"])
+    assert PICTURE in shown
+    assert '"resource_link"' in shown
+    assert "![" in client.said
+    assert await client.prompt(session, "plan") == "end_turn"
+    assert [u["entries"][1]["status"] for _, u in client.updates if u["sessionUpdate"] == "plan"] == ["in_progress"]
+
+    turn = client.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "sleep"}])
+    other = await client.new(workspace)
+    await client.until(lambda: "begun-1" in json.dumps(client.updates))
+    assert await client.prompt(other, "hi") == "end_turn", "another session goes on meanwhile"
+    await client.prompt(session, "/agents")
+    assert "execute" in client.said or "running" in client.said
+    client.notify("session/cancel", sessionId=session)
+    assert (await turn)["stopReason"] == "cancelled"
+    turn = client.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "sleep"}])
+    client.notify("$/cancel_request", requestId=last_id(client))
+    assert (await turn)["stopReason"] == "cancelled", "though it has hardly arrived"
+
+    await refusals(client, session)
+    fork = await client.call("session/fork", sessionId=session, cwd=str(workspace), mcpServers=[])
+    assert await client.prompt(fork["sessionId"], "count") == "end_turn"
+    assert client.said.endswith("It is 42"), "a fork has the variables"
+    options = await client.call("session/set_config_option", sessionId=session, configId="mode", value="plan")
+    assert [option["currentValue"] for option in options["configOptions"]] == ["plan", "openai-chat:scripted"]
+    await client.call("session/set_mode", sessionId=session, modeId="full")
+    count = len(client.asked)
+    assert await client.prompt(session, "write") == "end_turn"
+    assert len(client.asked) <= count + 1, "only variables of a kernel that could do less are asked about"
+    assert (workspace / "note.txt").exists()
+    assert await client.prompt(session, "/undo") == "end_turn"
+    assert not (workspace / "note.txt").exists()
+    await client.call("session/set_config_option", sessionId=session, configId="model", value="openai-chat:other")
+    assert await client.prompt(session, "hi") == "end_turn"
+    assert client.said.endswith("Hello from other")
+    await client.call("session/close", sessionId=other)
+    with pytest.raises(AcpError, match="load it first"):
+        await client.prompt(other, "hi")
+    with pytest.raises(AcpError, match="Method not found"):
+        await client.call("session/nonsense")
+    await client.call("session/delete", sessionId=fork["sessionId"])
+
+
+def last_id(client: AcpClient) -> Any:
+    return next(m["id"] for m in reversed(client.traffic) if m.get("method") == "session/prompt")
+
+
+async def refusals(client: AcpClient, session: str) -> None:
+    """A client that denies, cancels, fails or answers nonsense has denied, and the person reads why."""
+    allow = client.on_request
+    answers = {
+        "the user denied it": {"outcome": {"outcome": "selected", "optionId": "no"}},
+        "the client cancelled the question": {"outcome": {"outcome": "cancelled"}},
+        "not offered": {"outcome": {"outcome": "selected", "optionId": "everything"}},
+        "could not ask its user": {"error": {"code": -32601, "message": "Method not found"}},
+        "no answer that can be used": {"nothing": True},
+    }
+    for words, answer in answers.items():
+
+        async def refuse(*_: Any, answer: Any = answer) -> Any:
+            return answer
+
+        client.on_request = refuse
+        assert await client.prompt(session, "count") == "end_turn"
+        assert words in client.said.rpartition("It is")[2], words
+
+    async def choose(_: str, params: dict[str, Any]) -> Any:
+        chosen = next(option for option in params["options"] if option["name"] == "blue")
+        return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
+
+    client.on_request = choose
+    assert await client.prompt(session, "question") == "end_turn"
+    assert "blue" in client.said.rpartition("It is")[2]
+    client.on_request = allow
+
+
+async def talk_again(client: AcpClient, workspace: Path, session: str) -> None:
+    """Another process loads what the first one has left."""
+    await client.start(elicitation={"form": {}})
+    listed = (await client.call("session/list", cwd=str(workspace)))["sessions"]
+    assert [(each["title"], each["cwd"]) for each in listed if each["sessionId"] == session] == [("hi", str(workspace))]
+    assert len(listed) == 2, "the fork was deleted"
+    await client.call("session/load", sessionId=session, cwd=str(workspace), mcpServers=[])
+    replayed = [update for each, update in client.updates if each == session]
+    prompts = [u["content"]["text"] for u in replayed if u["sessionUpdate"] == "user_message_chunk"]
+    assert prompts[:4] == ["hi", "count", "a child, please", "plot"]
+    assert "write" not in prompts, "it was undone"
+    assert client.said.startswith("Hello from scripted")
+    assert all(call["status"] != "pending" for call in client.calls().values())
+    assert await client.prompt(session, "count") == "end_turn"
+    assert client.said.endswith("It is 42")
+
+    async def fill(method: str, params: dict[str, Any]) -> Any:
+        assert method == "elicitation/create"
+        (name,) = params["requestedSchema"]["properties"]
+        return {"action": "accept", "content": {name: "red"}}
+
+    client.on_request = fill
+    assert await client.prompt(session, "question") == "end_turn"
+    assert "red" in client.said.rpartition("It is")[2]
+    resumed = await client.call("session/resume", sessionId=session, cwd=str(workspace), mcpServers=[])
+    assert resumed["modes"]["currentModeId"] == "ask"
+
+
+def test_nothing_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
+    with chat(script) as server:
+        program = Path(__file__).parents[1] / "support" / "acp_client.py"
+        env = {**environment(tmp_path), "PYTHONPATH": str(program.parents[1])}
+        command = [sys.executable, str(program), str(tmp_path), *server.options, "--mode", "ask"]
+        client = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
+        try:
+            wait_until(lambda: (tmp_path / "ready").exists() or client.poll() is not None, 200)
+            agent = psutil.Process(int((tmp_path / "ready").read_text()))
+            running = [agent, *agent.children(recursive=True)]
+            assert len(running) > 3, "kernels are among them"
+        finally:
+            os.kill(client.pid, signal.SIGKILL)
+            client.wait()
+        _, left = psutil.wait_procs(running, timeout=5)
+    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE], left
+
+
+def wait_until(condition: Any, seconds: float) -> None:
+    import time
+
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
