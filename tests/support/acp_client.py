@@ -40,7 +40,7 @@ class AcpClient:
         self.other_lines: list[bytes] = []
         """What on standard output is no message."""
         self._changed = asyncio.Event()
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[str, asyncio.Future[Any]] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -89,10 +89,9 @@ class AcpClient:
 
     def begin(self, method: str, **params: Any) -> "asyncio.Future[Any]":
         """Call a method."""
-        number = len(self.traffic)
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        future.request_id = number  # type: ignore[attr-defined]
-        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        name = f"client-{len(self.traffic)}"  # the agent's requests have numbers
+        future = self._waiting[name] = asyncio.get_running_loop().create_future()
+        self._send({"jsonrpc": "2.0", "id": name, "method": method, "params": params})
         return asyncio.ensure_future(asyncio.wait_for(future, LIMIT_SECONDS))
 
     def notify(self, method: str, **params: Any) -> None:
@@ -188,9 +187,10 @@ def violations(traffic: list[dict[str, Any]]) -> list[str]:
                 open_requests.setdefault(message["id"], []).append(method)
             known = names.get(method, {}).get("params")
             found += [f"no schema for {method}"] if known is None else check(known, message.get("params"), method)
-        elif "result" in message:
+        else:
             method = open_requests[message["id"]].pop(0)
-            if known := names[method].get("result"):
+            known = names.get(method, {}).get("result")
+            if known is not None and "result" in message:
                 found += check(known, message["result"], f"the answer to {method}")
     return found
 
