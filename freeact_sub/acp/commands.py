@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class SlashCommand:
     """One command."""
 
     words: str
@@ -122,14 +122,14 @@ async def carried_out(session: "Session", name: str, rest: str) -> str:
         return str(error)
 
 
-COMMANDS: Final[Mapping[str, Command]] = {
-    "agents": Command(words="list all agents: what each does and has spent", run=_agents, at_once=True),
-    "undo": Command(words="undo the last prompt: conversation, variables and files", run=_undo),
-    "rewind": Command(words="undo the last N prompts", run=_undo, hint="N"),
-    "redo": Command(words="restore a prompt that was undone", run=_redo),
-    "send": Command(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
-    "cancel": Command(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),
-    "compact": Command(words="summarise the conversation now", run=_compact, hint="what to keep above all"),
-    "context": Command(words="show what fills the model's context window", run=_context),
-    "cost": Command(words="show what was spent", run=_cost, at_once=True),
+COMMANDS: Final[Mapping[str, SlashCommand]] = {
+    "agents": SlashCommand(words="list all agents: what each does and has spent", run=_agents, at_once=True),
+    "undo": SlashCommand(words="undo the last prompt: conversation, variables and files", run=_undo),
+    "rewind": SlashCommand(words="undo the last N prompts", run=_undo, hint="N"),
+    "redo": SlashCommand(words="restore a prompt that was undone", run=_redo),
+    "send": SlashCommand(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
+    "cancel": SlashCommand(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),
+    "compact": SlashCommand(words="summarise the conversation now", run=_compact, hint="what to keep above all"),
+    "context": SlashCommand(words="show what fills the model's context window", run=_context),
+    "cost": SlashCommand(words="show what was spent", run=_cost, at_once=True),
 }

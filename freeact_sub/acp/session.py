@@ -11,7 +11,7 @@ from acp import RequestError
 from freeact_sub.acp import commands, options, permissions, updates
 from freeact_sub.acp.connection import Client, Update
 from freeact_sub.acp.content import ReadPrompt, read_prompt
-from freeact_sub.acp.updates import Names, Updates
+from freeact_sub.acp.updates import NewNames, Updates
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.config.load import is_of_another_provider
 from freeact_sub.config.schema import Config
@@ -64,7 +64,7 @@ class Session:
         self._client = client
         self._open_agent = open_agent
         self._turns: list[Turn] = []
-        self._names = Names()
+        self._names = NewNames()
         self._told = Updates(self._names)
         self._lock = asyncio.Lock()
         self._model = agent.config.model or ""

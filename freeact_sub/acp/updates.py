@@ -52,7 +52,7 @@ CUT_OFF: Final = "It did not end: the agent's run was over before."
 _Key: TypeAlias = str | tuple[str, str]
 
 
-class Names:
+class NewNames:
     """New names for messages and tool calls. Models use one id for several calls, and clients keep what they have shown."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class _Shown:
 class Updates:
     """Translates one event after the other."""
 
-    def __init__(self, names: Names, *, stored: bool = False) -> None:
+    def __init__(self, names: NewNames, *, stored: bool = False) -> None:
         """Translate the events of the runs of a session, or of a stored session.
 
         Args:
