@@ -1,51 +1,101 @@
-"""`span`: OpenTelemetry spans for work that pydantic-ai does not see; it has its own for runs, requests and tools.
+"""OpenTelemetry spans for work that pydantic-ai does not see; it has its own for runs, requests and tools (docs/tracing.md).
 
-Without an OpenTelemetry SDK in the program, spans are nothing and cost next to nothing. They carry ids and names, and
-nothing of what was said or run.
+Without an OpenTelemetry SDK in the program, spans are nothing and cost next to nothing. They carry ids, names and numbers,
+and nothing of what was said or run. Names of attributes are those of the conventions for generative AI where these have one,
+and begin with `freeact_sub.` otherwise.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:  # slow to import: see `span`
+    from opentelemetry.trace import Span
+
+CONVERSATION: Final = "gen_ai.conversation.id"
+Value: TypeAlias = str | bool | int | float
 
 
 @contextmanager
-def span(name: str, **attributes: str | bool) -> Iterator[None]:
-    """Traces a piece of work inside the current span.
+def span(name: str, /, **attributes: Value) -> Iterator["Span"]:
+    """Traces a piece of work inside the current span. An error is named by its class, and not by its message.
 
     Args:
         name: The name of the work.
-        attributes: Each becomes `freeact_sub.NAME`.
+        attributes: Each becomes `freeact_sub.NAME`, unless its name has a dot.
     """
     from opentelemetry import trace  # noqa: PLC0415  # a part of the program's start that most commands do not need
 
-    named = {f"freeact_sub.{key}": value for key, value in attributes.items()}
-    with trace.get_tracer("freeact_sub").start_as_current_span(name, attributes=named):
+    tracer = trace.get_tracer("freeact_sub")
+    made = tracer.start_as_current_span(
+        name, attributes=_named(attributes), record_exception=False, set_status_on_exception=False
+    )
+    with made as current:
+        try:
+            yield current
+        except BaseException as error:
+            note(current, error=type(error).__name__)
+            raise
+
+
+def note(current: "Span", *, error: str = "", **attributes: Value) -> None:
+    """Adds to a span.
+
+    Args:
+        current: The span.
+        error: The class of the error that the work has failed with.
+        attributes: See `span`.
+    """
+    current.set_attributes(_named(attributes))
+    if error:
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415  # see `span`
+
+        current.set_attribute("error.type", error)
+        current.set_status(StatusCode.ERROR)
+
+
+def note_here(*, error: str = "", **attributes: Value) -> None:
+    """Adds to the current span; see `note`."""
+    from opentelemetry import trace  # noqa: PLC0415  # see `span`
+
+    note(trace.get_current_span(), error=error, **attributes)
+
+
+@contextmanager
+def part_of(conversation: str) -> Iterator[None]:
+    """Makes the current span, and all spans inside, part of a conversation: the agents of a session have one together."""
+    from opentelemetry import baggage, context  # noqa: PLC0415  # see `span`
+
+    note_here(**{CONVERSATION: conversation})
+    token = context.attach(baggage.set_baggage(CONVERSATION, conversation))
+    try:
         yield
+    finally:
+        context.detach(token)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierWork:
-    """Work that was done outside of any span, before somebody needed its result."""
+    """Work that was done outside of any span, before somebody needed its result, or between two parts of a stream."""
 
     name: str
     began: int
     """The time in nanoseconds, as is `ended`."""
     ended: int
-    attributes: dict[str, str | bool]
+    attributes: Mapping[str, Value]
 
     def record(self) -> None:
         """Trace it inside the current span, with its own times."""
         from opentelemetry import trace  # noqa: PLC0415  # see `span`
 
-        named = {f"freeact_sub.{key}": value for key, value in self.attributes.items()}
         tracer = trace.get_tracer("freeact_sub")
-        tracer.start_span(self.name, attributes=named, start_time=self.began).end(self.ended)
+        tracer.start_span(self.name, attributes=_named(self.attributes), start_time=self.began).end(self.ended)
 
 
 @contextmanager
-def span_or_later(name: str, later: list[EarlierWork], **attributes: str | bool) -> Iterator[None]:
+def span_or_later(name: str, later: list[EarlierWork], **attributes: Value) -> Iterator[None]:
     """Traces a piece of work inside the current span; where there is none, notes it for whoever uses its result.
 
     Args:
@@ -67,3 +117,11 @@ def is_in_span() -> bool:
     from opentelemetry import trace  # noqa: PLC0415  # see `span`
 
     return trace.get_current_span().get_span_context().is_valid
+
+
+def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
+    from opentelemetry import baggage  # noqa: PLC0415  # see `span`
+
+    named = {key if "." in key else f"freeact_sub.{key}": value for key, value in attributes.items()}
+    conversation = baggage.get_baggage(CONVERSATION)
+    return {**({CONVERSATION: conversation} if isinstance(conversation, str) else {}), **named}

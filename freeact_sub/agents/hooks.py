@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import anyio
 
+from freeact_sub.agents.traces import conversation_of
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.channel import Tap
@@ -85,10 +86,9 @@ async def run_hooks(
 
 
 def _common(agent: TreeAgent, event: HookEvent) -> dict[str, Any]:
-    root = list(agent.ancestors())[-1]
     child = {} if agent.parent is None else {"agent_id": agent.agent_id, "agent_type": type_name(agent)}
     return {
-        "session_id": agent.shared.session_id or root.agent_id,
+        "session_id": conversation_of(agent),
         "transcript_path": "",
         "cwd": str(agent.shared.config.workspace),
         "permission_mode": PERMISSION_MODES[agent.policy.mode],

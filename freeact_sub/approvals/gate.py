@@ -33,7 +33,7 @@ from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Dec
 from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
-from freeact_sub.spans import span
+from freeact_sub.spans import note, span
 from freeact_sub.system.daemon_threads import DaemonThreads
 from freeact_sub.system.mounts import silent_mounts
 
@@ -189,8 +189,9 @@ class Gate:
                 raise ApprovalDeniedError(NOBODY)
             if decided is None and hooks is not None:
                 decided = decision_of(ruling, await hooks.on_question(call, ruling.suggests))
-            with span("approval", agent_id=emitter.agent_id, call=call.kind):
+            with span("approval", agent_id=emitter.agent_id, call=call.kind, rule=ruling.source) as asked:
                 decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id, try_out), decided)
+                note(asked, decision=decision.word)
         tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)

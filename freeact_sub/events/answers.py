@@ -26,6 +26,11 @@ class Decision:
     nobody: bool = field(default=False, compare=False)
     """True: nobody answered, and this decision counts instead."""
 
+    @property
+    def word(self) -> str:
+        """`allowed`, `denied`, `allowed by nobody` or `denied by nobody`."""
+        return ("allowed" if self.allowed else "denied") + (" by nobody" if self.nobody else "")
+
 
 NOBODY: Final = Decision(allowed=False, nobody=True)
 """The decision if nobody makes one."""

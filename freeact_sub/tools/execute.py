@@ -14,10 +14,11 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic_ai import BinaryContent
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.cells import CELL_TOOL, ClearOutput, ExecuteReply, MimeBundle
+from freeact_sub.cells import CELL_TOOL, CellError, ClearOutput, DisplayData, ExecuteReply, ExecuteResult, MimeBundle
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel
+from freeact_sub.spans import note_here
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.titles import own_title
 from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
@@ -78,13 +79,15 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
     settings = context.config.kernel
     started = time.monotonic()
     file = output_file(context.output_folder, context.tool_call_id)
-    is_to_clear = False
-    buffer = CellOutputBuffer(
-        model_chars=settings.output_chars,
-        file=file,
-        root=context.config.workspace,
-        take=lambda output: not is_to_clear and context.offer(CodeExecutionOutputChunk(output=output)),
-    )
+    is_to_clear, raised = False, ""
+
+    def take(output: DisplayData | ExecuteResult | CellError) -> bool:
+        nonlocal raised
+        raised = output.ename if isinstance(output, CellError) else raised
+        return not is_to_clear and context.offer(CodeExecutionOutputChunk(output=output))
+
+    root = context.config.workspace
+    buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=root, take=take)
     clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds)
     async with kernel.execute(code, buffer, clock) as cell:
         async for output in cell:
@@ -96,7 +99,7 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
                 await context.emit(CodeExecutionOutputChunk(output=output))
         reply = await cell.reply()
     save = functools.partial(save_pictures, buffer.displays, context.output_folder, context.tool_call_id)
-    pictures = await asyncio.to_thread(save, root=context.config.workspace) if buffer.displays else ()
+    pictures = await asyncio.to_thread(save, root=root) if buffer.displays else ()
     ended = CodeExecutionOutput(
         text=_text(buffer, reply, clock, settings.cell_timeout_seconds, kernel.lost_reason),
         status=reply.status,
@@ -107,6 +110,7 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
         seconds=time.monotonic() - started,
     )
     await context.emit(ended)
+    note_here(status=reply.status, error=raised or ("" if reply.status == "ok" else reply.status))
     return ended
 
 

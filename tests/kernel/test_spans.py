@@ -7,12 +7,15 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models.instrumented import InstrumentationSettings
 from support import sdk_mcp_server
 from support.agents import cell, read, task
 
-from freeact_sub import Agent, Config
+from freeact_sub import Agent, ApprovalDeniedError, Config, Decision, SpawnRequest
+from freeact_sub.spans import CONVERSATION
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 CODE = """
@@ -72,16 +75,23 @@ async def test_what_code_asks_for_lies_under_its_cell_in_each_run_of_a_long_live
     for name in ("first request", "second request"):
         [request] = named(spans, name)
         own = [span for span in spans if span.context.trace_id == request.context.trace_id]
-        assert len(named(own, "invoke_agent")) == 3, "the root, the child, and the question"
+        agents = named(own, "invoke_agent")
+        assert sorted(span.name for span in agents) == ["invoke_agent ask", *["invoke_agent freeact-sub"] * 2]
+        assert len({span.attributes["gen_ai.agent.id"] for span in agents}) == 2, "the root asks the question"
         cells = [span for span in own if "execute_ipython_cell" in span.name]
         assert len(cells) == 1
         inner = [span for span in named(own, "invoke_agent") if cells[0].name in above(span, own)]
         assert len(inner) == 2
         [mcp] = named(own, "MCP call")
         assert cells[0].name in above(mcp, own)
-        assert dict(mcp.attributes) == {"freeact_sub.server": "demo", "freeact_sub.tool": "add"}
+        [conversation] = {
+            span.attributes[CONVERSATION] for span in own if span is not request and "MCP send" not in span.name
+        }
+        named_call = {"freeact_sub.server": "demo", "freeact_sub.tool": "add"}
+        assert dict(mcp.attributes) == named_call | {CONVERSATION: conversation}
         approvals = named(own, "approval")
         assert sorted(span.attributes["freeact_sub.call"] for span in approvals) == ["code", "mcp", "spawn"]
+        assert {span.attributes["freeact_sub.decision"] for span in approvals} == {"allowed"}
         assert all(name in above(span, own) for span in approvals)
         starts = named(own, "kernel start")
         assert starts, "the child's kernel"
@@ -130,3 +140,55 @@ async def test_a_kernel_that_is_started_again_lies_in_the_run_that_lost_it(tmp_p
     starts = named(spans, "kernel start")
     assert len(starts) == 2
     assert all(any("invoke_agent" in name for name in above(start, spans)) for start in starts)
+
+
+SECRET = "secret-words"
+FAILING = f"""
+print((await agent.shell("exit 3 # {SECRET}", reason="because")).exit_code)
+open("{SECRET}.txt", "w").write("{SECRET}")
+!touch {SECRET}
+raise ValueError("{SECRET}")
+"""
+
+
+async def test_commands_actions_and_cells_tell_how_they_ended_and_nothing_of_what_was_said(tmp_path, exporter):
+    exporter.clear()
+    model = script([cell(FAILING)])
+    config = Config(workspace=tmp_path, mode="ask")
+    silent = Instrumentation(settings=InstrumentationSettings(include_content=False))
+    async with Agent(config, model=model, capabilities=[silent], session="new") as agent:
+        await read(agent.run("root"))
+        session = agent.session_id
+    spans = exporter.get_finished_spans()
+    [ran] = [span for span in spans if "execute_ipython_cell" in span.name]
+    assert (ran.attributes["freeact_sub.status"], ran.attributes["error.type"]) == ("error", "ValueError")
+    assert ran.status.status_code is StatusCode.ERROR
+    [command] = named(spans, "command")
+    assert command.attributes["process.exit.code"] == 3
+    actions = named(spans, "action")
+    assert [span.attributes["freeact_sub.call"] for span in actions] == ["shell"]
+    assert {span.attributes[CONVERSATION] for span in spans if span.name != "kernel start"} == {session}
+    assert SECRET not in "".join(span.to_json() for span in spans)
+
+
+async def test_a_denied_action_and_a_program_have_spans(tmp_path, exporter):
+    exporter.clear()
+
+    async def labels():
+        return (await agent.spawn_and_run(SpawnRequest(prompt="child"))).output
+
+    config = Config(workspace=tmp_path, mode="ask")
+    async with Agent(config, model=script([cell("!touch x")]), capabilities=[Instrumentation()]) as agent:
+        await read(agent.run("root"), lambda request: Decision(allowed=request.call.kind != "shell"))
+        _, result = await read(agent.run_program(labels))
+        assert result.output == "answer"
+    spans = exporter.get_finished_spans()
+    [action] = named(spans, "action")
+    assert action.attributes["error.type"] == ApprovalDeniedError.__name__
+    [asked] = [span for span in named(spans, "approval") if span.attributes["freeact_sub.call"] == "shell"]
+    assert asked.attributes["freeact_sub.decision"] == "denied"
+    assert above(asked, spans)[0] == "action"
+    [program] = named(spans, "invoke_workflow")
+    assert program.name == "invoke_workflow labels"
+    child = max(named(spans, "invoke_agent"), key=lambda span: span.start_time)
+    assert above(child, spans)[0] == program.name

@@ -12,6 +12,7 @@ import asyncio
 import codecs
 import itertools
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, Too
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
-from freeact_sub.spans import span
+from freeact_sub.spans import EarlierWork, span
 from freeact_sub.system.guarded_shell import guarded_shell
 
 MAX_COMMAND_CHARS: Final = 100_000
@@ -59,7 +60,8 @@ class ActionRequests:
     async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
         agent = self._calls.agent
         call = action_of(params, agent.shared.config.workspace)
-        await self._calls.check(call, clock)
+        with span("action", call=call.kind, agent_id=agent.agent_id):
+            await self._calls.check(call, clock)
         logger.debug("%s may %s", agent.agent_id, call.summary)
 
 
@@ -140,7 +142,7 @@ class ShellRequests:
         file = self._output_folder / f"shell-{next(_numbers):04}.txt"
         buffer = CellOutputBuffer(model_chars=OUTPUT_CHARS, file=file, root=config.workspace)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        shown = 0
+        shown, began = 0, time.time_ns()
         shell = guarded_shell(
             command, config.workspace, environment, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
         )
@@ -155,6 +157,8 @@ class ShellRequests:
                         yield text
                         shown += len(text)
                 exit_code = await process.wait()
+                code = {"process.exit.code": exit_code}
+                EarlierWork(name="command", began=began, ended=time.time_ns(), attributes=code).record()
             finally:
                 buffer.end(ExecuteReply(status="ok"))
         if shown < buffer.total_chars:

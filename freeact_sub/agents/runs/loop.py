@@ -34,6 +34,7 @@ from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_ch
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
+from freeact_sub.agents.traces import traced_program
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.calls import ToolCalls, acting_as
@@ -331,10 +332,11 @@ class AgentLoop:
         )
 
     async def _run_program(self, program: AgentProgram) -> Any:
-        if self.agent.parent is not None:
-            return await program()
-        async with self.agent.run.waiting_for_child():  # the root's program does nothing else
-            return await program()
+        with traced_program(self.agent, program):
+            if self.agent.parent is not None:
+                return await program()
+            async with self.agent.run.waiting_for_child():  # the root's program does nothing else
+                return await program()
 
     async def _run_model(self, content: str | list[UserContent], prompt: str, output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)

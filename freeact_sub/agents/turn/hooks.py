@@ -30,6 +30,7 @@ from pydantic_graph import End
 from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
 from freeact_sub.agents.hooks import reason_to_go_on
 from freeact_sub.agents.runs.results import text_of
+from freeact_sub.agents.traces import name_of, traced_run
 from freeact_sub.agents.turn.first_requests import prefix_of, warn_of_unread_cache
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
@@ -80,7 +81,8 @@ class RunHooks(AbstractCapability[Any]):
         agent, shared = self.turns.agent, self.turns.agent.shared
         turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
             agent.model,
-            name=agent.agent_id,
+            name=name_of(agent),
+            description=agent.description or None,
             output_type=output_type,
             instructions=instructions,
             toolsets=[self.calls.ours, self.calls.mcp, *shared.toolsets],
@@ -107,7 +109,7 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Calls that the run could not make are reported when it has ended."""
         self.turns.step(ctx)
         try:
-            with self.turns.inner_tasks.noted():
+            with self.turns.inner_tasks.noted(), traced_run(self.turns.agent):
                 result = await handler()
         except BaseException as error:
             if isinstance(error, UnexpectedModelBehavior):

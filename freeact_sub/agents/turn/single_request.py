@@ -34,6 +34,7 @@ from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.sessions.answers import digest_of_ask
 from freeact_sub.agents.sessions.journal import jsonable
+from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.turns import Turns
@@ -211,7 +212,7 @@ class _Question:
         turns = self.turns
         turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
             self.model,
-            name=turns.agent.agent_id,
+            name="ask",
             output_type=str if self.typed is None else self.typed.output_type,
             capabilities=[*_tracing(turns.agent), _QuestionHooks(turns=turns)],
             model_settings=self._settings,
@@ -226,6 +227,12 @@ class _QuestionHooks(AbstractCapability[Any]):
     """Pays for the requests that pydantic-ai makes for a question, and checks their responses."""
 
     turns: Turns
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        with traced_run(self.turns.agent):
+            return await handler()
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
         """See pydantic-ai."""
