@@ -61,5 +61,5 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 $(DOCS_STAMP): pyproject.toml
 	@$(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . --group docs
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --group docs
 	@touch $@
