@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from freeact_sub.cli.commands import Settings
 
 
-def serve(_options: argparse.Namespace, settings: "Settings") -> int:
+def serve(options: argparse.Namespace, settings: "Settings") -> int:
     """Serve until the client has left."""
     config = settings()
     if "mode" not in config.model_fields_set:  # the client's user allows its calls; the wall holds what the code does
         config = config.model_copy(update={"mode": "auto"})
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
-    from freeact_sub.mcp_server import serve_stdio  # noqa: PLC0415  # slow to import
+    from freeact_sub.mcp_server import serve_http, serve_stdio  # noqa: PLC0415  # slow to import
 
-    asyncio.run(serve_stdio(config))
+    port: int | None = getattr(options, "http", None)
+    asyncio.run(serve_stdio(config) if port is None else serve_http(config, port))
+    return 0

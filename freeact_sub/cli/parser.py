@@ -343,6 +343,14 @@ def _add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     server.set_defaults(main="freeact_sub.cli.mcp_server:serve")
+    server.add_argument(
+        "--http",
+        metavar="PORT",
+        type=int,
+        choices=range(65536),
+        default=argparse.SUPPRESS,
+        help="serve over HTTP on this port of 127.0.0.1 instead (0: any); the address and a token are printed",
+    )
 
 
 def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:

@@ -25,6 +25,7 @@ from freeact_sub.mcp_server.reports import (
     changes_result,
     plain_result,
 )
+from freeact_sub.mcp_server.resources import output_address
 from freeact_sub.mcp_server.served import ServedAgent, ServedAgents
 
 Call: TypeAlias = Context[Any, Any]
@@ -67,7 +68,8 @@ class KernelTools:
 
         async def run(served: ServedAgent, node: KernelNode | None) -> CallToolResult:
             output = await (served.agent.execute(code) if node is None else node.execute(code))
-            return cell_result(served.session_id if node is None else node.node_id, output, None)
+            whole = output_address(served.session_id, output.output_file)
+            return cell_result(served.session_id if node is None else node.node_id, output, whole)
 
         return await self._in_kernel(ctx, kernel_id, run)
 
@@ -97,7 +99,7 @@ class KernelTools:
         """List what a branch has changed in its own copy of the workspace."""
         served, node = await self._branch(kernel_id)
         async with served.in_use():
-            return changes_result(await _told(node.diff()))
+            return changes_result(await told(node.diff()))
 
     async def promote(
         self, ctx: Call, kernel_id: BranchId
@@ -130,7 +132,7 @@ class KernelTools:
         except FreeactError as error:
             raise ToolError(str(error)) from error
         async with served.in_use():
-            found = await _told((node or served.agent).variables())
+            found = await told((node or served.agent).variables())
             return plain_result(VariablesReport(kernel_id=kernel_id, variables=found))
 
     async def snapshot(
@@ -140,20 +142,20 @@ class KernelTools:
 
         `execute` and `run` open the copy under that id, also after the server was restarted. They share the workspace.
         """
-        served = await _told(self._served.session(session_id))
+        served = await told(self._served.session(session_id))
         async with served.in_use():
-            return plain_result(CopyReport(session_id=await _told(served.agent.fork())))
+            return plain_result(CopyReport(session_id=await told(served.agent.fork())))
 
     async def close(self, kernel_id: KernelId) -> Annotated[CallToolResult, DoneReport]:
         """Close a branch, which throws away what it has not handed over; or a session with all its branches.
 
         A closed session is opened again, with its variables, when a call names it.
         """
-        await _told(self._served.close(kernel_id))
+        await told(self._served.close(kernel_id))
         return plain_result(DoneReport(done=True))
 
     async def _branch(self, kernel_id: str) -> tuple[ServedAgent, KernelNode]:
-        served, node = await _told(self._served.kernel(kernel_id))
+        served, node = await told(self._served.kernel(kernel_id))
         try:
             return served, _is_branch(node)
         except InvalidRequestError as error:
@@ -187,7 +189,7 @@ def _is_branch(node: KernelNode | None) -> KernelNode:
     return node
 
 
-async def _told(work: Awaitable[Any]) -> Any:
+async def told(work: Awaitable[Any]) -> Any:
     """Await something; the client reads what went wrong."""
     try:
         return await work

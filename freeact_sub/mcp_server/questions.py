@@ -5,13 +5,11 @@ by the client's model.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import visible
-
-Decided: TypeAlias = Literal["yes", "always", "no"]
 
 DECISION: Final = "decision"
 REASON: Final = "reason"
@@ -57,20 +55,29 @@ def answer_by_form(asked: ApprovalRequest | QuestionRequest, action: str, conten
     values = content or {}
     if action != "accept":
         refuse(asked, "the person declined" if action == "decline" else "the person did not decide")
-    elif isinstance(asked, ApprovalRequest):
-        decide(asked, str(values.get(DECISION, "no")), str(values.get(REASON) or ""))
-    else:
-        try:
-            asked.answer(str(values.get(ANSWER, "")) if not asked.fields else values)
-        except ValueError as error:
-            refuse(asked, f"the client's answer is none: {error}")
+        return
+    try:
+        answer_by_values(asked, values)
+    except ValueError as error:
+        refuse(asked, f"the client's answer is none: {error}")
 
 
-def decide(asked: ApprovalRequest, decided: str, reason: str = "") -> bool:
-    """Decide a request. Returns: False if it was closed. Args: decided: see `Decided`; anything else is a no."""
-    if decided == "always" and asked.suggested:
-        return asked.approve(remember="session")
-    return asked.approve() if decided in ("yes", "always") else asked.deny(reason)
+def answer_by_values(asked: ApprovalRequest | QuestionRequest, values: Mapping[str, Any]) -> None:
+    """Answer a question by the values of its form. Raises: ValueError: They are no answer; the question stays open."""
+    if isinstance(asked, QuestionRequest):
+        asked.answer(str(values.get(ANSWER, "")) if not asked.fields else values)
+        return
+    match values.get(DECISION):
+        case "yes":
+            asked.approve()
+        case "always" if asked.suggested:
+            asked.approve(remember="session")
+        case "no":
+            asked.deny(str(values.get(REASON) or ""))
+        case other:
+            raise ValueError(
+                f"{DECISION} must be one of {', '.join(form_of(asked)['properties'][DECISION]['enum'])}: {other!r}"
+            )
 
 
 def refuse(asked: ApprovalRequest | QuestionRequest, reason: str) -> None:

@@ -1,24 +1,31 @@
-"""Puts the server together, and serves it on standard streams until the client has closed them."""
+"""Puts the server together, and serves it on standard streams or over HTTP."""
 
 import asyncio
 import os
 import select
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 
+import uvicorn
 from mcp.server import MCPServer
 from mcp.server.request_state import RequestStateSecurity
 
 from freeact_sub import __version__
 from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError
 from freeact_sub.mcp_server.agent_tools import AgentTools
 from freeact_sub.mcp_server.kernel_tools import KernelTools
 from freeact_sub.mcp_server.pending import PendingCalls
+from freeact_sub.mcp_server.resources import Resources
 from freeact_sub.mcp_server.served import ServedAgents
+from freeact_sub.mcp_server.token import WithToken, own_token
 
+LOOPBACK: Final = "127.0.0.1"
 CLOSE_SECONDS: Final = 3.0
 """How long closing everything may take once the client has gone; then the process ends, and its guards end what is left."""
 INSTRUCTIONS: Final = """\
@@ -41,7 +48,33 @@ def make_server(served: ServedAgents, pending: PendingCalls) -> MCPServer[Any]:
     )
     AgentTools(served, pending).add_to(server)
     KernelTools(served, pending).add_to(server)
+    Resources(served.config).add_to(server)
     return server
+
+
+async def serve_http(config: Config, port: int) -> None:
+    """Serve any number of clients over HTTP on loopback, until Ctrl-C or SIGTERM. Who has the token is the user.
+
+    Args:
+        config: The settings.
+        port: The port; 0: any free one.
+
+    Raises:
+        ConfigError: The port is taken.
+    """
+    try:
+        listener = socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise ConfigError(f"port {port} cannot be used: {error.strerror}") from error
+    with listener:
+        address, token = f"http://{LOOPBACK}:{listener.getsockname()[1]}/mcp", own_token()
+        async with ServedAgents(config) as served:
+            server = make_server(served, PendingCalls(config.approval_timeout_seconds))
+            app = WithToken(server.streamable_http_app(host=LOOPBACK), token)
+            settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+            sys.stdout.write(f"{address}\nAuthorization: Bearer {token}\n")
+            sys.stdout.flush()
+            await uvicorn.Server(settings).serve([listener])
 
 
 async def serve_stdio(config: Config) -> NoReturn:

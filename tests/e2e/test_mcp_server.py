@@ -10,10 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import mcp
 import psutil
 import pytest
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitResult
 from support.chat_server import ChatCall, ChatReply
 from support.cli import PROGRAM, chat, environment, texts_of
@@ -137,6 +140,73 @@ async def test_a_client_that_cannot_ask_is_denied_at_once(tmp_path):
         ran = await client.done("execute", code="!touch ../beside-this")
         assert "this client cannot ask its user" in ran["text"]
     assert not (tmp_path.parent / "beside-this").exists()
+
+
+async def test_over_http_whoever_has_the_token_reconnects_to_live_kernels(tmp_path):
+    folder = tmp_path / "w"
+    folder.mkdir()
+    with chat(model) as server:
+        command = [str(PROGRAM), "mcp-server", "--http", "0", "--mode", "ask", "--workspace", str(folder), *server.options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+            address, header = (process.stdout.readline().strip() for _ in range(2))
+            try:
+                await over_http(address, header.removeprefix("Authorization: "), folder)
+            finally:
+                below = psutil.Process(process.pid).children(recursive=True)
+                process.terminate()
+                process.wait()
+    assert below
+    await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
+
+
+async def over_http(address: str, token: str, folder: Path) -> None:
+    async with httpx2.AsyncClient() as stranger:
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            assert (await stranger.post(address, json={}, headers=headers)).status_code == 401
+
+    @asynccontextmanager
+    async def again() -> AsyncIterator[McpClient]:
+        client = McpClient()
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": token}, timeout=300) as web,
+            mcp.Client(streamable_http_client(address, http_client=web)) as client.connection,
+        ):
+            yield client
+
+    async with again() as client:
+        kernel = (await client.done("execute", code="import os\nx, pid = 42, os.getpid()\npid"))["kernel_id"]
+        branch = (await client.done("branch", kernel_id=kernel, own_files=False))["kernel_id"]
+    async with again() as client:
+        said = await client.done("execute", kernel_id=kernel, code="print(os.getpid() == pid, x); print('long ' * 20_000)")
+        assert said["text"].startswith("True 42")  # the same live kernel
+        assert (await client.done("variables", kernel_id=branch))["variables"]["x"] == "x = 42"
+        (whole,) = (await client.connection.read_resource(said["output"])).contents
+        assert whole.text.count("long") == 20_000
+        session = (await client.done("start", prompt="touch it"))["session_id"]
+        assert (await client.call("start", prompt="more", session_id=session)).is_error  # it is at work
+        answered, told = 0, await client.done("status", session_id=session, wait_seconds=50)
+        while told["status"] == "asking":
+            (question,) = told["questions"]
+            key = question["request_id"]
+            assert "no" in question["answer"]["properties"]["decision"]["enum"]
+            assert (await client.call("answer", request_id=key, values={"decision": "perhaps"})).is_error
+            assert (await client.done("answer", request_id=key, values={"decision": "yes"}))["done"]
+            assert not (await client.done("answer", request_id=key, values={"decision": "yes"}))["done"]
+            answered, told = answered + 1, await client.done("status", session_id=session, wait_seconds=50)
+        assert answered
+        assert (told["status"], told["result"]["status"]) == ("ended", "completed")
+        assert (folder.parent / "beside").exists()
+        assert (await client.done("start", prompt="touch it again", session_id=session))["status"] in ("working", "asking")
+        assert (await client.done("cancel", session_id=session))["done"]
+        assert (await client.done("status", session_id=session))["result"]["status"] == "cancelled"
+        assert not (await client.done("cancel", session_id=session))["done"]
+        (transcript,) = (await client.connection.read_resource(f"freeact://sessions/{session}/transcript")).contents
+        assert "touch it" in transcript.text
+        (listed,) = (await client.connection.read_resource("freeact://sessions")).contents
+        assert session in listed.text
+        for wrong in ("nonsense/transcript", f"{session}/outputs/nonsense", f"{session}/outputs/..%2F..%2Fbeside"):
+            with pytest.raises(MCPError):
+                await client.connection.read_resource(f"freeact://sessions/{wrong}")
 
 
 CLIENT = """
