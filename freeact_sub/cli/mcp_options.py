@@ -55,3 +55,25 @@ def add_mcp(commands: Any, place: argparse.ArgumentParser) -> None:
         **shared,
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="the servers (default: all)")
+
+
+def add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `mcp-server`, which is an MCP server. Args: common: the options for settings."""
+    server = commands.add_parser(
+        "mcp-server",
+        help="be an MCP server: agents and live kernels for other programs",
+        description="Serve MCP on standard input and output: other agents and editors get live Python kernels that can be "
+        "branched, and agents that do whole tasks. The mode is auto unless a setting says otherwise.",
+        epilog="Exit status: 0 the client has left, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    server.set_defaults(main="freeact_sub.cli.mcp_server:serve")
+    server.add_argument(
+        "--http",
+        metavar="PORT",
+        type=int,
+        choices=range(65536),
+        default=argparse.SUPPRESS,
+        help="serve over HTTP on this port of 127.0.0.1 instead (0: any); the address and a token are printed",
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from freeact_sub import __version__
 from freeact_sub.cli.borrowed_argparse import OpenParser
-from freeact_sub.cli.mcp_options import add_mcp
+from freeact_sub.cli.mcp_options import add_mcp, add_mcp_server
 from freeact_sub.config.command_options import add_options, add_place
 from freeact_sub.modes import MODES
 
@@ -170,7 +170,7 @@ def command_line() -> _Parser:
         parents=[common],
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.doctor:examine")
-    _add_mcp_server(commands, common)
+    add_mcp_server(commands, common)
     _add_acp(commands, common)
     return parser
 
@@ -330,27 +330,6 @@ def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     bound = "the most to spend: dollars, as 3 or $0.50, or '200000 tokens'"
     parser.add_argument("--budget", metavar="AMOUNT", default=argparse.SUPPRESS, help=bound)
-
-
-def _add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
-    server = commands.add_parser(
-        "mcp-server",
-        help="be an MCP server: agents and live kernels for other programs",
-        description="Serve MCP on standard input and output: other agents and editors get live Python kernels that can be "
-        "branched, and agents that do whole tasks. The mode is auto unless a setting says otherwise.",
-        epilog="Exit status: 0 the client has left, 2 wrong usage or settings.",
-        parents=[common],
-        allow_abbrev=False,
-    )
-    server.set_defaults(main="freeact_sub.cli.mcp_server:serve")
-    server.add_argument(
-        "--http",
-        metavar="PORT",
-        type=int,
-        choices=range(65536),
-        default=argparse.SUPPRESS,
-        help="serve over HTTP on this port of 127.0.0.1 instead (0: any); the address and a token are printed",
-    )
 
 
 def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
