@@ -160,6 +160,10 @@ L = ctypes.CDLL(None, use_errno=True)
 def tried(result):
     print(result if result == -1 else f'DONE {result}')
 folder = b'%s'
+def served():
+    return os.sched_getaffinity(parent), os.sched_getscheduler(parent), os.getpriority(0, parent)
+def unless(_):
+    return -1 if served() == before else 0
 """
 LOW_LEVEL = {
     "open to write": "L.open(folder + b'/x', 1)",
@@ -213,6 +217,9 @@ LOW_LEVEL = {
     "the settings of the system": "L.open(b'/proc/sys/kernel/hostname', 1)",
     "its name": "L.sethostname(b'x', 1)",
     "a limit of the kernel": "L.prlimit(parent, 7, b'\\x00' * 16, None)",
+    "the processors of the kernel": "unless(L.sched_setaffinity(parent, 8, b'\\x01' + bytes(7)))",
+    "the scheduling of the kernel": "unless(L.sched_setscheduler(parent, 3, bytes(4)))",
+    "the priority of the kernel": "unless(L.setpriority(0, parent, 7))",
     "a device": "L.mknod(b'device', 0o020666, 0x103)",
     "the time": "L.settimeofday(b'\\x00' * 16, None)",
 }  # fmt: skip
@@ -243,7 +250,7 @@ async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
     folder = str(outside)
     setup = (
         ATTACKED % folder
-        + f"opened = os.open('{folder}/x', os.O_RDONLY); held = os.open('{folder}', os.O_RDONLY); parent = os.getpid()"
+        + f"opened = os.open('{folder}/x', os.O_RDONLY); held = os.open('{folder}', os.O_RDONLY); parent = os.getpid(); before = served()"
     )
     lines = "\n".join(f"print({name!r}, end=': '); tried({code})" for name, code in LOW_LEVEL.items())
     alone = [code.replace("%s", folder).replace("PORT", str(port)) for code in ALONE.values()]

@@ -93,6 +93,15 @@ SHARED = {
     "mq_unlink": (241, 181),
 }
 """Besides, in a trial: what it would share with the kernel that it is a copy of."""
+SCHEDULING = {
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+}
+"""How processes are served, those of others too. In a trial they do nothing, and fail not: libzmq would abort."""
 MODES = (
     (90, None, SECOND_ARGUMENT),  # chmod
     (91, 52, SECOND_ARGUMENT),  # fchmod
@@ -158,6 +167,8 @@ def program(machine: str, walled: bool, network: bool, connect: bool, join: bool
         lines += [(EQUAL, 0, 1, numbers[column]), refuse(errno.EPERM)]
     # another process's limits are not ours to set
     lines += call(PRLIMIT[column], [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, 0), refuse(errno.EPERM)])
+    for numbers in SCHEDULING.values() if trial else ():
+        lines += [(EQUAL, 0, 1, numbers[column]), refuse(0)]
     if walled:
         # clone3 keeps its flags where a filter cannot see them; the C library then takes clone
         lines += [(EQUAL, 0, 1, CLONE3[column]), refuse(errno.ENOSYS)]

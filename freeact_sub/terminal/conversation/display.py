@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
+from freeact_sub.calls import CodeAction
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
@@ -168,7 +169,7 @@ class Display:
         request = self.questions.current
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
-            if isinstance(request, ApprovalRequest) and self._present.config.effects.enabled:
+            if self._is_tried(request):
                 self.screen.start(self._try_out(request))
             drawn = drawn_call(request, self._present.config.workspace)
             has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
@@ -178,6 +179,10 @@ class Display:
         self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.line.expects = self._expected()
         self.screen.refresh(self.questions.current_id)
+
+    def _is_tried(self, request: ApprovalRequest | QuestionRequest) -> TypeGuard[ApprovalRequest]:
+        is_cell = isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)
+        return is_cell and self._present.config.effects.enabled
 
     async def _try_out(self, request: ApprovalRequest) -> None:
         effects = await request.effects_ready()

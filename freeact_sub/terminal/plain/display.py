@@ -14,6 +14,7 @@ from freeact_sub.events import (
     QuestionRequest,
 )
 from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.rows import Row
 from freeact_sub.terminal.approver import NOTHING, field_lines, question_lines
 from freeact_sub.terminal.conversation.display import Display
@@ -107,6 +108,13 @@ class PlainDisplay(Display):
             notes = field_lines(self.questions, TYPE) or [f"({TYPE.format(hint='the answer')})"]
         lines = [head, *([] if told else [text])] if not goes_on else []
         self.screen.post_raw("\n".join([*filter(None, [*lines, *notes]), ""]))
+        if self._is_tried(request) and not goes_on:
+            self.screen.start(self._try_out(request))
+
+    async def _try_out(self, request: ApprovalRequest) -> None:
+        effects = await request.effects_ready()
+        if request in self.questions.waiting:
+            self.screen.post_raw("\n".join([*(line.text for line in effect_lines(effects)), ""]))
 
     def page_agent(self, view: AgentStory | None) -> None:
         """Prints all that an agent has done."""
