@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from acp.stdio import stdio_streams
 
 MAX_MESSAGE_BYTES: Final = 50 * 2**20
 """Of one message of the client; pictures come in them."""
+logger = logging.getLogger(__name__)
+
 Update: TypeAlias = dict[str, Any]
 """The value of `update` in `session/update`."""
 
@@ -76,6 +79,18 @@ class Client:
         return answer if isinstance(answer, dict) else {}
 
 
+async def pass_on_messages(source: asyncio.StreamReader, target: asyncio.StreamReader) -> None:
+    """Pass on the lines that may be messages: the SDK ends its connection at JSON that is no object."""
+    try:
+        while line := await source.readline():
+            if line.lstrip().startswith(b"{"):
+                target.feed_data(line)
+    except ValueError:
+        logger.exception("a message of the client is longer than %s bytes", MAX_MESSAGE_BYTES)
+    finally:
+        target.feed_eof()
+
+
 async def serve(make: Callable[[Client], Served]) -> None:
     """Serve the client until it closes standard input. Args: make: makes what answers it."""
     client = Client()
@@ -90,12 +105,15 @@ async def serve(make: Callable[[Client], Served]) -> None:
 
     with _standard_output() as output, contextlib.redirect_stdout(output):
         reader, writer = await stdio_streams(limit=MAX_MESSAGE_BYTES)
-    connection = Connection(served.answer, writer, reader, observers=[observe], listening=False)
+    messages = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
+    reading = asyncio.create_task(pass_on_messages(reader, messages), name="reads messages of the client")
+    connection = Connection(served.answer, writer, messages, observers=[observe], listening=False)
     client.connect(connection)
     try:
         await connection.main_loop()
     finally:
         client.is_gone = True
+        reading.cancel()
         await asyncio.shield(served.aclose())
         with contextlib.suppress(ConnectionError, OSError):
             await connection.close()

@@ -67,6 +67,8 @@ async def test_a_session_from_its_beginning_to_its_end(tmp_path: Path) -> None:
 
 
 async def talk(client: AcpClient, workspace: Path) -> None:
+    assert client.process.stdin is not None
+    client.process.stdin.write(b'no message\n[1, 2]\nnull\n"x"\n\n{}\n{"jsonrpc": "2.0", "id": "x", "result": {}}\n')
     about = await client.start()
     assert about["protocolVersion"] == 1
     with pytest.raises(AcpError, match="absolute path"):
