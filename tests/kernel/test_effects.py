@@ -1,19 +1,21 @@
 """Trials in real kernels: what a cell would do is seen before it may run, and nothing of it happens."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
-from support.agents import cell, of_kind
+from support.agents import cell, of_kind, task
 from support.sandbox import NEEDS_A_WALL
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import ApprovalDecided, ApprovalRequest, CodeExecutionOutput
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, CodeExecutionOutput, KernelLost
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
@@ -312,6 +314,60 @@ async def test_a_trial_ends_with_the_question_and_one_that_nobody_looks_at_is_no
         request = await question()
         request.approve()
         assert await question() is None
+
+
+def processes():
+    """Those that this program has started, without its helpers that end by themselves."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@pytest.mark.parametrize("killed", ["the trial", "its kernel"])
+async def test_whatever_is_killed_nothing_is_lost_and_nothing_is_left(tmp_path, killed):
+    forever = "open('of-the-trial', 'w').close()\nwhile True: pass"
+    setup = "import os; x = 1; print(os.getpid())"
+    async with asking(tmp_path, setup, forever, "print('here')", effects={**ON, "seconds": 2}) as question:
+        (await question()).approve()
+        request, before = await question(), processes()
+        [kernel] = [int(ran.text) for ran in of_kind(question.events, CodeExecutionOutput)]
+        looking = asyncio.create_task(request.effects_ready())
+        await eventually(lambda: any("cell in a trial" in task.get_name() for task in asyncio.all_tasks()))
+        for pid in processes() - before if killed == "the trial" else {kernel}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        effects = await looking
+        assert effects.status == "stopped"
+        assert effects.reason.startswith("its process is gone" if killed == "the trial" else "it takes longer than 2 s")
+        request.deny("no")
+        request = await question()
+        assert (await request.effects_ready()).output.strip() == "here"
+        request.approve()
+        assert await question() is None
+        assert len(of_kind(question.events, KernelLost)) == (killed == "its kernel")
+        assert "of-the-trial" not in os.listdir(tmp_path)
+        await eventually(lambda: len(processes()) <= len(before) + (killed == "its kernel"))
+
+
+async def test_agents_that_ask_at_once_are_all_tried(tmp_path):
+    children = 4
+    script = {"root": [[task(f"child {number}") for number in range(children)], "done"]}
+    script |= {f"child {number}": [cell(f"print({number}); made = {number}"), "done"] for number in range(children)}
+    seen = {}
+
+    async def decide(event):
+        effects = await event.effects_ready()
+        seen[event.call.code] = (effects.status, effects.output, [change.after for change in effects.variables])
+        event.approve()
+
+    async with Agent(Config(workspace=tmp_path, effects=ON), model=ScriptedModel(script)) as agent:
+        run, deciding = agent.run("root"), []
+        async for event in run:
+            if isinstance(event, ApprovalRequest) and isinstance(event.call, CodeAction):
+                deciding.append(asyncio.create_task(decide(event)))
+            elif isinstance(event, ApprovalRequest):
+                event.approve()
+        assert (await run.result()).status == "completed"
+        await asyncio.gather(*deciding)
+    assert seen == {f"print({n}); made = {n}": ("done", f"{n}\n", [f"int {n}"]) for n in range(children)}
 
 
 async def test_what_is_off_is_said(tmp_path):
