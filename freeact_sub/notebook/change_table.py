@@ -5,6 +5,7 @@ from typing import Final
 
 from freeact_sub.cells import MimeBundle
 from freeact_sub.kernels.copies import CopyChange
+from freeact_sub.notebook.change_buttons import change_buttons
 from freeact_sub.notebook.render import STYLE
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.text import counted, one_line, visible
@@ -16,8 +17,15 @@ PERHAPS: Final = "too large to compare in time"
 ALSO_HERE: Final = "you have changed it since"
 
 
-def change_table(changes: Sequence[CopyChange], name: str) -> MimeBundle:
-    """The changes, and how they are taken over. Args: name: what `--name` has to say. Empty: nothing."""
+def change_table(changes: Sequence[CopyChange], name: str, code: str) -> MimeBundle:
+    """The changes, and how they are taken over.
+
+    Args:
+        changes: What has changed, more than imports.
+        name: What `--name` has to say. Empty: nothing.
+        code: Of the cells that made the changes.
+    """
+    buttons = change_buttons(changes, name, code)
     imports = one_line(visible(", ".join(change.name for change in changes if change.imported)), CHARS)
     changes = [change for change in changes if not change.imported]
     rows = [_row(change) for change in changes[:SHOWN]]
@@ -36,7 +44,8 @@ def change_table(changes: Sequence[CopyChange], name: str) -> MimeBundle:
     text = "\n".join(f"  {row[0]}: {row[1]} -> {row[2]}" for row in rows)
     return {
         "text/html": f'{STYLE}<div class="fsub fsub-changes"><div class="fsub-note">{escaped(head)}</div>{table}'
-        f'<div class="fsub-note">{escaped(more)}</div><div class="fsub-note"><code>{escaped(how)}</code></div></div>',
+        f'<div class="fsub-note">{escaped(more)}</div>{buttons}'
+        f'<div class="fsub-note"><code>{escaped(how)}</code></div></div>',
         "text/plain": "\n".join(filter(None, (head, text, more, how))),
     }
 

@@ -115,7 +115,7 @@ class CellConversation:
         """Shows what differs now. Raises: KernelError: there is no copy, or it cannot be compared."""
         self._open = await self.changed()
         if _has_variables(self._open):
-            ChangeArea().show(change_table(self._open, self._words))
+            ChangeArea().show(change_table(self._open, self._words, (await self.code())[0]))
         else:
             _tell("The copy has the same variables as this notebook.")
 
@@ -164,6 +164,9 @@ class CellConversation:
             KernelLostError: There is no copy.
         """
         await self.settled()
+        return await self._code_now()
+
+    async def _code_now(self) -> tuple[str, int]:
         cells = await self._beside.call("code", name=self._name)
         # a cell magic has a cell to itself
         whole = [TransformerManager().transform_cell(code) if code.startswith("%%") else code for code, ok in cells if ok]
@@ -204,9 +207,8 @@ class CellConversation:
             return self._present.result()
         assert page is not None
         await self._beside.do(_left(page))
-        self._area.reserve()
+        self._area.show(_as_note(GOES_ON.format(name=self._words)))
         self._present.add_done_callback(self._tell_failure)
-        _tell(GOES_ON.format(name=self._words))
         return None
 
     async def _finished(self, run: HostedRun, showing: Any) -> RunResult:
@@ -216,14 +218,15 @@ class CellConversation:
             if self._handed is not None:
                 self._handed.give_up()
                 self._handed = None
+        self._area.empty()
         if run.has_changed:
             try:
-                self._open = await self._changed_now()
+                self._open, (code, _) = await self._changed_now(), await self._code_now()
             except FreeactError as error:
                 self._area.show(_as_note(f"What the agent has changed in its copy could not be found out: {error}"))
             else:
                 if _has_variables(self._open):
-                    self._area.show(change_table(self._open, self._words))
+                    self._area.show(change_table(self._open, self._words, code))
         return result
 
     def _tell_failure(self, ended: asyncio.Task[RunResult]) -> None:
@@ -267,15 +270,13 @@ class ChangeArea:
         self._display_id = f"freeact-{uuid.uuid4().hex}"
         self._is_there = False
 
-    def reserve(self) -> None:
-        """Makes room for it in the output of this cell."""
-        self._publish(NOTHING)
+    def empty(self) -> None:
+        """Takes away what it shows."""
+        if self._is_there:
+            self.show(NOTHING)
 
     def show(self, bundle: Any) -> None:
-        """Shows it."""
-        self._publish(bundle)
-
-    def _publish(self, bundle: Any) -> None:
+        """Shows a table or a line, in the output of this cell or, the second time, wherever it is."""
         CellDisplay().publish(self._display_id, bundle, update=self._is_there)
         self._is_there = True
 

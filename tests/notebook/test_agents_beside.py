@@ -71,6 +71,7 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
             mine = notebook.send("x = 'mine'\nprint(list(df.columns), x)")
         mine = await notebook.ended(mine)
         assert "done" not in page.html
+        assert "%agent_wait waits for it, %agent_stop stops it" in page.text
         Path(tmp_path, "go").touch()
         waited = await notebook.run("%agent_wait")
         all_of_it = await notebook.run("%agent_adopt --yes")
@@ -85,7 +86,7 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
         stopped = await notebook.run("%agent_stop\nprint('stopped')")
         idle = await notebook.run("%agent_stop")
     assert page.reply["status"] == waited.reply["status"] == stopped.reply["status"] == "ok"
-    assert "%agent_wait waits for it, %agent_stop stops it" in page.text
+    assert "goes on beside your cells" not in page.text
     assert mine.text.strip() == "['a'] mine"
     assert "df</td><td>pandas.DataFrame 1 x 1</td><td>pandas.DataFrame 1 x 2" in page.html
     assert "Not taken over, for you have changed it as well since: x (%agent_adopt x takes the agent's)" in all_of_it.text

@@ -24,6 +24,8 @@ OWN_KINDS: Final = frozenset(
     }
 )
 """The same by their classes. The one of tqdm is started again where it is missing."""
+SUBSHELL: Final = ("ipykernel.subshell", "SubshellThread")
+"""JupyterLab has messages of widgets handled in such threads, which stay; each holds its lock while it does something."""
 PRIVATE_MAPPINGS: Final = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
 """Shared memory through which no values reach another process: locks of `multiprocessing`, and what has no other user."""
 
@@ -62,6 +64,9 @@ def is_own(thread: threading.Thread) -> bool:
     """Whether a thread belongs to the kernel, to IPython or to the host of agents, and not to the user's code."""
     if thread is threading.main_thread() or (type(thread).__module__, type(thread).__name__) in OWN_KINDS:
         return True
+    if (type(thread).__module__, type(thread).__name__) == SUBSHELL:
+        handling: Any = thread
+        return not handling.asyncio_lock.locked()
     return thread.name.startswith(OWN_THREADS) or "(_watch_pipe_fd)" in thread.name
 
 

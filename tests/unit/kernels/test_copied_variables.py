@@ -1,5 +1,6 @@
 """What differs between a notebook's kernel and its copy, what is said of values, and when a kernel is not copied."""
 
+import asyncio
 import json
 import mmap
 import threading
@@ -7,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from ipykernel.subshell import SubshellThread
 
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
@@ -121,3 +123,11 @@ def test_memory_that_a_copy_would_change_too_is_named(tmp_path):
 def test_a_thread_of_the_user_is_told_from_those_of_the_kernel():
     threads = {name: threading.Thread(name=name) for name in ("mine", "IOPub", "Thread-3 (_watch_pipe_fd)", "asyncio_0")}
     assert [name for name, thread in threads.items() if not is_own(thread)] == ["mine"]
+
+
+async def test_a_thread_for_messages_of_widgets_hinders_no_copy_unless_it_does_something():
+    thread = SubshellThread.__new__(SubshellThread)  # without its sockets
+    thread.asyncio_lock = asyncio.Lock()
+    assert is_own(thread)
+    async with thread.asyncio_lock:
+        assert not is_own(thread)
