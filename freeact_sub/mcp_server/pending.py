@@ -34,9 +34,8 @@ AWAY_SECONDS: Final = 3600.0
 """How long a call waits for a client that was told what is asked, if `approval_timeout_seconds` says nothing."""
 NEWS_SECONDS: Final = 0.2
 """Between two notifications of progress, at least."""
-CANNOT_ASK: Final = (
-    "this client cannot ask its user: start the server in the mode `auto` or `full`, or allow such calls by a rule"
-)
+CANNOT_ASK: Final = "this client cannot ask its user"
+CANNOT_DECIDE: Final = f"{CANNOT_ASK}: start the server in the mode `auto` or `full`, or allow such calls by a rule"
 Returned: TypeAlias = CallToolResult | InputRequiredResult
 
 
@@ -125,11 +124,12 @@ class PendingCalls:
         can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
         found = []
         for asked in pending.live.unclaimed(pending):
-            if can_ask and not (isinstance(asked, QuestionRequest) and asked.secret):
+            why_not = _why_not(asked, can_ask=can_ask)
+            if not why_not:
                 pending.live.claimed[asked.request_id] = pending
                 found.append(asked)
             else:
-                refuse(asked, NO_SECRETS if can_ask else CANNOT_ASK)
+                refuse(asked, why_not)
                 pending.live.closed(asked.request_id)
         for key in [key for key in pending.asking if key not in pending.live.asked]:
             pending.asking.pop(key).cancel()
@@ -162,6 +162,13 @@ class PendingCalls:
         if pending.live.news and now - pending.told >= NEWS_SECONDS:
             pending.told = now
             await ctx.report_progress(pending.live.events, None, pending.live.news)
+
+
+def _why_not(asked: Asked, *, can_ask: bool) -> str:
+    """Why a client is not asked; empty if it is."""
+    if not can_ask:
+        return CANNOT_ASK if isinstance(asked, QuestionRequest) else CANNOT_DECIDE
+    return NO_SECRETS if isinstance(asked, QuestionRequest) and asked.secret else ""
 
 
 def _form(asked: Asked) -> ElicitRequestFormParams:

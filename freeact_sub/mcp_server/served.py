@@ -38,7 +38,8 @@ class LiveRun:
     """A run and what it asks; it is read to its end, whether or not a client waits for it."""
 
     def __init__(self, run: Run[Any], *, prompt: str = "") -> None:
-        """Begin the run. Args: prompt: of a model. Empty: code of the client works in kernels."""
+        """Begin the run. Args: prompt: of a model. Empty: code of the client works in kernels. Raises: AgentBusyError."""
+        run.start()  # before any code of the client can begin one that nobody reads
         self.run = run
         self.prompt = prompt
         self.asked: dict[str, Asked] = {}
@@ -230,6 +231,7 @@ class ServedAgents:
         """
         async with self._lock:
             if (served := self._sessions.get(session_id)) is not None:
+                served.used = time.monotonic()
                 return served
             await self._make_room()
             served = ServedAgent(await self._open(session_id))

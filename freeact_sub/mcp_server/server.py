@@ -78,14 +78,15 @@ async def serve_http(config: Config, port: int) -> None:
 
 
 async def serve_stdio(config: Config) -> NoReturn:
-    """Serve one client on standard input and output, until it closes them or is gone, or SIGTERM comes.
+    """Serve one client on standard input and output, until it closes them or is gone, or a signal ends the server.
 
     Then the process ends at once: a client waits for that, and Python takes its time to take itself apart.
     """
     async with ServedAgents(config) as served:
         leaves = _Leaving(served)
         leaves.when_client_has_left()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaves.soon)
+        for end in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(end, leaves.soon)
         with suppress_broken_pipe():
             await make_server(served, PendingCalls(config.approval_timeout_seconds)).run_stdio_async()
     os._exit(0)
