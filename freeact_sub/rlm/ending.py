@@ -1,6 +1,7 @@
 """Ends an agent's run when code in its kernel has handed over the answer."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ _IN_CODE: Final = "Write this call into a block that is marked ```repl: only cod
 class AnswersFromCode(AbstractCapability[Any]):
     """Of the root and all below it: a run ends after the cell that has handed over an answer."""
 
+    agent_id: Callable[[], str]
+    """The id of the agent on whose behalf this is called."""
     answers: dict[str, str] = field(default_factory=dict)
     """By the id of the agent."""
 
@@ -31,9 +34,9 @@ class AnswersFromCode(AbstractCapability[Any]):
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """See pydantic-ai."""
         del node
-        name = "" if ctx.agent is None else ctx.agent.name or ""
         if not isinstance(result, End):
-            return End(FinalResult(output=self.answers.pop(name))) if name in self.answers else result
+            answer = self.answers.pop(self.agent_id(), None)
+            return result if answer is None else End(FinalResult(output=answer))
         written = _FINAL.fullmatch(result.data.output) if isinstance(result.data.output, str) else None
         if written is None:
             return result

@@ -117,7 +117,8 @@ class RLM:
     @contextlib.asynccontextmanager
     async def agent(self, context: Any) -> AsyncIterator[Agent]:
         """Open the agent in whose kernel the context and the names are."""
-        ending, answers = AnswersFromCode(), dict[tuple[str | None, str], str]()
+        ending = AnswersFromCode(agent_id=lambda: agent.execution_context.agent_id)
+        answers = dict[tuple[str | None, str], str]()
         asking = defaultdict[tuple[str | None, str], asyncio.Lock](asyncio.Lock)
 
         def rlm_final(content: str) -> str:
