@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol, TextIO, TypeAlias
 from acp.connection import Connection, StreamDirection, StreamEvent
 from acp.stdio import stdio_streams
 
+from freeact_sub.errors import ConfigError
+
 MAX_MESSAGE_BYTES: Final = 50 * 2**20
 """Of one message of the client; pictures come in them."""
 logger = logging.getLogger(__name__)
@@ -92,7 +94,14 @@ async def pass_on_messages(source: asyncio.StreamReader, target: asyncio.StreamR
 
 
 async def serve(make: Callable[[Client], Served]) -> None:
-    """Serve the client until it closes standard input. Args: make: makes what answers it."""
+    """Serve the client until it closes standard input.
+
+    Args:
+        make: Makes what answers it.
+
+    Raises:
+        ConfigError: Standard input or output is a file.
+    """
     client = Client()
     served = make(client)
 
@@ -104,7 +113,12 @@ async def serve(make: Callable[[Client], Served]) -> None:
             served.has_answered(message.get("id"), message.get("result"))
 
     with _standard_output() as output, contextlib.redirect_stdout(output):
-        reader, writer = await stdio_streams(limit=MAX_MESSAGE_BYTES)
+        try:
+            reader, writer = await stdio_streams(limit=MAX_MESSAGE_BYTES)
+        except ValueError as error:
+            raise ConfigError(
+                "standard input and output must be pipes to a client: docs/acp.md says how to start one"
+            ) from error
     messages = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
     reading = asyncio.create_task(pass_on_messages(reader, messages), name="reads messages of the client")
     connection = Connection(served.answer, writer, messages, observers=[observe], listening=False)

@@ -199,6 +199,16 @@ async def talk_again(client: AcpClient, workspace: Path, session: str) -> None:
     assert resumed["modes"]["currentModeId"] == "ask"
 
 
+def test_files_are_no_client(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("")
+    with (tmp_path / "in").open() as source, (tmp_path / "out").open("w") as out:
+        command = [sys.executable, "-m", "freeact_sub", "acp"]
+        pipes: dict[str, Any] = {"stdin": source, "stdout": out, "stderr": subprocess.PIPE, "env": environment(tmp_path)}
+        done = subprocess.run(command, text=True, timeout=100, check=False, **pipes)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "must be pipes" in done.stderr
+
+
 def test_nothing_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
     with chat(script) as server:
         program = Path(__file__).parents[1] / "support" / "acp_client.py"
