@@ -1,6 +1,7 @@
 """`freeact-sub mcp-server`, as real clients use it over standard streams."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitResult
 from support.chat_server import ChatCall, ChatReply
-from support.cli import PROGRAM, chat, environment, texts_of
+from support.cli import PROGRAM, chat, environment, prompt_of, texts_of
 from support.waiting import eventually, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.mcp]
@@ -210,28 +211,43 @@ async def over_http(address: str, token: str, folder: Path) -> None:
 
 
 CLIENT = """
-import asyncio, sys, mcp
+import asyncio, json, sys, mcp
 from mcp.client.stdio import StdioServerParameters
-async def main(program, folder, mode):
+async def main(folder, tool, arguments, *command):
     async def never(*_):
         open(folder + "/asked", "w").close()
         await asyncio.sleep(1000)
-    started = StdioServerParameters(command=program, args=["mcp-server", "--workspace", folder, "--mode", mode])
-    code = "import subprocess, time; subprocess.Popen(['sleep', '777'])\\nopen('begun', 'w').close()\\n"
-    code += "time.sleep(1000)" if mode == "auto" else "subprocess.run(['touch', '../beside'])"
+    started = StdioServerParameters(command=command[0], args=[*command[1:]])
     async with mcp.Client(started, mode="legacy", elicitation_callback=never) as client:
-        await client.call_tool("execute", {"code": code})
+        await client.call_tool(tool, json.loads(arguments))
 asyncio.run(main(*sys.argv[1:]))
 """
+SLEEPS = "import subprocess, time; subprocess.Popen(['sleep', '777'])\nopen('begun', 'w').close()\ntime.sleep(1000)"
 
 
-@pytest.mark.parametrize(("mode", "sign"), [("full", "begun"), ("ask", "asked")], ids=["in a cell", "in a question"])
-async def test_nothing_is_left_when_the_client_is_killed(tmp_path, mode, sign):
-    command = [sys.executable, "-c", CLIENT, str(PROGRAM), str(tmp_path), mode.replace("full", "auto")]
-    with subprocess.Popen(command, env=environment()) as client:
-        wait_until((tmp_path / sign).exists)
-        below = psutil.Process(client.pid).children(recursive=True)
-        os.kill(client.pid, signal.SIGKILL)
-        client.wait()
-        await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
+def with_child(request: dict[str, Any]) -> ChatReply:
+    if "child's work" in prompt_of(request):
+        return [ChatCall("execute_ipython_cell", {"code": SLEEPS})]
+    return [ChatCall("task", {"prompt": "child's work", "description": "sleeps"})]
+
+
+@pytest.mark.parametrize(
+    ("mode", "tool", "arguments", "sign"),
+    [
+        ("auto", "execute", {"code": SLEEPS}, "begun"),
+        ("ask", "execute", {"code": "import subprocess; subprocess.run(['touch', '../beside'])"}, "asked"),
+        ("auto", "run", {"prompt": "have a child sleep"}, "begun"),
+    ],
+    ids=["in a cell", "in a question", "in a child"],
+)
+async def test_nothing_is_left_when_the_client_is_killed(tmp_path, mode, tool, arguments, sign):
+    with chat(with_child) as server:
+        command = [PROGRAM, "mcp-server", "--workspace", tmp_path, "--mode", mode, *server.options]
+        words = [sys.executable, "-c", CLIENT, tmp_path, tool, json.dumps(arguments), *command]
+        with subprocess.Popen([*map(str, words)], env=environment()) as client:
+            wait_until((tmp_path / sign).exists)
+            below = psutil.Process(client.pid).children(recursive=True)
+            os.kill(client.pid, signal.SIGKILL)
+            client.wait()
+            await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
     assert len(below) >= 3
