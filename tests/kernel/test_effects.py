@@ -74,6 +74,8 @@ CELLS = {
     "a link": ("os.symlink('b.txt', 'link')", {}, {"link": "+link to b.txt"}),
     "an error in the middle": ("x.append(3); open('half', 'w').close(); 1 / 0", {"x": "list 3 [1, 2, 3]"}, {"half": ""}),
     "a program that may run": ("!ls", {}, {}),
+    "a magic": ("%cd -q new\n%cd -q ..", {}, {}),
+    "a temporary file": ("import tempfile\nwith tempfile.NamedTemporaryFile() as file: file.write(b'x')", {"tempfile": "module tempfile", "file": None}, {}),
     "random numbers": ("r = (random.random(), np.random.random()); print(r)", {"r": None}, {}),
 }  # fmt: skip
 

@@ -94,14 +94,14 @@ def confine(bounds: dict[str, Any]) -> None:
     more = bounds["memory_bytes"]
     lower(resource.RLIMIT_DATA, data_bytes() + more)
     lower(resource.RLIMIT_FSIZE, more)
+    if (tempfile := sys.modules.get("tempfile")) is not None:
+        tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
 
 
 def draw_the_same() -> None:
     """Draws the random numbers that the kernel would draw."""
     for drawn in random_states:
         random.setstate(drawn)
-    if (tempfile := sys.modules.get("tempfile")) is not None:
-        tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
 
 
 def lower(limit: int, value: int) -> None:
