@@ -25,7 +25,7 @@ from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedErr
 from freeact_sub.notebook.display_area import CellDisplay
 from freeact_sub.notebook.question_forms import QuestionForm
 from freeact_sub.notebook.user_names import UserNames
-from freeact_sub.notebook.waiting_cell import CellsOfUser, LineAsker, user_goes_on
+from freeact_sub.notebook.waiting_cell import CellsOfUser, LineAsker, user_goes_on, wait_awake
 from freeact_sub.system.private_folders import KernelFolder, make_folder
 
 NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
@@ -98,7 +98,7 @@ class CellConversation:
         assert self._asker is not None
         self._asker.wait_in_cell()
         try:
-            await asyncio.wait({self._present})
+            await wait_awake({self._present})
         finally:
             self._asker.leave_cell()
 
@@ -193,9 +193,7 @@ class CellConversation:
         leaving = asyncio.create_task(user_goes_on(self._cells, self._asker, begun), name="hears of cells")
         try:
             with interrupts_cancel():
-                await asyncio.wait(
-                    {self._present} if page is None else {self._present, leaving}, return_when=asyncio.FIRST_COMPLETED
-                )
+                await wait_awake({self._present} if page is None else {self._present, leaving})
         except (asyncio.CancelledError, KeyboardInterrupt):
             self._run.cancel()
             await asyncio.wait({self._present}, timeout=CANCEL_SECONDS)

@@ -3,13 +3,20 @@
 import asyncio
 import contextvars
 import time
-from typing import Final
+from typing import Any, Final
 
 from freeact_sub.notebook.borrowed_ipykernel import hear_cells
 from freeact_sub.notebook.ipython_shell import ask_line, running_kernel
 
+WAKE_SECONDS: Final = 0.05
 QUEUED_SECONDS: Final = 1.0
 """Cells that come so soon after one were queued with it ("run all"): they wait for the agent."""
+
+
+async def wait_awake(first: "set[asyncio.Task[Any]]") -> None:
+    """Waits until one of these has ended. An interrupt cancels the waiting task, but does not wake a loop that sleeps."""
+    while not (await asyncio.wait(first, timeout=WAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
+        pass
 
 
 class CellsOfUser:

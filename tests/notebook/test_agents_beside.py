@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
-from notebook_kernel import notebook_kernel
+from notebook_kernel import NotebookCell, notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
-from support.waiting import eventually, is_running
+from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
 from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
 
@@ -60,8 +61,18 @@ def cell(code):
     return [ChatCall("execute_ipython_cell", {"code": code})]
 
 
+async def interrupted_wait(notebook):
+    """Interrupts a cell that waits for the agent, which goes on."""
+    waiting = notebook.send("print('waits')\n%agent_wait")
+    page = NotebookCell()
+    reading = asyncio.create_task(notebook.ended(waiting, cell=page))
+    await page.wait_for(lambda page: "waits" in page.text)
+    await notebook.interrupt()
+    return await reading
+
+
 async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
-    script = by_turn(cell(SLOW), ["done"], cell(SLOW), ["not reached"])
+    script = by_turn(cell(SLOW), ["done"], cell(SLOW), cell(SLOW), ["not reached"])
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
         await notebook.run(MINE)
         options = f"--model openai-chat:local --base-url {server.base_url} --yes"
@@ -83,8 +94,14 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
             await asyncio.sleep(QUEUED_SECONDS)
             after = notebook.send("1 + 1")
         await notebook.ended(after)
+        interrupted = await interrupted_wait(notebook)
         stopped = await notebook.run("%agent_stop\nprint('stopped')")
         idle = await notebook.run("%agent_stop")
+        async with notebook.running("%%agent\nA third time.", cell_id="third") as third:
+            await third.wait_for(lambda page: "working" in page.html)
+            await notebook.interrupt()
+            interrupted_at = time.monotonic()
+        seconds = time.monotonic() - interrupted_at
     assert page.reply["status"] == waited.reply["status"] == stopped.reply["status"] == "ok"
     assert "goes on beside your cells" not in page.text
     assert mine.text.strip() == "['a'] mine"
@@ -94,6 +111,9 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
     assert named.text.strip().endswith("5")
     assert "cancelled" in second.html
     assert "No agent is at work" in idle.text
+    assert interrupted.reply["status"] == "error"
+    assert third.outputs[-1]["traceback"] == ["interrupted: the run was cancelled"]
+    assert seconds < LOADED_MACHINE_SECONDS
 
 
 async def test_no_key_is_in_a_copy_and_the_process_ends_with_the_kernel(tmp_path, monkeypatch):
