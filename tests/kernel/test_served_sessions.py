@@ -32,7 +32,6 @@ async def test_idle_sessions_are_closed_and_come_back_when_they_are_named(tmp_pa
         kept = await served.session(first.session_id)
         async with kept.in_use():
             other = await served.session()
-            await eventually(lambda: [*served] == [kept])
-            assert not other.agent.is_open
+            await eventually(lambda: [*served] == [kept] and not other.agent.is_open)
             assert (await kept.agent.execute("x")).text == "42"
         await eventually(lambda: not [*served])

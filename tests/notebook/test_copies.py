@@ -81,7 +81,7 @@ async def test_the_agent_changes_a_copy_and_the_user_takes_over_what_he_likes(tm
     assert "not written: [Errno 9]" in first.html
     (inserted,) = code.reply["payload"]
     assert (inserted["source"], inserted["text"], inserted["replace"]) == ("set_next_input", WORK.strip("\n"), False)
-    assert "np" not in table
+    assert "<td>np</td>" not in table
     assert "True 4 True" in second.html, second.text
     assert "Nothing was taken over" in unasked.text
     assert adopted.text.strip() == "Taken over: df, p, q"

@@ -4,7 +4,7 @@ import pytest
 from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 
-from freeact_sub.kernels.copies import About
+from freeact_sub.kernels.variable_reports import About
 from freeact_sub.notebook.copied_names import NOTE_BYTES, for_model
 from freeact_sub.notebook.user_names import names_in
 
