@@ -32,6 +32,11 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
 
 
+def fence_for(text: str) -> str:
+    """The fence of a Markdown block that is longer than any in the text."""
+    return "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
+
+
 def clean(text: str) -> str:
     """The text without escape sequences and control characters; carriage returns overwrite, as in a terminal."""
     return _HIDDEN.sub("", _overwrite(_SEQUENCE.sub("", text)))

@@ -4,7 +4,7 @@ import base64
 import binascii
 import mimetypes
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,14 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic_ai import BinaryContent
 
-from freeact_sub.text import one_line
+from freeact_sub.show.wording import PICTURES
+from freeact_sub.text import fence_for, one_line
 
 Block: Any = dict[str, Any]
 READ_CHARS: Final = 50_000
 """Of a file that a prompt names, and that the client gives as it is in its editor."""
 PICTURE_BYTES: Final = 5_000_000
 """Of the pictures of one cell that are sent to a client; of others it gets the files."""
-PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 OUTPUT_CHARS: Final = 20_000
 """Of a text in a tool call."""
 
@@ -37,21 +37,8 @@ def tool_text(text: str) -> dict[str, Any]:
 
 def fenced(text: str, language: str = "") -> str:
     """A text as a Markdown block, whatever is in it."""
-    longest = max((len(run) for run in _runs_of(text, "`")), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = fence_for(text)
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _runs_of(text: str, sign: str) -> Iterator[str]:
-    run = ""
-    for character in text:
-        if character == sign:
-            run += sign
-        elif run:
-            yield run
-            run = ""
-    if run:
-        yield run
 
 
 def pictures_of(displays: Sequence[Mapping[str, Any]], files: Sequence[str]) -> list[dict[str, Any]]:

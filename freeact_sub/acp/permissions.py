@@ -60,7 +60,7 @@ async def answer_to(client: Client, session_id: str, event: QuestionRequest) -> 
     rows = event.fields[0].rows if len(event.fields) == 1 else ()
     if not rows or len(rows) > CHOICES or event.fields[0].kind == "choices":
         return Answer(reason=NO_TEXT, nobody=True)
-    text = asked_text(event) + (f"\n\n{event.url}" if event.url else "")
+    text = _whole(event)
     shown = {"title": one_line(text, actions.TITLE_CHARS), "kind": "other", "content": [tool_text(text)]}
     options = [{"optionId": f"choice-{at}", "name": row, "kind": "allow_once"} for at, row in enumerate(rows)]
     options.append({"optionId": NO, "name": "No answer", "kind": "reject_once"})
@@ -108,12 +108,11 @@ async def _by_form(client: Client, session_id: str, event: QuestionRequest) -> A
     fields = event.fields or (QuestionField(name="answer", prompt=event.prompt),)
     properties = {field.name: property_of(field) for field in fields}
     required = [field.name for field in fields if field.required and field.default is None]
-    message = asked_text(event) + (f"\n\n{event.url}" if event.url else "")
     params = {
         "mode": "form",
         "sessionId": session_id,
         "toolCallId": event.request_id,
-        "message": message,
+        "message": _whole(event),
         "requestedSchema": {"type": "object", "properties": properties, "required": required},
     }
     try:
@@ -127,6 +126,11 @@ async def _by_form(client: Client, session_id: str, event: QuestionRequest) -> A
             return Answer(reason="")
         case _:
             return Answer(reason="the client cancelled the question", nobody=True)
+
+
+def _whole(event: QuestionRequest) -> str:
+    """A question with the page that it wants opened."""
+    return asked_text(event) + (f"\n\n{event.url}" if event.url else "")
 
 
 def property_of(field: QuestionField) -> dict[str, Any]:

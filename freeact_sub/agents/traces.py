@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.spans import CONVERSATION, note_here, part_of, span
+from freeact_sub.spans import note_here, part_of, span
 
 NAME: Final = "freeact-sub"
 """Of an agent without a type: names of spans are few, so that viewers can group them."""
@@ -34,7 +34,7 @@ def traced_run(agent: TreeAgent) -> Iterator[None]:
 def traced_program(agent: TreeAgent, program: Callable[..., Any]) -> Iterator[None]:
     """Around what a program drives."""
     name = getattr(program, "__name__", "") or "program"
-    named = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": name, CONVERSATION: conversation_of(agent)}
+    named = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": name}
     with span(f"invoke_workflow {name}", **named), part_of(conversation_of(agent)):
         note_here(**{"gen_ai.agent.id": agent.agent_id}, depth=agent.depth)
         yield

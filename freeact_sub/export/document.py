@@ -21,7 +21,7 @@ from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer
-from freeact_sub.text import arguments_text, clean, counted, one_line, visible
+from freeact_sub.text import arguments_text, clean, counted, fence_for, one_line, visible
 
 
 def document(report: Report) -> str:
@@ -56,8 +56,7 @@ def below(text: str, level: int) -> str:
 
 def fenced(text: str, language: str = "") -> str:
     """A text as a fenced block whose fence is longer than any in the text."""
-    longest = max(map(len, re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
+    fence = fence_for(text)
     return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}"
 
 

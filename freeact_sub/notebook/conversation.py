@@ -23,12 +23,12 @@ from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.copied_names import NAMED_VALUE, for_model
 from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedError, interrupts_cancel, show_run
 from freeact_sub.notebook.display_area import CellDisplay
+from freeact_sub.notebook.peer import NO_COPY
 from freeact_sub.notebook.question_forms import QuestionForm
 from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.notebook.waiting_cell import CellsOfUser, LineAsker, user_goes_on, wait_awake
 from freeact_sub.system.private_folders import KernelFolder, make_folder
 
-NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
 REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"
 REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken over: {names}"
 GOES_ON: Final = "The agent goes on beside your cells: %agent_wait{name} waits for it, %agent_stop{name} stops it."

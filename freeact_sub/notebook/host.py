@@ -29,13 +29,12 @@ from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
-from freeact_sub.notebook.peer import Handlers, Peer, PeerLostError
+from freeact_sub.notebook.peer import NO_COPY, Handlers, Peer, PeerLostError
 from freeact_sub.notebook.stored import session_words, stored_session
 from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
 
 NEW: Final = "new"
-NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
 CLOSE_SECONDS: Final = 30.0
 
 logger = logging.getLogger(__name__)

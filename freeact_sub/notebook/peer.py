@@ -25,6 +25,8 @@ from freeact_sub.events.json_lines import json_line
 
 LENGTH_BYTES: Final = 8
 MAX_BYTES: Final = 1 << 32
+NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
+"""Either end finds it out."""
 
 Handlers: TypeAlias = Mapping[str, Callable[..., Awaitable[Any]]]
 """What the other end may call, by name."""

@@ -7,7 +7,7 @@ from freeact_sub.events import AgentFinished, Event
 from freeact_sub.show.agent_story import Stories
 
 if TYPE_CHECKING:  # slow to import: who has a session has them
-    from freeact_sub.sessions import SessionReader, SessionStore, StoredRun
+    from freeact_sub.sessions import SessionReader, SessionStore, StoredAgent, StoredRun
 
 CUT_OFF: Final = "the program ended before it did"
 
@@ -32,13 +32,17 @@ def session_events(
 
     store = store or session_store()
     with store.reader(store.find(session_id).session_id) as reader:
-        runs = present_runs(reader)
+        runs = present_runs(reader, root_of(reader.agents()))
         yield from events_of(reader, runs if last_prompts is None else runs[max(0, len(runs) - last_prompts) :])
 
 
-def present_runs(reader: "SessionReader") -> "list[StoredRun]":
+def root_of(agents: "Iterable[StoredAgent]") -> "StoredAgent | None":
+    """The root among the agents of a session. None: it has no agent yet."""
+    return next((agent for agent in agents if agent.parent_id is None), None)
+
+
+def present_runs(reader: "SessionReader", root: "StoredAgent | None") -> "list[StoredRun]":
     """The runs of a session's root, without those that were undone."""
-    root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
     return [] if root is None else [run for run in reader.runs(root.agent_id) if not run.undone]
 
 

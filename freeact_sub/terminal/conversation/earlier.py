@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from freeact_sub.agent_names import agent_name
 from freeact_sub.events import Event
-from freeact_sub.show.replay import events_of, present_runs
+from freeact_sub.show.replay import events_of, present_runs, root_of
 from freeact_sub.show.wording import session_facts, session_title
 from freeact_sub.text import counted, one_line
 
@@ -51,8 +51,8 @@ def read_earlier(agent: "Agent") -> Earlier | None:
     session = store.find(agent.session_id)
     with store.reader(session.session_id) as reader:
         agents = reader.agents()
-        root = next((each for each in agents if each.parent_id is None), None)
-        runs = present_runs(reader)
+        root = root_of(agents)
+        runs = present_runs(reader, root)
         if root is None or not runs:
             return None
         events = [*deque(events_of(reader, runs[-EXCHANGES:]), maxlen=MAX_EVENTS)]

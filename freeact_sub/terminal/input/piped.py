@@ -1,6 +1,5 @@
 """`Piped`: data from standard input that goes along with a prompt."""
 
-import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Final, Self
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.terminal.input.mentions import MARKS, MAX_CHARS, MAX_PICTURE_BYTES
-from freeact_sub.text import counted, shortened
+from freeact_sub.text import counted, fence_for, shortened
 
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -65,5 +64,5 @@ class Piped:
             size = counted(len(text), "character")
             title += f", its beginning and its end; all of it, {size}, is in the file {file.relative_to(workspace)}"
             text = shortened(text, MAX_CHARS)
-        fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
+        fence = fence_for(text)
         return [f"[{title}:]\n{fence}\n{text}\n{fence}"]
