@@ -303,6 +303,8 @@ async def test_agents_are_closed_to_the_end_when_the_kernel_shuts_down(tmp_path)
         await notebook.run("%load_ext freeact_sub.notebook")
         cell = await notebook.run(f"%%agent --trust --model openai-chat:local --base-url {server.base_url}\nHello")
         assert not (tmp_path / "closed").exists()
+        group = "import os, psutil\nprint([p for p in psutil.Process().children() if os.getpgid(p.pid) == os.getpgrp()])"
+        assert (await notebook.run(group)).text == "[]\n", "ipykernel would wait for it when it shuts down"
     assert "answer" in cell.html
     await eventually(lambda: (tmp_path / "closed").exists())
 

@@ -73,6 +73,7 @@ def _work_and_exit(forking: Any, work: Callable[[], bytes], asked: int, writer: 
     """In the fork. What is printed meanwhile goes nowhere; no loop, no socket and no clean-up of the origin is touched."""
     try:
         forking.prctl(forking.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setpgid(0, 0)  # when it shuts down, ipykernel waits half a minute for all of its group, also for the dead
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
