@@ -8,7 +8,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _EVENTS = "freeact_sub.events"
 
