@@ -1,6 +1,7 @@
 """`Root`: the root of a tree of agents. It is opened and closed, and begins runs one after the other."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -159,7 +160,7 @@ class Root:
 
     def run_program(self, program: AgentProgram, budget: Budget = NO_BOUNDS) -> Run[Any]:
         """Make a run that a program drives. Raises: see `Agent.run`."""
-        return self.begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
+        return self.begin(Work(prompt=_title_of(program), program=program), budget)
 
     def run_sync(self, make: Callable[[], Run[AnswerT]]) -> RunResult[AnswerT]:
         """See `Agent.run_sync`. Args: make: makes the run."""
@@ -281,6 +282,12 @@ class Root:
             await first.ended()
         if run is None:
             self.run_program(self.opened.children.until_idle).start_without_reader()
+
+
+def _title_of(program: AgentProgram) -> str:
+    """What a program is for: the first line of its docstring, else its name."""
+    told = (inspect.getdoc(program) or "").partition("\n")[0] if inspect.isroutine(program) else ""
+    return told or f"[program {getattr(program, '__name__', '')}]"
 
 
 def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]:

@@ -169,7 +169,7 @@ class ServedAgent:
                 self._idle.set()
 
     async def client_code(self) -> None:
-        """Be a run while code of the client works."""
+        """Code of an MCP client."""
         await self._idle.wait()
 
     async def _settle(self) -> None:

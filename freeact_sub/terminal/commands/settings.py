@@ -1,29 +1,30 @@
-"""`/mode`, `/model` and Shift-Tab: other settings from the next prompt on.
+"""`/mode`, `/model` and Shift-Tab: other settings.
 
-An agent has one mode and one model for as long as it is open. So another agent gets the next prompt, which continues
-the same session: with the conversation, and in a new kernel, behind the mode's wall, with the variables.
+A mode counts at once. An agent has one model for as long as it is open. So another agent gets the next prompt, which
+continues the same session: with the conversation, and in a new kernel with the variables.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.models.names import check_name
 from freeact_sub.modes import MODES
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
+    from freeact_sub.terminal.conversation.display import Display
     from freeact_sub.terminal.conversation.ports import Console
 
-FIXED: Final = "mode and model cannot change here: the conversation is not kept"
+FIXED: Final = "the model cannot change here: the conversation is not kept"
 
 
 def mode_command(person: "Console", name: str) -> None:
     """`/mode [NAME]`."""
     present = person.present
     if name in MODES:
-        _choose(person, "mode", name)
+        _choose_mode(person, name)
     elif name:
         person.display.note(f"unknown mode {name!r}: {', '.join(MODES)}")
     else:
@@ -39,7 +40,7 @@ def next_mode(person: "Console") -> None:
     """Chooses the next mode, for Shift-Tab. `full` is offered only if the program started in it."""
     mode = person.present.mode
     modes = MODES if person.present.config.mode == "full" else MODES[:-1]
-    _choose(person, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
+    _choose_mode(person, modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
 
 
 def model_command(person: "Console", name: str) -> None:
@@ -52,7 +53,7 @@ def model_command(person: "Console", name: str) -> None:
             except ConfigError as error:
                 person.display.note(str(error))
             else:
-                _choose(person, "model", wanted)
+                _choose_model(person, wanted)
         else:
             person.display.note(f"{name} is set by the program and cannot be chosen by name")
     else:
@@ -66,23 +67,40 @@ def model_choices(person: "Console") -> Iterable[tuple[str, str]]:
     return [(name, str(model)) for name, model in person.present.config.models.names.items()]
 
 
-def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
-    """Whether an agent's settings differ from the wanted ones."""
-    return any(getattr(agent.config, setting) != value for setting, value in wanted.items())
+def use_mode(display: "Display", agent: "Agent", mode: Any) -> bool:
+    """Bring an agent into a mode; returns False, and says why, if it cannot have it."""
+    try:
+        agent.mode = mode
+    except FreeactError as error:
+        display.note(str(error))
+        return False
+    return True
 
 
-def _choose(person: "Console", setting: str, value: Any) -> None:
+def _choose_mode(person: "Console", mode: Any) -> None:
+    present = person.present
+    words = f"mode {mode}: {WORDS[mode]}"
+    if present.agent is None:
+        present.wanted["mode"] = mode
+        person.display.hint(f"{words} · from the first prompt")
+    elif present.mode == mode:
+        person.display.hint(f"{words} · unchanged")
+    elif use_mode(person.display, present.agent, mode):
+        present.wanted["mode"] = mode  # other sessions, too
+        person.display.hint(words)
+
+
+def _choose_model(person: "Console", model: str) -> None:
     present = person.present
     if not person.may_change_settings:
         person.display.hint(FIXED)
         return
-    present.wanted[setting] = value
-    words = f"{setting} {value}" + (f": {WORDS[value]}" if setting == "mode" else "")
+    present.wanted["model"] = model
     if present.agent is None:
-        person.display.hint(f"{words} · from the first prompt")
-    elif not changes(present.agent, present.wanted):
-        person.display.hint(f"{words} · unchanged")
+        person.display.hint(f"model {model} · from the first prompt")
+    elif present.agent.config.model == model:
+        person.display.hint(f"model {model} · unchanged")
     elif present.agent.history:
-        person.display.hint(f"{words} · from the next prompt, in a new kernel with the variables")
+        person.display.hint(f"model {model} · from the next prompt, in a new kernel with the variables")
     else:
-        person.display.hint(f"{words} · from the next prompt, in a new kernel")
+        person.display.hint(f"model {model} · from the next prompt, in a new kernel")

@@ -12,7 +12,7 @@ from freeact_sub.skills import load_skills
 from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
 from freeact_sub.terminal.commands.own import own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
-from freeact_sub.terminal.commands.settings import changes
+from freeact_sub.terminal.commands.settings import use_mode
 from freeact_sub.terminal.commands.table import COMMANDS
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.earlier import how_to_continue, read_earlier
@@ -125,6 +125,8 @@ class Conversation:
         except FreeactError:
             self._show_unsent()
             raise
+        if not use_mode(self.display, agent, self.present.mode):
+            self.present.wanted.pop("mode")
         self.present.agent = agent
         try:
             await self._opened(agent)
@@ -196,7 +198,8 @@ class Conversation:
                 await self._follow(agent, asked)
 
     def _is_to_be_reopened(self, agent: "Agent") -> bool:
-        return not agent.is_open or changes(agent, self.present.wanted)
+        model = agent.config.model
+        return not agent.is_open or self.present.wanted.get("model", model) != model
 
     async def _is_reopened(self, agent: "Agent") -> bool:
         """Makes another agent continue the session with the chosen settings; returns False if that fails."""
@@ -205,7 +208,7 @@ class Conversation:
         self._set_phase("opening")
         session = agent.session_id if agent.session_id and agent.history else NEW
         await agent.aclose()
-        earlier = {setting: getattr(agent.config, setting) for setting in self.present.wanted}
+        earlier = {**self.present.wanted, "model": agent.config.model}
         failed = False
         try:
             other = await opened(self._open_session, session, self.present.wanted)

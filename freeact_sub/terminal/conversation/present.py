@@ -91,7 +91,7 @@ class Present:
     own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
     """The person's own commands, by name with the `/`; read once, when the conversation begins."""
     wanted: dict[str, Any] = field(default_factory=dict)
-    """Settings (`mode`, `model`) that the person has chosen; the agent gets them before the next prompt."""
+    """Settings (`mode`, `model`) that the person has chosen, for the agents that are opened from now on."""
 
     typed: dict[str, str] = field(default_factory=dict)
     """The typed lines, by the prompts that were made of them."""
@@ -102,9 +102,8 @@ class Present:
 
     @property
     def mode(self) -> Mode:
-        """The mode of the next prompt."""
-        mode: Mode = self.wanted.get("mode", self.config.mode)
-        return mode
+        """The mode."""
+        return self.agent.mode if self.agent is not None else self.wanted.get("mode", self.config.mode)
 
     @property
     def model(self) -> str | None:

@@ -121,17 +121,18 @@ class Status:
         usage = self._usage()
         return [
             Piece(text=f"{waiting} queued" if waiting else "", rank=2),
-            Piece(text=self._now_and_next("mode", present.mode), rank=5),
+            Piece(text=present.mode, rank=5),
             Piece(text=self._context_left, rank=6),
             Piece(text=usage.cost_text.replace("at least ", "≥ "), rank=7),
             Piece(text=f"{usage.tokens_text.replace('at least ', '≥ ')} tokens" if usage.tokens else "", rank=8),
-            Piece(text=self._now_and_next("model", present.model), rank=9),
+            Piece(text=self._models, rank=9),
         ]
 
-    def _now_and_next(self, setting: str, chosen: str | None) -> str:
-        """Return the present setting, and during a run the one for the next prompt if it differs."""
-        agent = self._present.agent if self._present.run is not None else None
-        values = [chosen] if agent is None else dict.fromkeys([getattr(agent.config, setting), chosen])
+    @property
+    def _models(self) -> str:
+        """The model, and during a run the one for the next prompt if it differs."""
+        present, agent = self._present, self._present.agent if self._present.run is not None else None
+        values = [present.model] if agent is None else dict.fromkeys([agent.config.model, present.model])
         names = ((value or "").partition(":")[2] or value or "" for value in values)
         return " → ".join(one_line(visible(name), MODEL_CHARS) for name in names if name)
 

@@ -71,7 +71,7 @@ def test_a_conversation_that_cannot_be_reopened_goes_on_with_the_next_prompt(ter
     terminal.wait_for("1 prompts, 0 answers")
     terminal.wait_at_bottom(READY)
     (tmp_path / "broken").touch()
-    terminal.enter("/mode auto")
+    terminal.enter("/model test")
     terminal.enter("count")
     closed = "the conversation is closed, and the next prompt opens it again: the disk is gone"
     terminal.wait_for(closed)
