@@ -1,15 +1,23 @@
-"""Agents: a prompt goes in, events come out. A child is an agent with a parent."""
+"""Agents: a prompt goes in, events come out. A child is an agent with a parent.
+
+The names come from their modules when they are first used: a notebook's kernel knows how a run ends, and has no agent.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import depth_of, parent_of
-from freeact_sub.agents.agent import Agent
-from freeact_sub.agents.children.child import Child
-from freeact_sub.agents.children.record import ChildRecord
-from freeact_sub.agents.ports import KernelNode
-from freeact_sub.agents.root import RunOptions
-from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
-from freeact_sub.agents.runs.run import Run
-from freeact_sub.agents.shared import AgentFactory, ChildAgent, ExecutionContext
-from freeact_sub.agents.undo.undo import UndoReport
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.agent import Agent
+    from freeact_sub.agents.children.child import Child
+    from freeact_sub.agents.children.record import ChildRecord
+    from freeact_sub.agents.ports import KernelNode
+    from freeact_sub.agents.root import RunOptions
+    from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
+    from freeact_sub.agents.runs.run import Run
+    from freeact_sub.agents.shared import AgentFactory, ChildAgent, ExecutionContext
+    from freeact_sub.agents.undo.undo import UndoReport
 
 __all__ = [
     "Agent",
@@ -28,3 +36,26 @@ __all__ = [
     "depth_of",
     "parent_of",
 ]
+
+_HOMES: Final = {
+    "Agent": "agent",
+    "AgentFactory": "shared",
+    "AgentInfo": "runs.results",
+    "AgentStatus": "runs.results",
+    "Child": "children.child",
+    "ChildAgent": "shared",
+    "ChildRecord": "children.record",
+    "ExecutionContext": "shared",
+    "KernelNode": "ports",
+    "Run": "runs.run",
+    "RunOptions": "root",
+    "RunResult": "runs.results",
+    "UndoReport": "undo.undo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

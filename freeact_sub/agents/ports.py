@@ -1,12 +1,13 @@
 """What the lower files of `agents/` know of the higher ones, which are built on them."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol, Self
-
-from pydantic_ai.messages import ModelMessage
+from typing import TYPE_CHECKING, Protocol, Self
 
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Changes, Kernel, OwnFiles
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
 
 
 class KernelHolder(Protocol):
@@ -75,7 +76,7 @@ class KernelNode(ABC):
 
     @property
     @abstractmethod
-    def history(self) -> list[ModelMessage]:
+    def history(self) -> list["ModelMessage"]:
         """The conversation of the child whose kernel it was; a branch of a node has that node's."""
 
     @property

@@ -99,10 +99,15 @@ class AgentsBeside:
     async def start(self, name: str, line: str, *, resumes: bool) -> dict[str, Any]:
         """Starts an agent. See `NotebookHost.start`."""
         self.main = asyncio.get_running_loop()
-        changed = self._changed_variables()
         return await self.call(  # type: ignore[no-any-return]  # as `NotebookHost.start` has it
-            "start", name=name, line=line, resumes=resumes, cwd=str(Path.cwd()), environment=changed
+            "start", name=name, line=line, resumes=resumes, cwd=str(Path.cwd()), environment=self._changed_variables()
         )
+
+    async def stored(self, session: str, agent: str | None) -> tuple[list[Event], bool]:
+        """Reads a stored session. See `NotebookHost.stored`."""
+        place = {"cwd": str(Path.cwd()), "environment": self._changed_variables()}
+        lines, goes_on = await self.call("stored", session=session, agent=agent, **place)
+        return [AgentEvent.from_json(line) for line in lines], goes_on
 
     def answer(self, request_id: str, answer: Any) -> bool:
         """Gives a decision or an answer. Returns and raises: see `AnswerReceiver`."""

@@ -16,14 +16,15 @@ agent has finished.
 import asyncio
 import contextlib
 import signal
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from freeact_sub.agents import Agent, Run, RunResult
+from freeact_sub.agents import RunResult
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import (
@@ -43,6 +44,11 @@ from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_te
 from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.system.closing import carry_out, end_task
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from freeact_sub.agents import Agent, Run
 
 INTERVAL_SECONDS = 0.1
 """Seconds between two drawings of one part, at least."""
@@ -73,7 +79,7 @@ class RunInterruptedError(asyncio.CancelledError):
         return [str(self)]
 
 
-async def display_run(agent: Agent | Run, prompt: str | None = None, *, questions: QuestionForm = "auto") -> RunResult:
+async def display_run(agent: "Agent | Run", prompt: str | None = None, *, questions: QuestionForm = "auto") -> RunResult:
     """Run a prompt and show what happens in the output of this cell.
 
     Args:
@@ -89,7 +95,7 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
         AgentBusyError: The agent's present run has not ended.
         FreeactError: There is no prompt; or the agent is not open.
     """
-    if isinstance(agent, Agent):
+    if is_agent(agent):
         if prompt is None:
             raise FreeactError("display_run needs a prompt: await display_run(agent, 'What is ...?')")
         follow_children(agent)
@@ -133,7 +139,13 @@ async def show_run(
     return result
 
 
-def follow_children(agent: Agent) -> None:
+def is_agent(value: Any) -> "TypeIs[Agent]":
+    """Whether a value is an `Agent`. It does not import what makes agents: who has one, has that."""
+    module = sys.modules.get("freeact_sub.agents.agent")
+    return module is not None and isinstance(value, module.Agent)
+
+
+def follow_children(agent: "Agent") -> None:
     """Let the blocks of its background children go on between two runs."""
     agent.follow_background(hear)
 

@@ -30,7 +30,7 @@ from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
 from freeact_sub.notebook.peer import NO_COPY, Handlers, Peer, PeerLostError
-from freeact_sub.notebook.stored import session_words, stored_session
+from freeact_sub.notebook.stored import read_stored, session_words, stored_session
 from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
 
@@ -82,19 +82,14 @@ class NotebookHost:
     @property
     def handlers(self) -> Handlers:
         """What the kernel may call."""
-        names = ("start", "run", "cancel", "copy", "report", "write_values", "code", "drop", "close", "shown")
+        names = ("start", "stored", "run", "cancel", "copy", "report", "write_values", "code", "drop", "close", "shown")
         return {name: getattr(self, name) for name in names}
 
     async def start(
         self, *, name: str, line: str, resumes: bool, cwd: str, environment: Mapping[str, str | None]
     ) -> dict[str, Any]:
         """Starts an agent. Args: line: of the magic. environment: variables that differ from this process's; None: gone."""
-        os.chdir(cwd)
-        for variable, value in environment.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
+        _be_in(cwd, environment)
         options = parse(resume_options() if resumes else agent_options(), line)
         assert options is not None  # the kernel has printed the help
         config = _load_config(options)
@@ -112,6 +107,15 @@ class NotebookHost:
         is_copy = hosted.provider is not None
         words = "" if stored is None else session_words(stored)
         return {"works_unasked": works_unasked, "is_copy": is_copy, "session": words}
+
+    async def stored(
+        self, *, session: str, agent: str | None, cwd: str, environment: Mapping[str, str | None]
+    ) -> tuple[list[str], bool]:
+        """Reads a stored session: its events, and whether it goes on. Args: as `read_stored` and `start` have them."""
+        _be_in(cwd, environment)
+        store = session_store(load_config().sessions)
+        events, goes_on = await asyncio.to_thread(read_stored, store, session, agent)
+        return [event.to_json() for event in events], goes_on
 
     async def run(
         self, *, name: str, number: int, prompt: str, note: str, refused: str, given: Mapping[str, Any] | None
@@ -246,6 +250,16 @@ def answered(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"taken": receiver.answer(given["request_id"], kind(**given["content"]))}
     except ValueError as error:
         return {"wrong": str(error)}
+
+
+def _be_in(cwd: str, environment: Mapping[str, str | None]) -> None:
+    """Goes where the notebook's kernel is. Args: environment: variables that differ from this process's; None: gone."""
+    os.chdir(cwd)
+    for variable, value in environment.items():
+        if value is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = value
 
 
 def _load_config(options: Any) -> Config:

@@ -22,29 +22,30 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from freeact_sub.agents import Agent, RunResult
+from freeact_sub.agents import RunResult
 from freeact_sub.config.command_options import given
-from freeact_sub.config.load import load_config
 from freeact_sub.errors import FreeactError
 from freeact_sub.notebook.beside import AgentsBeside
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
 from freeact_sub.notebook.conversation import CellConversation
 from freeact_sub.notebook.copy_magics import CopyMagics
-from freeact_sub.notebook.display import display_run, show_again
+from freeact_sub.notebook.display import display_run, is_agent, show_again
 from freeact_sub.notebook.magic_options import agent_options, close_options, parse, resume_options, show_options
 from freeact_sub.notebook.stored import show_stored
 from freeact_sub.notebook.waiting_cell import CellsOfUser
-from freeact_sub.sessions import session_store
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent
 
 DEFAULT_NAME = "agent"
 LOST = "The process of the agents has ended, and their conversations with it: `%agent_resume` continues one."
 
 _CALL = re.compile(
-    r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume|diff|adopt|code|discard|wait|stop)'),)"
+    r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|show|resume|diff|adopt|code|discard|wait|stop)'),)"
 )
 
 
@@ -98,7 +99,7 @@ class AgentMagics:
         result: RunResult | None
         try:
             chosen = await self._choose(name, options, line)
-            if isinstance(chosen, Agent):
+            if is_agent(chosen):
                 result = await display_run(chosen, cell.strip(), questions=options.questions)
             else:
                 self._conversations[name] = self._conversations.pop(name)  # the latest one
@@ -122,16 +123,17 @@ class AgentMagics:
             except FreeactError as error:
                 raise UsageError(f"%agent_close: {error}") from error
 
-    def agent_show(self, line: str) -> None:
+    async def agent_show(self, line: str) -> None:
         """`%agent_show`: draws the latest run again. `%agent_show SESSION [AGENT]`: draws a stored session."""
         options = parse(show_options(), line)
         if options is None:
             return
         if options.session is not None:
             try:
-                show_stored(session_store(load_config().sessions), options.session, options.agent)
+                events, goes_on = await self._host().stored(options.session, options.agent)
             except FreeactError as error:
                 raise UsageError(f"%agent_show: {error}") from error
+            show_stored(events, goes_on=goes_on)
         elif not show_again():
             raise UsageError(
                 "%agent_show: no run has been shown in this kernel; `%agent_show SESSION` draws what is kept of an earlier "
@@ -152,15 +154,12 @@ class AgentMagics:
             raise UsageError(f"%agent_resume: {error}") from error
         print(f"going on with {session}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
-    async def _choose(self, name: str, options: argparse.Namespace, line: str) -> Agent | CellConversation:
+    async def _choose(self, name: str, options: argparse.Namespace, line: str) -> "Agent | CellConversation":
         """Return the agent of that name: one started by a cell, a variable of the user, or a new one."""
         settings = _settings(options)
-        if self._beside is not None and self._beside.is_lost and self._conversations:
-            self._conversations.clear()
-            self._settings.clear()
-            print(LOST)  # noqa: T201  # IPython's way
+        self._notice_loss()
         found = self._conversations.get(name)
-        if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
+        if found is None and is_agent(variable := self._shell.user_ns.get(name)):
             if variable.is_open and not settings:
                 return variable
             if options.name is not None and settings:
@@ -181,16 +180,28 @@ class AgentMagics:
 
     async def _start(self, name: str, options: argparse.Namespace, line: str, *, resumes: bool) -> str:
         """Starts an agent and keeps it for later cells. Returns the session that it continues, in a line."""
-        if self._beside is None or self._beside.is_lost:
-            self._beside = AgentsBeside(self._shell, self._forget)
+        beside = self._host()
         if self._cells is None:
             self._cells = CellsOfUser()
         words = "" if name == DEFAULT_NAME else f" --name {name}"
-        conversation = CellConversation(self._shell, self._beside, self._cells, name, words)
-        started = await self._beside.start(name, line, resumes=resumes)
+        conversation = CellConversation(self._shell, beside, self._cells, name, words)
+        started = await beside.start(name, line, resumes=resumes)
         conversation.is_copy, conversation.works_unasked = started["is_copy"], started["works_unasked"]
         self._conversations[name], self._settings[name] = conversation, _settings(options)
         return str(started["session"])
+
+    def _host(self) -> AgentsBeside:
+        """The process of the agents; a new one if there is none any more."""
+        self._notice_loss()
+        if self._beside is None or self._beside.is_lost:
+            self._beside = AgentsBeside(self._shell, self._forget)
+        return self._beside
+
+    def _notice_loss(self) -> None:
+        if self._beside is not None and self._beside.is_lost and self._conversations:
+            self._conversations.clear()
+            self._settings.clear()
+            print(LOST)  # noqa: T201  # IPython's way
 
     def _forget(self) -> None:
         """In a copy of this kernel: nothing here runs agents."""

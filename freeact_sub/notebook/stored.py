@@ -1,4 +1,4 @@
-"""`show_stored` draws a stored session in the output of a cell, prompt by prompt, with a block for each agent."""
+"""A stored session in a notebook: the host reads it, and a cell draws it, prompt by prompt, with a block for each agent."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -14,33 +14,33 @@ from freeact_sub.text import one_line, visible
 TITLE_CHARS = 60
 
 
-def show_stored(
-    store: SessionStore, session_id: str, agent_id: str | None, screen: DisplayArea | None = None
-) -> StoredSession:
-    """Draw a session.
+def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> tuple[list[Event], bool]:
+    """The events of a session, and whether it goes on.
 
     Args:
         store: The store that has it.
         session_id: Its id, or the beginning of its id.
-        agent_id: The id or the key of the one agent to draw. None: all.
-        screen: Where it is drawn. Default: the output of this cell.
+        agent_id: The id or the key of the one agent that is wanted. None: all.
 
     Raises:
         SessionError: There is no such session or agent, or it cannot be read.
     """
-    screen = screen or CellDisplay()
     session = store.find(session_id)
-    goes_on = store.is_open(session.session_id)
     with store.reader(session.session_id) as reader:
         wanted = None if agent_id is None else reader.agent(agent_id).agent_id
-        events = (event for event in reader.events() if wanted in (None, event.agent_id))
-        for prompt, page in pages_of(events):
-            _show_prompt(prompt, screen)
-            if not goes_on:
-                for story in page.stories.by_id.values():
-                    story.cut_off()
-            Page(screen).show(page)
-    return session
+        events = [event for event in reader.events() if wanted in (None, event.agent_id)]
+    return events, store.is_open(session.session_id)
+
+
+def show_stored(events: Iterable[Event], *, goes_on: bool) -> None:
+    """Draws a session in the output of this cell. Args: see what `read_stored` returns."""
+    screen = CellDisplay()
+    for prompt, page in pages_of(events):
+        _show_prompt(prompt, screen)
+        if not goes_on:
+            for story in page.stories.by_id.values():
+                story.cut_off()
+        Page(screen).show(page)
 
 
 def stored_session(store: SessionStore, session_id: str | None) -> StoredSession:

@@ -10,24 +10,12 @@ from support.cli import prompt_of
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
 from freeact_sub.notebook.block_steps import shown_status, steps_of
-from freeact_sub.notebook.stored import pages_of, show_stored
+from freeact_sub.notebook.stored import pages_of, read_stored
 from freeact_sub.sessions import session_store, state_folder
 from freeact_sub.sessions.sqlite import SqliteStore
 
 ROOT = {"agent_id": "agent-root"}
 CHILD = {"agent_id": "agent-child", "parent_id": "agent-root", "depth": 1}
-
-
-class StoredScreen:
-    """Shows nothing; keeps what it is given."""
-
-    live = True
-
-    def __init__(self):
-        self.shown = []
-
-    def publish(self, display_id, data, *, update):
-        self.shown.append(data["text/plain"])
 
 
 def started(who, prompt):
@@ -58,7 +46,7 @@ def test_there_is_a_page_for_each_prompt_and_a_resumed_child_has_one_block():
 def test_a_session_that_there_is_not(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(SessionError, match="there is no session 'x'"):
-        show_stored(session_store(), "x", None, StoredScreen())
+        read_stored(session_store(), "x", None)
 
 
 @pytest.mark.kernel
