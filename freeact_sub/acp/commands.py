@@ -2,11 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.agents import AgentInfo
 from freeact_sub.errors import FreeactError
+from freeact_sub.show.own_commands import OwnCommand, own_commands, prompt_of
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:
@@ -26,6 +28,16 @@ class SlashCommand:
     """It is carried out while a prompt is worked on. False: after it."""
 
 
+def own_of(contents: Mapping[Path, bytes]) -> Mapping[str, OwnCommand]:
+    """The person's own commands, by name with `/`. Args: contents: of their files."""
+    return own_commands(contents, [f"/{name}" for name in COMMANDS])
+
+
+def unfolded(text: str, own: Mapping[str, OwnCommand]) -> str:
+    """What a prompt stands for: a command of the person's own becomes its text."""
+    return prompt_of(text, own) if text.startswith("/") else text
+
+
 def find(text: str, skills: Mapping[str, str]) -> tuple[str, str] | None:
     """The name and the rest of a command, or of a skill. None: the text is a prompt."""
     if not text.startswith("/"):
@@ -34,9 +46,11 @@ def find(text: str, skills: Mapping[str, str]) -> tuple[str, str] | None:
     return (name, rest.strip()) if name in COMMANDS or name in skills else None
 
 
-def available(skills: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The commands and the skills, as a client lists them."""
+def available(skills: Mapping[str, str], own: Mapping[str, OwnCommand]) -> list[dict[str, Any]]:
+    """The commands, the person's own ones and the skills, as a client lists them."""
     listed = {name: (command.words, command.hint) for name, command in COMMANDS.items()}
+    for name, command in own.items():
+        listed.setdefault(name[1:], (command.words, "words for it"))
     for name, words in skills.items():
         listed.setdefault(name, (one_line(visible(words), 120) or "a skill", "what to do"))
     return [

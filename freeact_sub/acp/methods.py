@@ -19,6 +19,7 @@ from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
 from freeact_sub.models.names import require_model
+from freeact_sub.modes import narrower
 from freeact_sub.sessions import SessionStore, session_store
 from freeact_sub.system.closing import carry_out
 
@@ -164,9 +165,10 @@ class Methods:
             if session is not None:
                 copy = await session.agent.fork()
                 config = config.model_copy(update={"mode": session.agent.mode})
+                made = await self._opened_now(lambda: self._agent(config, copy))
             else:
                 copy = await asyncio.to_thread(self._store(config).fork, request.session_id)
-            made = await self._opened_now(lambda: self._agent(config, copy))
+                made = await self._opened_now(lambda: _resumed(copy, config))
         return {"sessionId": made.session_id, **made.state}
 
     async def _list(self, request: schema.ListSessionsRequest) -> dict[str, Any]:
@@ -245,7 +247,7 @@ class Methods:
         """The session, opened if it is not open."""
         if (session := self._sessions.get(request.session_id)) is None:
             config = await self._config(request)
-            session = await self._open(lambda: Agent.resume(request.session_id, config), request.session_id)
+            session = await self._open(lambda: _resumed(request.session_id, config), request.session_id)
         return session
 
     async def _open(self, make: Callable[[], Agent], session_id: str = "") -> Session:
@@ -286,6 +288,16 @@ class Methods:
             update={"readable": (*config.kernel.readable, *more), "writable": (*config.kernel.writable, *more)}
         )
         return config.model_copy(update={"mcp_servers": servers, "approval_timeout_seconds": seconds, "kernel": kernel})
+
+
+def _resumed(session_id: str, config: Config) -> Agent:
+    """The agent of a stored session, in the mode that its user had chosen unless the settings of now allow less."""
+    agent = Agent.resume(session_id, config)
+    with agent.sessions.reader(session_id) as reader:
+        root = next(iter(reader.agents()), None)
+    if root is not None:
+        agent.mode = narrower(root.mode, agent.mode)
+    return agent
 
 
 def _folder(path: str) -> Path:

@@ -69,6 +69,7 @@ class Session:
         self._lock = asyncio.Lock()
         self._model = agent.config.model or ""
         """The model of the next prompt."""
+        self._own = commands.own_of(agent.config.command_contents)
         self._has_title = bool(agent.history)
         agent.keep_undo()
 
@@ -89,7 +90,7 @@ class Session:
 
     async def announce(self) -> None:
         """Tell the client which commands there are."""
-        listed = commands.available(self.agent.skills)
+        listed = commands.available(self.agent.skills, self._own)
         await self.say({"sessionUpdate": "available_commands_update", "availableCommands": listed})
 
     async def say(self, update: Update) -> None:
@@ -119,7 +120,8 @@ class Session:
             prompt = await read_prompt(
                 blocks, self.workspace, self._read if self._client.can("fs", "readTextFile") else None
             )
-            command = commands.find(prompt.text.strip(), self.agent.skills)
+            skills = {name: words for name, words in self.agent.skills.items() if f"/{name}" not in self._own}
+            command = commands.find(prompt.text.strip(), skills)
             if command is not None and command[0] in commands.COMMANDS and commands.COMMANDS[command[0]].at_once:
                 self._turns.remove(turn)  # `/cancel` does not cancel itself
                 return await self._command(*command)
@@ -152,7 +154,7 @@ class Session:
             await self._use_model()
             if command is not None and command[0] in commands.COMMANDS:
                 return await self._command(*command)
-            contents: Any = prompt.text
+            contents: Any = commands.unfolded(prompt.text, self._own)
             if command is not None:  # a skill
                 name, rest = command
                 contents = [self.agent.skill(name), rest or f"Use the skill {name}."]

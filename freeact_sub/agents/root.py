@@ -100,6 +100,7 @@ class Root:
             return
         shared.provider.place(mode, shared.config.kernel, shared.config.workspace)  # it may refuse
         shared.gate.mode = mode
+        self.session.journal.mode_changes(self.agent.agent_id, mode)
         if self.loop is None:
             return
         check_event_loop(self._home)

@@ -108,6 +108,9 @@ class SessionWriter(Protocol):
     def agent(self, **columns: Any) -> None:
         """Record an agent. Args: columns: the fields of `StoredAgent`."""
 
+    def mode(self, agent_id: str, mode: str) -> None:
+        """Record that an agent has another mode."""
+
     def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
         """Record the start of a run. Args: root_run: the root's run that contains it."""
 

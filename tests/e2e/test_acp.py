@@ -50,6 +50,8 @@ def text_of(request: dict[str, Any]) -> str:
 async def test_a_session_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     workspace.mkdir()
+    (tmp_path / "config/freeact/commands").mkdir(parents=True)
+    (tmp_path / "config/freeact/commands/scheme.md").write_text("Make a plan of $ARGUMENTS.")
     env = environment(tmp_path, FREEACT_CONTEXT__WINDOW_TOKENS="50000", FREEACT_MODELS__OTHER="openai-chat:other")
     with chat(script) as server:
         async with AcpClient(*server.options, "--mode", "ask", cwd=tmp_path, env=env) as client:
@@ -99,7 +101,7 @@ async def talk(client: AcpClient, workspace: Path) -> None:
     assert PICTURE in shown
     assert '"resource_link"' in shown
     assert "![" in client.said
-    assert await client.prompt(session, "plan") == "end_turn"
+    assert await client.prompt(session, "/scheme it") == "end_turn", "a command of the person's own"
     assert [u["entries"][1]["status"] for _, u in client.updates if u["sessionUpdate"] == "plan"] == ["in_progress"]
 
     turn = client.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "sleep"}])
@@ -130,6 +132,10 @@ async def talk(client: AcpClient, workspace: Path) -> None:
     await client.call("session/set_config_option", sessionId=session, configId="model", value="openai-chat:other")
     assert await client.prompt(session, "hi") == "end_turn"
     assert client.said.endswith("Hello from other")
+    await client.call("session/set_mode", sessionId=other, modeId="plan")
+    await client.call("session/close", sessionId=other)
+    back = await client.call("session/resume", sessionId=other, cwd=str(workspace), mcpServers=[])
+    assert back["modes"]["currentModeId"] == "plan", "the mode that its user has chosen"
     await client.call("session/close", sessionId=other)
     with pytest.raises(AcpError, match="load it first"):
         await client.prompt(other, "hi")

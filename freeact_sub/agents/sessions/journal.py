@@ -32,6 +32,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
+from freeact_sub.modes import Mode
 from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter, StoredAgent
 
 NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress, ToolProgress)
@@ -110,8 +111,14 @@ class Journal:
         if self.writer is None:
             return
         self.writer.agent(**asdict(agent))
+        self.writer.mode(agent.agent_id, agent.mode)  # it may have changed since its first run
         number, bounds = self.runs[agent.agent_id], budget.model_dump(exclude_none=True)
         self.writer.run_begins(agent.agent_id, number, self.root_run, prompt=prompt, budget=bounds)
+
+    def mode_changes(self, agent_id: str, mode: Mode) -> None:
+        """Record that an agent has another mode from now on."""
+        if self.writer is not None:
+            self.writer.mode(agent_id, mode)
 
     def run_ends(self, result: RunResult, messages: Sequence[ModelMessage], *, of_root: bool) -> None:
         """Records the end of a run. Args: of_root: its conversation goes on with the next run."""

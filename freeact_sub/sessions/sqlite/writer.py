@@ -206,6 +206,11 @@ class SqliteWriter:
 
         self.put(write)
 
+    def mode(self, agent_id: str, mode: str) -> None:
+        """Record that an agent has another mode."""
+        update = "UPDATE agents SET mode = ? WHERE session_id = ? AND agent_id = ?"
+        self.put(lambda to: to.execute(update, mode, to.session_id, agent_id))
+
     def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
         """Record the start of a run; the root's first prompt becomes the session's title."""
         began = time.time()
@@ -242,13 +247,11 @@ class SqliteWriter:
 
     def undone(self, agent_id: str, numbers: Sequence[int], *, undone: bool) -> None:
         """Record that runs of an agent were undone or redone."""
+        update = "UPDATE runs SET undone = ? WHERE session_id = ? AND agent_id = ? AND number = ?"
 
         def write(to: Target) -> None:
             for number in numbers:
-                to.execute(
-                    "UPDATE runs SET undone = ? WHERE session_id = ? AND agent_id = ? AND number = ?",
-                    int(undone), to.session_id, agent_id, number,
-                )  # fmt: skip
+                to.execute(update, int(undone), to.session_id, agent_id, number)
 
         self.put(write)
 
@@ -301,11 +304,8 @@ class SqliteWriter:
 
     def answer_used(self, answer_id: int, root_run: int) -> None:
         """Move an answer from before a crash to the present run of the root."""
-
-        def write(to: Target) -> None:
-            to.execute("UPDATE answers SET root_run = ? WHERE answer_id = ?", root_run, answer_id)
-
-        self.put(write)
+        update = "UPDATE answers SET root_run = ? WHERE answer_id = ?"
+        self.put(lambda to: to.execute(update, root_run, answer_id))
 
     def event(self, agent_id: str, root_run: int, kind: str, to_json: Callable[[], str]) -> None:
         """Record an event. Args: kind: its class. to_json: makes its line."""

@@ -13,9 +13,9 @@ from rich.table import Table
 from freeact_sub.agent_names import short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.heads import doing
+from freeact_sub.show.own_commands import OwnCommand
 from freeact_sub.terminal.commands import looking
 from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, cost_text, goes_along
-from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.picking import resume, session_choices
 from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command

@@ -8,7 +8,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from freeact_sub.config.instruction_files import read_commands
-from freeact_sub.terminal.commands.own import own_commands, prompt_of
+from freeact_sub.show.own_commands import own_commands, prompt_of
 from freeact_sub.terminal.commands.table import COMMANDS, help_table
 from freeact_sub.terminal.input.line import LineCompleter, history_file
 from freeact_sub.terminal.input.mentions import MAX_CHARS, MAX_PICTURE_BYTES, matching_files, pictures_of, texts_of

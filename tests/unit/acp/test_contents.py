@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from freeact_sub.acp.commands import available, find
+from freeact_sub.acp.commands import COMMANDS, available, find, own_of, unfolded
 from freeact_sub.acp.content import fenced, path_of, pictures_of, read_prompt
 
 PNG = base64.b64encode(b"\x89PNG").decode()
@@ -77,4 +77,9 @@ def test_only_known_words_after_a_slash_are_commands() -> None:
     assert find("/tidy src", skills) == ("tidy", "src")
     for text in ("/unknown", "undo", "/etc/hosts is wrong", "/ undo", "//undo", "/"):
         assert find(text, skills) is None
-    assert {"name": "tidy", "description": "Tidies up", "input": {"hint": "what to do"}} in available(skills)
+    own = own_of({Path("tidy.md"): b"Tidy $ARGUMENTS now.", Path("undo.md"): b"never"})
+    assert unfolded("/tidy src", own) == "Tidy src now."
+    assert unfolded("/etc/hosts is wrong", own) == "/etc/hosts is wrong"
+    assert {"name": "tidy", "description": "Tidies up", "input": {"hint": "what to do"}} in available(skills, {})
+    listed = {each["name"]: each["description"] for each in available(skills, own)}
+    assert (listed["tidy"], listed["undo"]) == ("Tidy $ARGUMENTS now.", COMMANDS["undo"].words)
