@@ -32,7 +32,7 @@ from freeact_sub.events import (
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.kernels.copies import CopyMaker
+from freeact_sub.kernels.copies import CopyMaker, kernel_app, unsafe
 from freeact_sub.notebook.display import hear
 from freeact_sub.notebook.peer import Peer, PeerLostError
 
@@ -100,7 +100,13 @@ class AgentsBeside:
         """Starts an agent. See `NotebookHost.start`."""
         self.main = asyncio.get_running_loop()
         return await self.call(  # type: ignore[no-any-return]  # as `NotebookHost.start` has it
-            "start", name=name, line=line, resumes=resumes, cwd=str(Path.cwd()), environment=self._changed_variables()
+            "start",
+            name=name,
+            line=line,
+            resumes=resumes,
+            refused=unsafe(kernel_app()),
+            cwd=str(Path.cwd()),
+            environment=self._changed_variables(),
         )
 
     async def stored(self, session: str, agent: str | None) -> tuple[list[Event], bool]:

@@ -86,9 +86,18 @@ class NotebookHost:
         return {name: getattr(self, name) for name in names}
 
     async def start(
-        self, *, name: str, line: str, resumes: bool, cwd: str, environment: Mapping[str, str | None]
+        self, *, name: str, line: str, resumes: bool, refused: str, cwd: str, environment: Mapping[str, str | None]
     ) -> dict[str, Any]:
-        """Starts an agent. Args: line: of the magic. environment: variables that differ from this process's; None: gone."""
+        """Starts an agent.
+
+        Args:
+            name: Of the agent.
+            line: Of the magic.
+            resumes: Whether it goes on with a session.
+            refused: See `run`.
+            cwd: Where the notebook's kernel is.
+            environment: Variables that differ from this process's; None: gone.
+        """
         _be_in(cwd, environment)
         options = parse(resume_options() if resumes else agent_options(), line)
         assert options is not None  # the kernel has printed the help
@@ -97,6 +106,8 @@ class NotebookHost:
         session = NEW if stored is None else stored.session_id
         hosted = self._made(config, session, is_copy=not options.here)
         self._agents[name] = hosted
+        if hosted.provider is not None:
+            await hosted.provider.refuse(refused)
         try:
             await hosted.agent.open()
         except BaseException:

@@ -43,20 +43,32 @@ async def test_a_request_of_another_thread_cannot_be_answered_by_a_branch(provid
         assert "threads" in await text_of(kernel, code)
 
 
-async def test_openmp_threads_that_do_not_survive_a_fork_are_refused(kernel):
+async def test_openmp_starts_its_threads_anew_in_both_and_one_that_cannot_is_refused(kernel):
     code = """
-import ctypes
+import ctypes, os
 try:
     gomp = ctypes.CDLL('libgomp.so.1')
-except OSError:
+    gomp.omp_pause_resource_all
+except (OSError, AttributeError):
     print('none')
 else:
-    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
-    gomp.GOMP_parallel(ctypes.CDLL(None).getpid, None, 2, 0)
+    def parallel():
+        gomp.GOMP_parallel(ctypes.CDLL(None).getpid, None, 2, 0)
+    def threads():
+        return len(os.listdir('/proc/self/task'))
+    before = threads()
+    parallel()
+    print(threads() - before)
 """
-    if "none" in await text_of(kernel, code):
-        pytest.skip("no libgomp on this machine")
-    assert "OpenMP" in await refused(kernel)
+    if "none" in (found := await text_of(kernel, code)):
+        pytest.skip("no libgomp of GCC 9 on this machine")
+    assert found == "1\n"
+    async with branched(kernel) as branch:
+        for each in (branch, kernel):
+            await text_of(each, "before = threads()")
+            assert await text_of(each, "parallel(); threads() - before") == "1\n"
+    await text_of(kernel, "gomp.GOMP_parallel_start(ctypes.CDLL(None).getpid, None, 2)")  # and it is in the middle of it
+    assert (await refused(kernel)).endswith("it has threads of GNU OpenMP, which do not survive a fork")
 
 
 async def test_threads_of_openblas_are_no_reason(provider, tmp_path):

@@ -37,7 +37,11 @@ def kernel_app() -> Any | None:
 
 
 def unsafe(app: Any) -> str:
-    """Why this kernel cannot be copied now. Empty: it can. Args: app: its `IPKernelApp`; None: there is none."""
+    """Why this kernel cannot be copied now. Empty: it can, and idle threads of GNU OpenMP have been ended for it.
+
+    Args:
+        app: Its `IPKernelApp`. None: there is none.
+    """
     if sys.platform != "linux":
         return f"a kernel is copied on Linux only, and this is {sys.platform}"
     brancher: Any = importlib.import_module("freeact_sub.kernels.forkserver.brancher")  # Linux only
@@ -53,10 +57,10 @@ def unsafe(app: Any) -> str:
         return "it runs the event loop of a window system (%gui), whose connection cannot be shared"
     if brancher.uses_gpu(brancher.open_files()):
         return "it uses a GPU, and what is on it cannot be copied"
-    if brancher.is_mapped(brancher.NOT_TO_BE_FORKED) and brancher.has_foreign_threads():
-        return "threads of OpenMP are running, which do not survive a copy (start Jupyter with OMP_NUM_THREADS=1)"
     if shared := shared_memory():
         return f"it shares memory, which a copy would change as well: {shared}"
+    if threads := brancher.threads_lost():
+        return f"threads of {threads} are running, which do not survive a copy"
     return ""
 
 

@@ -33,8 +33,10 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 """Open in a process that uses a GPU, whatever the library."""
-NOT_TO_BE_FORKED = "libgomp"
-"""GNU OpenMP waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
+GNU_OPENMP = "libgomp"
+"""It waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
+OMP_PAUSE_HARD = 2
+POLARS_THREADS = "polars-"
 ZMQ_THREADS = "ZMQbg"
 ROOM_BYTES = 16 << 20
 """What a branch needs besides the memory of its origin; some 0.5 MB were enough. Without them zmq aborts, and a thread that
@@ -189,10 +191,8 @@ class Brancher:
             return "it runs the event loop of a window system (%gui), whose connection cannot be shared"
         if uses_gpu(open_files()):
             return "it uses a GPU, and what is on it cannot be forked"
-        if has_foreign_threads() and is_mapped(NOT_TO_BE_FORKED):
-            return (
-                "it has threads of GNU OpenMP, which does not survive a fork (OMP_NUM_THREADS=1 keeps it from starting them)"
-            )
+        if threads := threads_lost():
+            return f"it has threads of {threads}, which do not survive a fork"
         return ""
 
 
@@ -285,22 +285,41 @@ def uses_gpu(paths: list[str]) -> bool:
     return any(path.startswith(GPU_DEVICES) for path in paths)
 
 
-def has_foreign_threads() -> bool:
-    """Whether there are threads that neither Python nor zmq has started."""
+def threads_lost() -> str:
+    """The library whose threads a fork would wait for though they are not there. Empty: there are none, or none any more.
+
+    The idle threads of GNU OpenMP are ended; it starts new ones when they are needed. One from before GCC 9 cannot do that.
+    """
+    foreign = names_of_foreign_threads()
+    if any(name.startswith(POLARS_THREADS) for name in foreign):
+        return "polars"
+    return "GNU OpenMP" if foreign and not all(map(ends_openmp_threads, mapped(GNU_OPENMP))) else ""
+
+
+def names_of_foreign_threads() -> list[str]:
+    """The names of threads that neither Python nor zmq has started."""
     known = {thread.native_id for thread in threading.enumerate()}
+    found = []
     for name in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             if int(name) not in known:
                 with open(f"/proc/self/task/{name}/comm") as file:
-                    if not file.read().startswith(ZMQ_THREADS):
-                        return True
-    return False
+                    found.append(file.read().rstrip("\n"))
+    return [name for name in found if not name.startswith(ZMQ_THREADS)]
 
 
-def is_mapped(library: str) -> bool:
-    """Whether a library of this name is loaded."""
+def ends_openmp_threads(library: str) -> bool:
+    """Ends the threads that a GNU OpenMP keeps for this thread. Returns False if it cannot. Args: library: its path."""
+    try:
+        return not ctypes.CDLL(library, mode=os.RTLD_NOLOAD).omp_pause_resource_all(OMP_PAUSE_HARD)
+    except (OSError, AttributeError):
+        return False
+
+
+def mapped(library: str) -> list[str]:
+    """The paths of the loaded libraries with this in their names."""
     with open("/proc/self/maps") as file:
-        return any(library in line for line in file)
+        return sorted({line.rstrip("\n").split(maxsplit=5)[5] for line in file if library in line})
 
 
 def fork_quietly() -> int:
