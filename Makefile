@@ -10,7 +10,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 .PHONY: demo test test-fast check format docs docs-serve live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
-	@$(BIN)/python examples/demo.py $(ARGS)
+	@$(BIN)/python examples/demo/demo.py $(ARGS)
 
 test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what they else try a sample of)
 	$(BIN)/python -m pytest -n 4 $(ARGS)

@@ -1,8 +1,8 @@
 """Many users in one program: memory and processes of root agents, each with a workspace and a kernel of its own.
 
 `shared` is what agents do by default: one fork server for all. `own` gives each agent a kernel provider of its own.
-`service` is `examples/service.py` over HTTP: its host is counted on a line of its own, and the end is by SIGTERM while each
-user's page is open.
+`service` is `examples/services/service.py` over HTTP: its host is counted on a line of its own, and the end is by SIGTERM
+while each user's page is open.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ async def _measure(contender: str, agents: int, series: Series) -> None:
 
 def _service(users: int, series: Series) -> None:
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-        program = Path(__file__).parent.parent / "examples/service.py"
+        program = Path(__file__).parent.parent / "examples/services/service.py"
         command = [sys.executable, str(program), folder, str(users)]
         with subprocess.Popen(command, cwd=folder, env=clean_environment(), stdout=subprocess.PIPE, text=True) as host:
             assert host.stdout is not None

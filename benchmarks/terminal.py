@@ -24,7 +24,7 @@ DRAW: Final = re.compile(rb"\x1b\[\?25l")
 """Each drawing hides the cursor once."""
 ROWS, COLUMNS = 40, 120
 LIMIT_SECONDS: Final = 300
-DEMO: Final = Path(__file__).parents[1] / "examples" / "demo.py"
+DEMO: Final = Path(__file__).parents[1] / "examples/demo/demo.py"
 CASES: Final = {"20 children": ("children", 5.0), "3,000 printed lines": ("lines", 0.6), "an answer": ("text", 5.0)}
 """Names by events and seconds."""
 MOST_DRAWS: Final = 20

@@ -40,7 +40,7 @@ def main() -> None:
     out: Path = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:
         examples = shutil.copytree(ROOT / "examples", Path(folder) / "examples")
-        screen = session(examples / "demo.py", Path(folder))
+        screen = session(examples / "demo/demo.py", Path(folder))
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     for row in range(ROWS):
         console.print(line_of(screen, row), no_wrap=True, overflow="crop")

@@ -27,7 +27,7 @@ def main() -> None:
     out: Path = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:
         examples = shutil.copytree(ROOT / "examples", Path(folder) / "examples")
-        sys.path.insert(0, str(examples))
+        sys.path.insert(0, str(examples / "demo"))
         demo: Any = importlib.import_module("demo").Demo(out=Path(folder) / "out", approve_all=True)
         demo.prepare()
         asyncio.run(_run(demo))

@@ -27,7 +27,7 @@ COLUMNS = ("temp", "rain", "wind")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the demo was run, without a terminal, and what it printed, in `printed`."""
     folder = tmp_path_factory.mktemp("demo")
-    done = run_python(copy_examples(folder) / "demo.py", "--mode", "ask", cwd=folder)
+    done = run_python(copy_examples(folder) / "demo/demo.py", "--mode", "ask", cwd=folder)
     assert done.returncode == 0, (done.stdout, done.stderr)
     (folder / "printed").write_text(done.stdout, encoding="utf-8")
     return folder
@@ -139,7 +139,7 @@ def test_other_data_give_another_report_and_what_did_not_happen_is_an_error(tmp_
     harbour = examples / "data/harbour.csv"
     harbour.write_text("\n".join(dict.fromkeys(harbour.read_text().splitlines())) + "\n")  # no line twice
 
-    done = run_python(examples / "demo.py", "--out", tmp_path / "elsewhere", cwd=tmp_path)
+    done = run_python(examples / "demo/demo.py", "--out", tmp_path / "elsewhere", cwd=tmp_path)
 
     assert done.returncode == 1
     assert "The demo is not complete:\n- the MCP server was not asked, or did not answer\n" in done.stdout
@@ -154,7 +154,7 @@ def test_other_data_give_another_report_and_what_did_not_happen_is_an_error(tmp_
 
 @pytest.mark.parametrize("denied", [False, True])
 def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
-    demo = str(copy_examples(tmp_path) / "demo.py")
+    demo = str(copy_examples(tmp_path) / "demo/demo.py")
     with Terminal([sys.executable, demo, "--mode", "ask"], cwd=tmp_path, env=environment()) as terminal:
         terminal.answer("a", "Approval 1 of 1", "asks to run this cell")
         terminal.answer("a", "Approval 1 of 3", "asks to start a child agent")
@@ -178,7 +178,7 @@ def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
 
 
 def test_in_a_terminal_it_runs_unasked_behind_a_wall_and_ends_with_the_picture(tmp_path: Path) -> None:
-    demo = str(copy_examples(tmp_path) / "demo.py")
+    demo = str(copy_examples(tmp_path) / "demo/demo.py")
     with Terminal([sys.executable, demo], cwd=tmp_path, env=environment()) as terminal:
         assert terminal.wait_end() == 0
         assert "The demo is complete." in terminal.shown
@@ -192,7 +192,7 @@ def test_in_a_terminal_it_runs_unasked_behind_a_wall_and_ends_with_the_picture(t
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
-    demo = str(copy_examples(tmp_path) / "demo.py")
+    demo = str(copy_examples(tmp_path) / "demo/demo.py")
     with Terminal([sys.executable, demo, "--mode", "ask"], cwd=tmp_path, env=environment()) as terminal:
         terminal.wait_at_bottom("Approval 1 of 1")
         terminal.press("\x03")
@@ -207,7 +207,7 @@ def test_a_real_model_gets_the_same_prompt(tmp_path: Path) -> None:
 
     examples = copy_examples(tmp_path)
     with chat(script) as server:
-        done = run_python(examples / "demo.py", *server.options, cwd=tmp_path)
+        done = run_python(examples / "demo/demo.py", *server.options, cwd=tmp_path)
         assert f"The folder {examples / 'data'} has CSV files of weather stations" in server.read_by_model()
     assert done.returncode == 1
     assert done.stdout.startswith("model: openai-chat:scripted\n")

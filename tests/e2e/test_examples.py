@@ -15,22 +15,30 @@ from support.programs import ROOT, copy_examples, run_python
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 PROGRAMS = (
-    "sdk",
-    "ask_user",
-    "parallel_children",
-    "choices_for_children",
-    "fan_out",
-    "typed_output",
-    "own_tool",
-    "hooks",
-    "own_tools_in_cells",
-    "rlm",
-    "values",
-    "pipeline",
-    "named_agents/run",
-    "skills/run",
+    "start/sdk",
+    "start/ask_user",
+    "children/parallel_children",
+    "children/choices_for_children",
+    "children/fan_out",
+    "children/pipeline",
+    "children/named_agents/run",
+    "values/typed_output",
+    "values/rlm",
+    "values/values",
+    "extending/own_tool",
+    "extending/own_tools_in_cells",
+    "extending/hooks",
+    "extending/skills/run",
 )
-STRATEGIES = ("branches", "debate", "agent_function", "plan_and_execute")
+OTHERS = (  # a real model is asked more than once
+    "values/agent_function",
+    "values/map_frame",
+    "strategies/branches",
+    "strategies/debate",
+    "strategies/plan_and_execute",
+)
+ELSEWHERE = ("demo/", "services/", "notebooks/", "data/", "extending/units_server")
+"""What other tests run, or other examples."""
 
 
 @pytest.fixture
@@ -45,31 +53,22 @@ def output_of(program: Path) -> str:
     return done.stdout
 
 
+def there() -> set[str]:
+    """All examples, without their suffix."""
+    folder = ROOT / "examples"
+    files = {path.relative_to(folder) for suffix in ("py", "ipynb") for path in folder.glob(f"**/*.{suffix}")}
+    return {path.with_suffix("").as_posix() for path in files if not any(part.startswith(".") for part in path.parts)}
+
+
 def test_none_is_without_a_test() -> None:
-    files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")}
-    of_the_demo = {"demo.py", "demo_cells.py", "demo_script.py", "units_server.py"}
-    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    folders -= {"data", "__pycache__"}
-    assert folders == {name.partition("/")[0] for name in PROGRAMS if "/" in name}
-    assert (
-        files
-        == {f"{name}.py" for name in (*PROGRAMS, *STRATEGIES) if "/" not in name}
-        | {"map_frame.py", "notebook.ipynb", "web.py", "service.py"}
-        | of_the_demo
-    )
+    assert {name for name in there() if not name.startswith(ELSEWHERE)} == {*PROGRAMS, *OTHERS}
 
 
-def test_the_index_names_each() -> None:
+def test_the_index_names_each_in_the_folder_that_it_is_in() -> None:
     """The page's own rows, and no other program."""
     page = (ROOT / "examples/README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w/]+\.(?:py|ipynb))`", page))
-    there = {
-        path.relative_to(ROOT / "examples").as_posix()
-        for path in (ROOT / "examples").rglob("*.*")
-        if path.suffix in (".py", ".ipynb")
-    }
-    hidden = {name for name in there if name.startswith(("data/", ".")) or "/." in name or "skill.py" in name}
-    assert named == there - hidden
+    named = {name.rpartition(".")[0] for name in re.findall(r"`([\w/]+\.(?:py|ipynb))`", page)}
+    assert named == {name for name in there() if not name.startswith("data/")}
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -81,7 +80,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *STRATEGIES])
+@pytest.mark.parametrize("name", [*PROGRAMS, *OTHERS])
 def test_each_runs_from_any_folder_and_leaves_nothing(examples: Path, tmp_path: Path, name: str) -> None:
     elsewhere, before = tmp_path / "elsewhere", tree(examples)
     elsewhere.mkdir()
@@ -91,7 +90,7 @@ def test_each_runs_from_any_folder_and_leaves_nothing(examples: Path, tmp_path: 
     assert tree(elsewhere) == {}
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *STRATEGIES])
+@pytest.mark.parametrize("name", [*PROGRAMS, *OTHERS])
 def test_each_says_by_its_exit_status_that_it_failed(examples: Path, tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -104,20 +103,20 @@ def test_each_says_by_its_exit_status_that_it_failed(examples: Path, tmp_path: P
 def test_a_child_that_fails_fails_the_program(examples: Path, tmp_path: Path) -> None:
     for path in (examples / "data").glob("*.csv"):
         path.unlink()
-    done = run_python(examples / "pipeline.py", cwd=tmp_path)
+    done = run_python(examples / "children/pipeline.py", cwd=tmp_path)
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert "subtask 3" in done.stderr
 
 
 def test_sdk(examples: Path) -> None:
-    output = output_of(examples / "sdk.py")
+    output = output_of(examples / "start/sdk.py")
     assert re.search(r"^agent-\w{8} asks to run code: print\(datetime", output)
     assert re.search(r"^agent-\w{8} got: Saturday$", output, re.MULTILINE)
     assert re.search(r"^completed: It was a Saturday\. \(turns 2, tool calls 1, .* s\)$", output, re.MULTILINE)
 
 
 def test_ask_user(examples: Path) -> None:
-    assert output_of(examples / "ask_user.py") == (
+    assert output_of(examples / "start/ask_user.py") == (
         "asked for Where should it be?: park or beach\n"
         "asked for people: integer\nasked for day: Saturday or Sunday\nrefused: People must be a whole number\n"
         "completed: A picnic by the river: 6 people on Sunday.\n"
@@ -125,7 +124,7 @@ def test_ask_user(examples: Path) -> None:
 
 
 def test_branches(examples: Path) -> None:
-    output = output_of(examples / "branches.py")
+    output = output_of(examples / "strategies/branches.py")
     tree, _, rest = output.partition("\n\n")
     tried = len(re.findall(r"[├└]── ", tree))
     assert tried > 3
@@ -141,7 +140,7 @@ def test_branches(examples: Path) -> None:
 
 
 def test_debate(examples: Path) -> None:
-    assert output_of(examples / "debate.py") == (
+    assert output_of(examples / "strategies/debate.py") == (
         "round 1  quick: 10, careful: 8, sceptical: 8\nround 2  quick: 8, careful: 8, sceptical: 8\n3 of 3 say: 8\n"
     )
 
@@ -149,13 +148,13 @@ def test_debate(examples: Path) -> None:
 def test_debate_with_another_model(examples: Path) -> None:
     with chat(lambda _: ["Said by the server."]) as server:
         env = {"FREEACT_BASE_URL": server.server.base_url}
-        done = run_python(examples / "debate.py", "--model", "openai-chat:scripted", cwd=examples, env=env)
+        done = run_python(examples / "strategies/debate.py", "--model", "openai-chat:scripted", cwd=examples, env=env)
         assert len(server.server.requests) == 6
     assert done.stdout.endswith("3 of 3 say: Said by the server.\n"), done.stderr
 
 
 def test_agent_function(examples: Path) -> None:
-    output = output_of(examples / "agent_function.py")
+    output = output_of(examples / "values/agent_function.py")
     expected = ""
     for station in ("harbour", "ridge", "valley"):
         with (examples / f"data/{station}.csv").open(encoding="utf-8") as file:
@@ -166,7 +165,7 @@ def test_agent_function(examples: Path) -> None:
 
 
 def test_plan_and_execute(examples: Path) -> None:
-    output = output_of(examples / "plan_and_execute.py")
+    output = output_of(examples / "strategies/plan_and_execute.py")
     assert re.search(r"data/harbor\.csv\.\n.*data/harbor\.csv is not there", output), "a step that has failed"
     rows = {name: (examples / f"data/{name}.csv").read_text().count("\n") - 1 for name in ("harbour", "ridge")}
     for name, count in rows.items():
@@ -175,7 +174,7 @@ def test_plan_and_execute(examples: Path) -> None:
 
 
 def test_own_tools_in_cells(examples: Path) -> None:
-    assert output_of(examples / "own_tools_in_cells.py").splitlines() == [
+    assert output_of(examples / "extending/own_tools_in_cells.py").splitlines() == [
         "enough: 120 x pen",
         "ordered: 10 x ink",
         "ordered: 10 x paper",
@@ -184,27 +183,27 @@ def test_own_tools_in_cells(examples: Path) -> None:
 
 
 def test_rlm(examples: Path) -> None:
-    first, second = output_of(examples / "rlm.py").splitlines()
+    first, second = output_of(examples / "values/rlm.py").splitlines()
     answer, known = re.findall(r"^(\d+) of 2,000 records ask for a place; (\d+) do\.$", first)[0]
     assert answer == known
     assert re.fullmatch(r"41 requests, [\d,]+ tokens for [\d,]+ characters", second)
 
 
 def test_map_frame(examples: Path) -> None:
-    lines = output_of(examples / "map_frame.py").splitlines()
+    lines = output_of(examples / "values/map_frame.py").splitlines()
     assert [line.split()[-2:] for line in lines[:3]] == [["topic", "angry"], ["delivery", "False"], ["price", "True"]]
     assert lines[5:] == ["failed: 103", "6 requests, then 3: the second call asked only the row that failed."]
 
 
 def test_values(examples: Path) -> None:
-    lines = output_of(examples / "values.py").splitlines()
+    lines = output_of(examples / "values/values.py").splitlines()
     assert [line.split() for line in lines[:2]] == [["station", "temp"], ["b", "55.0"]]
     assert lines[2] == "ok Summary(stations=2, highest=55.0)"
     assert lines[3] == "'summary' does not have the requested type: Input should be a valid array"
 
 
 def test_parallel_children(examples: Path) -> None:
-    output = output_of(examples / "parallel_children.py")
+    output = output_of(examples / "children/parallel_children.py")
     events = re.findall(r"^ *[\d.]+ s  (root|\d+ queens) +(.+)$", output, re.MULTILINE)
     assert [what for who, what in events if who != "root"][:6] == ["starts"] * 3 + ["waits for a place"] * 3
     at_work: set[str] = set()
@@ -225,7 +224,7 @@ def test_choices_for_children(examples: Path) -> None:
     with (examples / "data/ridge.csv").open(encoding="utf-8") as file:
         days = list(csv.DictReader(file))
     missing = sum(not day["temp"].strip() for day in days)
-    *children, whole, lines = output_of(examples / "choices_for_children.py").splitlines()
+    *children, whole, lines = output_of(examples / "children/choices_for_children.py").splitlines()
     assert sorted(children) == [
         f"Count (function:small): {missing} without a temperature; my tools: execute_ipython_cell",
         f"Say it in words (function:large): My parent has read {len(days)} days.",
@@ -236,7 +235,7 @@ def test_choices_for_children(examples: Path) -> None:
 
 
 def test_fan_out(examples: Path) -> None:
-    output = output_of(examples / "fan_out.py")
+    output = output_of(examples / "children/fan_out.py")
     children = {line for line in output.splitlines() if ": completed, " in line}
     assert children == {
         f"{path.stem}: completed, {json.dumps({'rows': len(rows), 'missing': sum(not row['temp'].strip() for row in rows)})}"
@@ -247,21 +246,24 @@ def test_fan_out(examples: Path) -> None:
 
 
 def test_typed_output(examples: Path) -> None:
-    assert output_of(examples / "typed_output.py") == "harbour.csv: 374 rows, 5 columns: date, logger, temp, rain, wind\n"
+    assert (
+        output_of(examples / "values/typed_output.py")
+        == "harbour.csv: 374 rows, 5 columns: date, logger, temp, rain, wind\n"
+    )
     with (examples / "data/harbour.csv").open("a", encoding="utf-8") as file:
         file.write("2025-01-01,TH-2,1.0,0.0,1.0\n")
-    assert "375 rows" in output_of(examples / "typed_output.py")
+    assert "375 rows" in output_of(examples / "values/typed_output.py")
 
 
 def test_own_tool(examples: Path) -> None:
-    output = output_of(examples / "own_tool.py")
+    output = output_of(examples / "extending/own_tool.py")
     assert "asked for: order(item='rain gauge', count=500)" in output
     assert "- ordered: 3 x thermometer\n- denied: more than 100 need a manager's signature" in output
     assert "The shop has: {'thermometer': 3}" in output
 
 
 def test_pipeline(examples: Path) -> None:
-    output = output_of(examples / "pipeline.py")
+    output = output_of(examples / "children/pipeline.py")
     last = "subtask 3: Which station has the most rows?"
     lines = output.splitlines()
     measured = [lines.index(line) for line in lines if re.match("completed: subtask [012]", line)]
@@ -275,18 +277,18 @@ def test_pipeline(examples: Path) -> None:
 
 
 def test_named_agents(examples: Path) -> None:
-    output = output_of(examples / "named_agents/run.py")
+    output = output_of(examples / "children/named_agents/run.py")
     assert "asks to start a child agent of type checker" in output
     assert "(the checker) asks to run code" in output
     assert "(the editor) asks" not in output
     assert output.endswith('\nThe editor says: {"verdict": "mend", "changes": ["Write 28 mm instead of 31 mm."]}\n')
-    draft = examples / "named_agents/draft.md"
+    draft = examples / "children/named_agents/draft.md"
     draft.write_text(draft.read_text().replace("31 mm", "28 mm"))
-    assert output_of(examples / "named_agents/run.py").endswith('{"verdict": "publish", "changes": []}\n')
+    assert output_of(examples / "children/named_agents/run.py").endswith('{"verdict": "publish", "changes": []}\n')
 
 
 def test_skills(examples: Path) -> None:
-    output = output_of(examples / "skills/run.py")
+    output = output_of(examples / "extending/skills/run.py")
     assert output.startswith("skills: commit-message table-report\nit loads table-report\n")
     assert "temp: line 5 is empty" in output
     assert "| temp | 245 | 4 | -10.2 | 59.9 |" in output
@@ -310,16 +312,16 @@ def test_another_model(examples: Path, name: str) -> None:
         )
         assert len(server.server.requests) == 1
     assert done.returncode == 0, done.stderr
-    said = {"typed_output": "1 rows, 1 columns: a", "values": "station  temp\n      a  20.5"}
+    said = {"values/typed_output": "1 rows, 1 columns: a", "values/values": "station  temp\n      a  20.5"}
     assert said.get(name, "Said by the server.") in done.stdout
 
 
 def test_notebook(examples: Path, tmp_path: Path) -> None:
     """Nobody can press buttons here, so everything is allowed by a setting."""
-    assert all(not cell.get("outputs") for cell in nbformat.read(examples / "notebook.ipynb", as_version=4).cells)
+    assert all(not cell.get("outputs") for cell in nbformat.read(examples / "notebooks/notebook.ipynb", as_version=4).cells)
     env = {"FREEACT_HEADLESS": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     arguments = ("-m", "jupyter", "execute", "--kernel_name=python3", f"--output={tmp_path}/done", "notebook.ipynb")
-    done = run_python(*arguments, cwd=examples, env=env)
+    done = run_python(*arguments, cwd=examples / "notebooks", env=env)
     assert done.returncode == 0, done.stderr
     cells = [cell for cell in nbformat.read(tmp_path / "done.ipynb", as_version=4).cells if cell.cell_type == "code"]
     shown = "\n".join("".join(output.get("data", {}).get("text/html", "")) for output in cells[2].outputs)

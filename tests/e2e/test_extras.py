@@ -103,8 +103,10 @@ def test_a_way_to_draw_pictures_without_its_package(tmp_path: Path, way: str) ->
 
 def test_the_web_example_without_its_packages(tmp_path: Path) -> None:
     for package in ("uvicorn", "starlette"):
-        program = f"import sys, runpy; sys.modules[{package!r}] = None; sys.path.insert(0, {str(ROOT / 'examples')!r})\n"
-        program += f"runpy.run_path({str(ROOT / 'examples' / 'web.py')!r}, run_name='__main__')"
+        program = (
+            f"import sys, runpy; sys.modules[{package!r}] = None; sys.path.insert(0, {str(ROOT / 'examples/services')!r})\n"
+        )
+        program += f"runpy.run_path({str(ROOT / 'examples/services/web.py')!r}, run_name='__main__')"
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         assert done.returncode == 1

@@ -93,7 +93,7 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    program, folder = copy_examples(tmp_path) / "service.py", tmp_path / "users"
+    program, folder = copy_examples(tmp_path) / "services/service.py", tmp_path / "users"
     with chat(run_the_prompt) as model:
         env = environment() | {"FREEACT_BASE_URL": model.server.base_url}
         command = [sys.executable, str(program), str(folder), str(USERS), "openai-chat:scripted"]

@@ -28,7 +28,7 @@ LIMIT_SECONDS = 100
 def served(tmp_path: Path, *model: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """The address of the page. Args: model: the name of one, instead of the script."""
     folder = copy_examples(tmp_path)
-    command, env = [sys.executable, str(folder / "web.py"), *model], {**environment(), **(env or {})}
+    command, env = [sys.executable, str(folder / "services/web.py"), *model], {**environment(), **(env or {})}
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stderr is not None
@@ -129,4 +129,4 @@ def test_a_question_is_answered_by_its_fields_and_a_wrong_value_is_refused(tmp_p
 
 
 def test_it_takes_ninety_lines() -> None:
-    assert len((ROOT / "examples/web.py").read_text().splitlines()) <= 90
+    assert len((ROOT / "examples/services/web.py").read_text().splitlines()) <= 90

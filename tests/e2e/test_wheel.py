@@ -89,7 +89,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     (folder / "hidden").mkdir()
     (folder / "hidden/sitecustomize.py").write_text("import sys; sys.modules['matplotlib'] = None", encoding="utf-8")
     early = subprocess.run(
-        (python, examples / "demo.py"),
+        (python, examples / "demo/demo.py"),
         cwd=folder,
         env={**scrubbed(folder), "PYTHONPATH": str(folder / "hidden")},
         capture_output=True,
@@ -130,7 +130,7 @@ def test_both_carry_all_that_is_needed(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"tools/{name}" for name in TOOLS} <= names
-    assert {"LICENSE", "README.md", "CHANGELOG.md", "examples/demo.py", "examples/data/ridge.csv"} <= names
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "examples/demo/demo.py", "examples/data/ridge.csv"} <= names
     for wheel in (built.wheel, built.wheel_of_sdist):
         with zipfile.ZipFile(wheel) as archive:
             names = set(archive.namelist())
@@ -159,7 +159,7 @@ def test_the_demo_runs_from_the_installed_wheel(installed: InstalledWheel) -> No
     assert str(ROOT) not in where.split()
 
     # the packages of this Python are those of the tests, from a folder that the wall of `auto` would hide
-    printed = run(installed.python, installed.examples / "demo.py", "--yes", "--mode", "ask", cwd=folder, env=env)
+    printed = run(installed.python, installed.examples / "demo/demo.py", "--yes", "--mode", "ask", cwd=folder, env=env)
 
     assert "The demo is complete." in printed
     assert (folder / "out/report.md").is_file()

@@ -22,7 +22,7 @@ from freeact_sub.skills.signatures import signatures
 from freeact_sub.skills.skill import check_skill
 
 WHOLE = "---\nname: pdf-tables\ndescription: Reads tables. Use it for PDF files.\n---\n# Tables\n\nRead them.\n"
-EXAMPLES = Path(__file__).parents[3] / "examples/skills/.agents/skills"
+EXAMPLES = Path(__file__).parents[3] / "examples/extending/skills/.agents/skills"
 
 
 def write(

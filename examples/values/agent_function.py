@@ -18,7 +18,7 @@ from freeact_sub import Agent, load_config
 from freeact_sub.strategies import agent_function, parallel
 from freeact_sub.testing import ScriptedModel, Turn
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 
 
 @dataclass

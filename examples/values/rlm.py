@@ -60,7 +60,7 @@ def main(model: str | None, sub_model: str | None) -> None:
     """Ask about 2,000 records; print the answer and what it has cost."""
     context, places = records(2_000)
     reads = sub_model or (None if model else ScriptedModel(reader))
-    rlm = RLM(model=model or ScriptedModel(root), sub_model=reads, config=load_config(Path(__file__).parent))
+    rlm = RLM(model=model or ScriptedModel(root), sub_model=reads, config=load_config(Path(__file__).parents[1]))
     completion = rlm.completion(context, QUESTION)
     print(f"{completion.response} of 2,000 records ask for a place; {places} do.")
     print(f"{completion.usage.turns} requests, {completion.usage.tokens:,} tokens for {len(context):,} characters")

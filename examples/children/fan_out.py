@@ -41,7 +41,7 @@ CHILD_CELL = "print(len(rows), sum(not row['temp'].strip() for row in rows))"
 
 async def main(model: str | None) -> None:
     """Run the prompt; approve everything; tell which children worked."""
-    config = load_config(Path(__file__).parent)
+    config = load_config(Path(__file__).parents[1])
     approver = ScriptedApprover()
     async with Agent(config, model=model or ScriptedModel(script)) as agent:
         result = await approver.drive(agent.run(PROMPT))

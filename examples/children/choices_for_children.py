@@ -42,7 +42,7 @@ CHILDREN: tuple[dict[str, Any], ...] = (
 async def main(model: str | None) -> None:
     """Run the prompt, and tell what each child works with and answers."""
     small = model or ScriptedModel(script, name="small")
-    config = load_config(Path(__file__).parent, arguments={"models": {"small": small}})
+    config = load_config(Path(__file__).parents[1], arguments={"models": {"small": small}})
     names: dict[str, str] = {}
     async with Agent(config, model=model or ScriptedModel(script, name="large")) as agent, agent.run(PROMPT) as run:
         async for event in run:

@@ -11,7 +11,7 @@ import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from sdk import script
+from script import script
 from web import Server, routes
 
 from freeact_sub import Agent, load_config

@@ -35,7 +35,7 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(f"demo: {error.name} is missing: {INSTALL}")
 
-HERE = Path(__file__).resolve().parent
+EXAMPLES = Path(__file__).resolve().parents[1]
 MADE = ("report.md", "weather.png")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -131,12 +131,12 @@ class Demo:
     @property
     def prompt(self) -> str:
         """What the root agent is asked to do."""
-        return PROMPT.format(data=HERE / "data")
+        return PROMPT.format(data=EXAMPLES / "data")
 
     @property
     def stations(self) -> list[str]:
         """The files that are there to be cleaned."""
-        return sorted(path.name for path in (HERE / "data").glob("*.csv"))
+        return sorted(path.name for path in (EXAMPLES / "data").glob("*.csv"))
 
     def prepare(self) -> None:
         """Make the folder, and remove what an earlier demo has written."""
@@ -147,13 +147,13 @@ class Demo:
     @property
     def config(self) -> Config:
         """The settings of the root agent."""
-        units = McpServerConfig(command=sys.executable, args=(str(HERE / "units_server.py"),))
+        units = McpServerConfig(command=sys.executable, args=(str(EXAMPLES / "extending/units_server.py"),))
         config = Config(
             workspace=self.out,
             model=self.model,
             base_url=self.base_url,
             mode=self.mode,
-            kernel=KernelConfig(readable=(HERE / "data",), preload=("matplotlib.pyplot",)),
+            kernel=KernelConfig(readable=(EXAMPLES / "data",), preload=("matplotlib.pyplot",)),
             mcp_servers={"units": units},
             terminal=TerminalConfig(pictures="off"),  # it is drawn at the end
         )

@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo
 from freeact_sub import Agent, load_config
 from freeact_sub.testing import ScriptedModel, Turn
 
-FILE = Path(__file__).resolve().parent / "data" / "harbour.csv"
+FILE = Path(__file__).resolve().parents[1] / "data" / "harbour.csv"
 PROMPT = f"How many rows and which columns has {FILE}?"
 
 

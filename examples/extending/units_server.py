@@ -1,4 +1,4 @@
-"""An MCP server that converts units, over stdio: `python examples/units_server.py` is its command in an `mcp.json`."""
+"""An MCP server over stdio that converts units: `python units_server.py` is its command in an `mcp.json`."""
 
 from typing import TypedDict
 

@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from sdk import script
+from script import script
 
 try:
     import uvicorn

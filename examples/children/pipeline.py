@@ -38,7 +38,7 @@ async def main(model: str | None) -> None:
     callbacks = Callbacks(
         on_start=on_start, on_finish=on_end, on_error=on_end, on_approval=lambda request: request.approve()
     )
-    config = load_config(Path(__file__).parent)
+    config = load_config(Path(__file__).parents[1])
     async with Agent(config, model=model or ScriptedModel(script)) as agent, agent.run(PROMPT) as run:
         await dispatch(run, callbacks)
         print(f"\n{(await run.result()).output}")

@@ -69,5 +69,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", metavar="NAME", help="a real model, such as anthropic:NAME (default: a script)")
     with tempfile.TemporaryDirectory() as workspace:
-        shutil.copytree(Path(__file__).parent / "data", Path(workspace) / "data")
+        shutil.copytree(Path(__file__).parents[1] / "data", Path(workspace) / "data")
         asyncio.run(main(Path(workspace), parser.parse_args().model))

@@ -13,12 +13,12 @@ from freeact_sub import Agent, ApprovalRequest, load_config
 from freeact_sub.events import CodeExecutionOutput, SkillLoaded
 from freeact_sub.testing import ScriptedModel
 
-PROMPT = "What is in ../data/ridge.csv, and can it be trusted?"
+PROMPT = "What is in ../../data/ridge.csv, and can it be trusted?"
 
 LOAD = 'agent.skill("table-report")'
 REPORT = """
 from skills import table_report
-columns = table_report.read_columns("../data/ridge.csv")
+columns = table_report.read_columns("../../data/ridge.csv")
 print(*table_report.doubts(columns)[:5], sep="\\n")
 print(table_report.as_markdown(columns))
 """

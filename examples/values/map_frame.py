@@ -37,6 +37,8 @@ async def main(model: str | None, kept_in: Path) -> None:
         print("failed:", *done.index[done.error.notna()])
         asked = script.requests
         await agent.map(frame, "Classify this message: {text}", output=Label, kept_in=kept_in)
+    if done.error.notna().all():
+        raise SystemExit(f"no row has an answer: {done.error.iloc[0]}")
     if model is None:
         print(f"{asked} requests, then {script.requests - asked}: the second call asked only the row that failed.")
 
