@@ -242,9 +242,13 @@ class Gate:
         """See `EffectsSource`."""
         return self._open[request_id].question.effects if request_id in self._open else None
 
-    async def effects_ready(self, request_id: str) -> Effects:
+    async def effects_ready(self, request_id: str, code: str | None = None) -> Effects:
         """See `EffectsSource`."""
-        return await self._open[request_id].question.effects_ready() if request_id in self._open else CLOSED
+        if (item := self._open.get(request_id)) is None:
+            return CLOSED
+        if code is not None and not isinstance(item.question.call, CodeAction):
+            raise ValueError("only the code of a cell can be changed")
+        return await item.question.effects_ready(code)
 
     def shown(self, request_id: str) -> None:
         """Notes that a front end shows the question."""

@@ -5,9 +5,10 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from freeact_sub.calls import Call
+from freeact_sub.calls import Call, CodeAction
 from freeact_sub.events import Decision
 from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.system.event_loop import running_loop
@@ -21,7 +22,18 @@ UNSHOWN: Final = (
     "event.answer(), or run.answer() (the setting `approval_timeout_seconds` bounds the wait)"
 )
 NOT_TRIED: Final = Effects(status="refused", reason="only cells of an agent's own kernel are tried")
-TryOut: TypeAlias = Callable[[Call], Coroutine[None, None, Effects]]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that has ended."""
+
+    effects: Effects
+    outdated_by: Callable[[], Coroutine[None, None, tuple[str, ...]]] | None = None
+    """Looks for paths of the workspace that have changed since the trial began. None: there was no trial."""
+
+
+TryOut: TypeAlias = Callable[[Call], Coroutine[None, None, Tried]]
 """Does what a call would do where it changes nothing. It raises only when it is cancelled."""
 A = TypeVar("A")
 
@@ -107,29 +119,59 @@ class OpenApproval(OpenQuestion[Decision]):
         super().__init__(announce)
         self.call = call
         self._try_out = try_out
-        self._trial: asyncio.Task[Effects] | None = None
+        self._trial: asyncio.Task[Tried] | None = None
+        self._tried_code: str | None = None
+        self._looking = asyncio.Lock()
 
     @property
     def effects(self) -> Effects | None:
-        """What the call did in its trial. None: that has not begun, or not ended."""
+        """What the call did in its last trial. None: that has not begun, or not ended."""
         trial = self._trial
-        return trial.result() if trial is not None and trial.done() and not trial.cancelled() else None
+        return trial.result().effects if trial is not None and trial.done() and not trial.cancelled() else None
 
-    async def effects_ready(self) -> Effects:
-        """Tries the call, once; waits for what it did, or for the decision. From any event loop."""
+    async def effects_ready(self, code: str | None = None) -> Effects:
+        """Tries the call; waits for what it did, or for the decision. From any event loop.
+
+        What an earlier trial found holds while the workspace is as that trial found it.
+
+        Args:
+            code: Try this instead of a cell's own code.
+        """
         if running_loop() is not self._loop:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.effects_ready(), self._loop))
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.effects_ready(code), self._loop))
         if self._decided:
             return self.effects or CLOSED
         if self._try_out is None:
             return NOT_TRIED
-        if self._trial is None:
-            self._trial = asyncio.create_task(self._try_out(self.call), name="trial of a call")
-        either: set[asyncio.Future[Any]] = {self._trial, self.outcome}
+        async with self._looking:
+            if self._trial is None or code != self._tried_code:
+                self._begin(self._try_out, code, ())
+            elif self.effects is not None and (changed := await self._changed_since()):
+                self._begin(self._try_out, code, changed)
+        if (trial := self._trial) is None or self._decided:
+            return self.effects or CLOSED
+        either: set[asyncio.Future[Any]] = {trial, self.outcome}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return self.effects or CLOSED
+        return trial.result().effects if trial.done() and not trial.cancelled() else CLOSED
+
+    def _begin(self, try_out: TryOut, code: str | None, changed: tuple[str, ...]) -> None:
+        self.end_trial()
+        call = replace(self.call, code=code) if code is not None and isinstance(self.call, CodeAction) else self.call
+        self._trial = asyncio.create_task(_tried(try_out(call), changed), name="trial of a call")
+        self._tried_code = code
+
+    async def _changed_since(self) -> tuple[str, ...]:
+        """Paths of the workspace that the trial found otherwise."""
+        assert self._trial is not None
+        outdated_by = self._trial.result().outdated_by
+        return () if outdated_by is None else await outdated_by()
 
     def end_trial(self) -> None:
         """Nobody needs its result any more."""
         if self._trial is not None:
             self._trial.cancel()
+
+
+async def _tried(trying: Coroutine[None, None, Tried], changed: tuple[str, ...]) -> Tried:
+    tried = await trying
+    return replace(tried, effects=replace(tried.effects, outdated_by=changed))

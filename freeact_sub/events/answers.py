@@ -122,15 +122,22 @@ class Decidable(_Asked):
         receiver = ASKED.get(self.request_id)
         return receiver.effects(self.request_id) if isinstance(receiver, EffectsSource) else None
 
-    async def effects_ready(self) -> Effects:
+    async def effects_ready(self, code: str | None = None) -> Effects:
         """Tries the cell that waits for approval, and returns what it did: output, variables, files (docs/effects.md).
 
         It runs at once, in a copy of the kernel with its own copy of the workspace and without network, which is then
-        dropped: nothing is changed, whatever is decided. It is tried once, however often this is called, and ends when the
-        request is decided. Never raises for what the code does; `Effects.status` says if it was tried.
+        dropped: nothing is changed, whatever is decided. Called again, this returns the same `Effects` as long as the
+        workspace is as that trial found it; else the cell is tried again, and `Effects.outdated_by` names what has changed.
+        A trial ends when the request is decided. Never raises for what the code does; `Effects.status` says if it was tried.
+
+        Args:
+            code: Try this instead, which a person may then run (`approve(code=...)`). None: the cell's own code.
+
+        Raises:
+            ValueError: There is code although the call is not a cell.
         """
         receiver = ASKED.get(self.request_id)
-        return await receiver.effects_ready(self.request_id) if isinstance(receiver, EffectsSource) else CLOSED
+        return await receiver.effects_ready(self.request_id, code) if isinstance(receiver, EffectsSource) else CLOSED
 
     def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
         """Approves the call. Returns False if the request is already closed.

@@ -62,6 +62,19 @@ class Effects:
     """Changed paths that freeact or git obey, and what is neither file, link nor folder."""
     seconds: float = 0.0
     """From the beginning of the trial to its end."""
+    outdated_by: tuple[str, ...] = ()
+    """Paths of the workspace that changed after an earlier trial of this cell, which was therefore tried again."""
+
+    def shows_as(self, other: "Effects") -> bool:
+        """Whether a person who saw the others has seen these: where it ended, which variables and what of the files.
+
+        Not the output, nor the variables' values: the time, a duration or an address differs each time.
+        """
+        mine, theirs = (
+            (one.status, one.reason, one.cell, one.files, one.left_out, {(each.name, each.what) for each in one.variables})
+            for one in (self, other)
+        )
+        return mine == theirs
 
 
 CLOSED: Final = Effects(status="refused", reason="the question is closed")
@@ -75,6 +88,6 @@ class EffectsSource(Protocol):
         """What is known by now of the effects of a request."""
         ...
 
-    def effects_ready(self, request_id: str) -> Awaitable[Effects]:
-        """Tries what a request asks for, once, and waits for the end of that."""
+    def effects_ready(self, request_id: str, code: str | None = None) -> Awaitable[Effects]:
+        """Tries what a request asks for, or other code, unless the last trial of it holds; waits for the end of that."""
         ...

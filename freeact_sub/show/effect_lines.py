@@ -27,7 +27,7 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
     if effects is None:
         yield EffectLine("head", "trying it …")
         return
-    yield _head(effects)
+    yield from _heads(effects)
     if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:
         yield EffectLine("file", one_line(visible(" ".join(paths)), CHARS))  # first: a small card shows the first lines
     output = clean(effects.output).strip().splitlines()
@@ -44,6 +44,14 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
         yield from _file(file)
     if effects.left_out:
         yield EffectLine("file", one_line(f"left out of the comparison: {visible(', '.join(effects.left_out))}", CHARS))
+
+
+def _heads(effects: Effects) -> Iterator[EffectLine]:
+    if effects.outdated_by:
+        yield EffectLine(
+            "warning", one_line(f"tried again, changed since: {visible(', '.join(effects.outdated_by))}", CHARS)
+        )
+    yield _head(effects)
 
 
 def _head(effects: Effects) -> EffectLine:

@@ -6,7 +6,9 @@ half-typed answer.
 """
 
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
@@ -27,6 +29,13 @@ class Questions:
     waiting: list[ApprovalRequest | QuestionRequest] = field(default_factory=list)
     asks_always: bool = False
     """Whether every text that would be the reason of a denial is confirmed first."""
+    take_yes: Callable[[ApprovalRequest, Decision], bool] | None = None
+    """Takes a decision that allows a call, before it counts. False: it counts at once."""
+    take_code: Callable[[ApprovalRequest], None] | None = None
+    """Hears that a person has changed the code of a cell, which waits for its yes. None: changed code runs at once."""
+    _codes: dict[str, str] = field(default_factory=dict)
+    """By question: what a person wants to run instead."""
+    _shown_again: Counter[str] = field(default_factory=Counter)
     _typed: TypedDecision = field(default_factory=TypedDecision)
     _replied_to: str | None = None
     """The question that `_reply` belongs to."""
@@ -42,6 +51,12 @@ class Questions:
     def current_id(self) -> str | None:
         """The id of the current question, or None."""
         return self.waiting[0].request_id if self.waiting else None
+
+    @property
+    def shown_id(self) -> str | None:
+        """What a key answers: changes as well when the current question shows something else."""
+        again = self._shown_again[self.current_id] if self.current_id is not None else 0
+        return f"{self.current_id} shown again: {again}" if again else self.current_id
 
     @property
     def place(self) -> tuple[str | None, int, int]:
@@ -74,6 +89,38 @@ class Questions:
         """Removes a question; does nothing if it is not open."""
         self.waiting = [request for request in self.waiting if request.request_id != request_id]
         self._fillings.pop(request_id, None)
+        self._codes.pop(request_id, None)
+
+    def decide(self, request: ApprovalRequest, decision: Decision) -> None:
+        """Decide an approval request, with the code that a person has changed.
+
+        Raises:
+            ValueError: See `Decidable.decide`.
+        """
+        if decision.allowed and decision.code is None:
+            decision = replace(decision, code=self.changed_code(request))
+        if decision.allowed and self.take_yes is not None and self.take_yes(request, decision):
+            return
+        request.decide(decision)
+        self.withdraw(request.request_id)
+
+    def changed_code(self, request: ApprovalRequest) -> str | None:
+        """The code that is to run instead of a cell's. None: its own."""
+        return self._codes.get(request.request_id)
+
+    def run_instead(self, request: ApprovalRequest, code: str) -> bool:
+        """Run other code instead of a cell's, or ask about it first; returns False if the question has closed."""
+        if self.take_code is not None and request in self.waiting:
+            self._codes[request.request_id] = code
+            self.take_code(request)
+            return True
+        is_open = request.approve(code=code)
+        self.withdraw(request.request_id)
+        return is_open
+
+    def shows_again(self, request: ApprovalRequest) -> None:
+        """Note that a question now shows something else: what is typed at once does not answer it."""
+        self._shown_again[request.request_id] += 1
 
     def answer(self, text: str, *, takes_highlighted: bool = False) -> bool:
         """Answer the current question with what a person typed; returns False if the text decides nothing.
@@ -96,10 +143,9 @@ class Questions:
         if decision is None:
             return was_doubtful or bool(self._typed.asks_back)
         try:
-            request.decide(decision)
+            self.decide(request, decision)
         except ValueError:
             return False
-        self.withdraw(request.request_id)
         return True
 
     def _answer_question(self, request: QuestionRequest, text: str, takes_highlighted: bool) -> bool:

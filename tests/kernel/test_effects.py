@@ -116,6 +116,33 @@ async def test_effects_are_what_the_cell_then_does_and_nothing_happens_before(tm
     assert "[1, 2, 3]" in outputs[-1]
 
 
+async def test_a_cell_is_tried_again_when_the_workspace_has_changed_and_with_other_code(tmp_path):
+    code, rows = "print(open('rows').read()); open('out', 'w').write('made');", tmp_path / "rows"
+    rows.write_text("one")
+    async with asking(tmp_path, code) as question:
+        request = await question()
+        first = await request.effects_ready()
+        assert (first.output, first.outdated_by) == ("one\n", ())
+        assert await request.effects_ready() is first
+        other = await request.effects_ready("z = 1")
+        assert [change.name for change in other.variables] == ["z"]
+        assert not other.files
+        assert await request.effects_ready("z = 1") is request.effects is other
+        rows.write_text("two")
+        second = await request.effects_ready()
+        assert (second.output, second.outdated_by) == ("two\n", ())
+        assert second.shows_as(first), "the output is no part of it"
+        (tmp_path / "out").write_text("there by now")
+        third = await request.effects_ready()
+        assert third.outdated_by == ("out",)
+        assert [file.diff for file in third.files] == ["--- a/out\n+++ b/out\n@@ -1 +1 @@\n-there by now\n+made"]
+        assert not third.shows_as(first)
+        assert await request.effects_ready() is third
+        request.approve()
+        assert await question() is None
+    assert (tmp_path / "out").read_text() == "made"
+
+
 STOPS = {
     "a connection": ("import socket; socket.create_connection(('localhost', 9))", "it wanted to connect to localhost"),
     "an address": ("import socket; socket.socket().connect(('127.0.0.1', 9))", "it wanted to use the network"),

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agents import Agent
+from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
@@ -66,6 +67,7 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "children": lambda names: [[child(name) for name in names], "the children are done"],
     "background": lambda names: [[child(name, names[0], background=True) for name in names[1:]], "they work behind you"],
     "cell": lambda names: [[when(names[0]), cell("print('the cell ran')")], "after the cell"],
+    "run": lambda names: [*(cell(Path(name).read_text()) for name in names), "all of it was asked"],
     "sleep": lambda _: [cell("!sleep 1000"), "it slept"],
     "silent": lambda _: [when("a file that never comes")],
     "slow": lambda names: [["the beginning of a text ", when(names[0]), "and its end"]],
@@ -108,13 +110,16 @@ def main() -> int:
     servers = {"demo": McpServerConfig(command=sys.executable, args=(server,))} if server else {}
     skills = Path.cwd() / ".agents/skills"
     folders = (skills,) if skills.exists() else ()
-    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders)
+    tried = "EFFECTS" in os.environ
+    effects = EffectsConfig(enabled=tried, seconds=60)
+    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders, effects=effects)
 
     def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
         if Path("broken").exists():
             raise FreeactError("the disk is gone")
         changed = config.model_copy(update=dict(settings or {}))
-        return Agent(changed, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), session=session)
+        provider = None if tried else FakeKernelProvider()
+        return Agent(changed, model=ScriptedModel(script), kernel_provider=provider, session=session)
 
     def open_agent() -> Agent:
         while os.environ.get("STARTS_WITH") and not Path(os.environ["STARTS_WITH"]).exists():

@@ -25,7 +25,16 @@ ALTERNATE = 1049
 """The mode of the alternate screen."""
 LIMIT_SECONDS = 120
 """A wait that lasts longer has failed."""
-ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_R, UP, RIGHT = "\r", "\x1b", "\x03", "\x04", "\x12", "\x1b[A", "\x1b[C"
+ENTER, ALT_ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_R, UP, RIGHT = (
+    "\r",
+    "\x1b\r",
+    "\x1b",
+    "\x03",
+    "\x04",
+    "\x12",
+    "\x1b[A",
+    "\x1b[C",
+)
 
 
 class Emulator(pyte.HistoryScreen):

@@ -189,7 +189,7 @@ def test_code_is_changed_before_it_runs_and_the_model_reads_that(terminal: Termi
     (tmp_path / "go").touch()
     terminal.enter("cell go")
     terminal.answer("e", "asks to run this cell", "e edit")
-    terminal.wait_at_bottom("run instead (Alt-Enter runs it): print('the cell ran')")
+    terminal.wait_at_bottom("run instead (Alt-Enter enters it): print('the cell ran')")
     terminal.press("; print('as', 'changed')")
     terminal.wait_at_bottom("; print('as', 'changed')")
     terminal.press("\x1b\r")

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Final
 
-from freeact_sub.approvals.open_question import TryOut
+from freeact_sub.approvals.open_question import Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.events.effects import Effects
 from freeact_sub.text import one_line
@@ -57,17 +57,17 @@ class TrialRoom:
             return None
         return partial(self._try_out, agent_id)
 
-    async def _try_out(self, agent_id: str, call: Call) -> Effects:
+    async def _try_out(self, agent_id: str, call: Call) -> Tried:
         task = asyncio.current_task()
         assert task is not None
         self._running[task] = agent_id
         try:
             async with self._places:
                 if (try_out := self._agents.get(agent_id)) is None:
-                    return Effects(status="refused", reason="its agent is closed")
+                    return Tried(Effects(status="refused", reason="its agent is closed"))
                 return await try_out(call)
         except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
             logger.warning("a trial failed", exc_info=True)
-            return Effects(status="refused", reason=one_line(f"{type(error).__name__}: {error}", 300))
+            return Tried(Effects(status="refused", reason=one_line(f"{type(error).__name__}: {error}", 300)))
         finally:
             del self._running[task]

@@ -11,16 +11,18 @@ import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.trials.diffs import file_effects
 from freeact_sub.agents.trials.host import TrialHost
+from freeact_sub.approvals.open_question import Tried
 from freeact_sub.calls import Call
 from freeact_sub.cells import ExecuteReply
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
-from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, TrialBounds, own_files_of
+from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, OwnFiles, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed
 from freeact_sub.system.closing import carry_out
@@ -37,7 +39,7 @@ VARIABLES: Final = 200
 """Changed variables that are told of."""
 
 
-async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Effects:
+async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Tried:
     """Try a cell. Raises nothing for what its code does.
 
     Args:
@@ -47,19 +49,20 @@ async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Effects:
     """
     settings, began = agent.shared.config.effects, time.monotonic()
     if not settings.enabled:
-        return Effects(status="refused", reason="trials are off (setting effects.enabled)")
+        return _refused("trials are off (setting effects.enabled)")
     if agent.policy.mode != "ask":
-        return Effects(status="refused", reason=f"cells are tried in mode ask only, and this is {agent.policy.mode}")
+        return _refused(f"cells are tried in mode ask only, and this is {agent.policy.mode}")
     host = TrialHost(agent)
     try:
         kernel = await copy(TrialBounds(memory_bytes=settings.memory_bytes), host.reply)
     except (KernelError, TimeoutError) as error:
-        return Effects(status="refused", reason=_short(str(error)))
+        return _refused(_short(str(error)))
     try:
         found = await CellTrial(kernel, host, settings.seconds, agent.shared.config.kernel.output_chars).run(_code(call))
     finally:
         agent.shared.trials.end_later(agent.agent_id, carry_out(kernel.aclose()))
-    return Effects(**found, seconds=time.monotonic() - began)
+    effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)
+    return Tried(effects, None if own is None else partial(_outdated_by, own))
 
 
 class CellTrial:
@@ -148,6 +151,17 @@ class CellTrial:
             reply = await cell.reply()
         if reply.status != "ok":
             raise KernelError(_short(buffer.text or reply.status))
+
+
+async def _outdated_by(own: OwnFiles) -> tuple[str, ...]:
+    try:
+        return await asyncio.to_thread(own.outdated_by)
+    except (OSError, FreeactError):  # it cannot be compared any more: a new trial tells why
+        return (own.workspace.name,)
+
+
+def _refused(reason: str) -> Tried:
+    return Tried(Effects(status="refused", reason=reason))
 
 
 def _code(call: Call) -> str:

@@ -76,6 +76,23 @@ class OwnFiles:
             left_out=tuple(sorted(left_out)),
         )
 
+    def outdated_by(self) -> tuple[str, ...]:
+        """Returns the paths of the workspace that are not as the branch has found them, sorted. Blocks.
+
+        Raises:
+            OSError: The workspace cannot be read.
+            FreeactError: There is too much of it.
+        """
+        with opened_workspace(self.workspace) as workspace:
+            now = stamps(workspace)
+        return tuple(
+            sorted(
+                path
+                for path in self.before.keys() | now.keys()
+                if self.before.get(path) != now.get(path) and CACHE not in path.split("/")
+            )
+        )
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
         """The folder that holds the changes.

@@ -3,14 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.calls import CodeAction
-from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    Effects,
+    Event,
+    QuestionRequest,
+)
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
@@ -31,6 +38,7 @@ from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.questions.effects_part import effects_part
 from freeact_sub.terminal.questions.form import is_cut
+from freeact_sub.terminal.questions.tried import TriedCells
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import counted, visible
 
@@ -101,6 +109,11 @@ class Display:
         """Forgets all agents."""
         self.views = Stories()
         self.questions = Questions(asks_always=True)
+        self._tried = (
+            TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
+            if self._present.config.effects.enabled
+            else None
+        )
         self._records = Records()
         self._story = Story(self.views, verbose=self._verbose)
         self._status.forget()
@@ -169,29 +182,27 @@ class Display:
         request = self.questions.current
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
-            if self._is_tried(request):
-                self.screen.start(self._try_out(request))
-            drawn = drawn_call(request, self._present.config.workspace)
+            if self._tried is not None and isinstance(request, ApprovalRequest):
+                self._tried.begin(request)
+            drawn = self._drawn_call(request)
             has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
             if has_cut or self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
                 asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
                 self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.line.expects = self._expected()
-        self.screen.refresh(self.questions.current_id)
+        self.screen.refresh(self.questions.shown_id)
 
-    def _is_tried(self, request: ApprovalRequest | QuestionRequest) -> TypeGuard[ApprovalRequest]:
-        is_cell = isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)
-        return is_cell and self._present.config.effects.enabled
+    def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
+        parts = self._drawn_call(request), effects_part(effects)
+        if request in self.questions.waiting and sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
+            asks = Text("What this cell would do:", "bold yellow")
+            self.print(Group(asks, parts[1]))  # too long for the card: all of it stands above
+        self.refresh()
 
-    async def _try_out(self, request: ApprovalRequest) -> None:
-        effects = await request.effects_ready()
-        if request in self.questions.waiting:
-            parts = drawn_call(request, self._present.config.workspace), effects_part(effects)
-            if sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
-                asks = Text("What this cell would do:", "bold yellow")
-                self.print(Group(asks, parts[1]))  # too long for the card: all of it stands above
-        self.screen.refresh(self.questions.current_id)
+    def _drawn_call(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
+        code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+        return drawn_call(request, self._present.config.workspace, code)
 
     def name(self, agent: "AgentInfo") -> str:
         """The name of an agent for people."""
@@ -232,7 +243,7 @@ class Display:
         request = self.questions.waiting[0]
         keys = key_line(self.questions, counts=self.screen.line.keys_count)
         workspace = self._present.config.workspace
-        tried = self._present.config.effects.enabled
+        tried = self._tried is not None
         return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace, tried=tried)
 
     def _expected(self) -> Expected:

@@ -26,7 +26,7 @@ from freeact_sub.terminal.input.mentions import matching_files, mention_of
 from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
 
-PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter runs it): "}
+PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter enters it): "}
 
 ARROWS: Final[dict[object, str]] = {Keys.Left: "←", Keys.Right: "→", Keys.Up: "↑", Keys.Down: "↓"}
 

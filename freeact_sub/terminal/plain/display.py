@@ -9,6 +9,7 @@ from freeact_sub.events import (
     AgentStarted,
     ApprovalDecided,
     ApprovalRequest,
+    Effects,
     Event,
     QuestionAnswered,
     QuestionRequest,
@@ -85,7 +86,7 @@ class PlainDisplay(Display):
         if (place := self.questions.place) != self._asked:
             goes_on, self._asked = place[0] == self._asked[0], place
             if not goes_on:
-                self.screen.open_question(place[0])
+                self.screen.open_question(self.questions.shown_id)
             if request is not None:
                 self._ask(request, goes_on=goes_on)
         if self.questions.asks_back != self._asked_back:
@@ -97,7 +98,7 @@ class PlainDisplay(Display):
                 entered.remove(prompt)
                 self.screen.post_raw(f"waits for its turn: {visible(prompt)}\n")
         self._waited = [*waiting]
-        self.screen.refresh(self.questions.current_id)
+        self.screen.refresh(self.questions.shown_id)
 
     def _ask(self, request: ApprovalRequest | QuestionRequest, *, goes_on: bool) -> None:
         """Prints a question. Args: goes_on: only its next field, or the same one again."""
@@ -108,13 +109,13 @@ class PlainDisplay(Display):
             notes = field_lines(self.questions, TYPE) or [f"({TYPE.format(hint='the answer')})"]
         lines = [head, *([] if told else [text])] if not goes_on else []
         self.screen.post_raw("\n".join([*filter(None, [*lines, *notes]), ""]))
-        if self._is_tried(request) and not goes_on:
-            self.screen.start(self._try_out(request))
+        if self._tried is not None and isinstance(request, ApprovalRequest) and not goes_on:
+            self._tried.begin(request)
 
-    async def _try_out(self, request: ApprovalRequest) -> None:
-        effects = await request.effects_ready()
+    def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
         if request in self.questions.waiting:
             self.screen.post_raw("\n".join([*(line.text for line in effect_lines(effects)), ""]))
+        self.refresh()
 
     def page_agent(self, view: AgentStory | None) -> None:
         """Prints all that an agent has done."""

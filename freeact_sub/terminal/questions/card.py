@@ -1,6 +1,7 @@
 """The card of a question: the asking agent, the whole call, and the keys that answer it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -57,6 +58,9 @@ def question_card(
     number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
     asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
     asks.append(asks_for(request), "bold yellow")
+    code = questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+    if code is not None:
+        asks.append(", as you have changed it", "bold yellow")
     suggested = rule_words(request.suggested) if isinstance(request, ApprovalRequest) else ""
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
@@ -66,16 +70,18 @@ def question_card(
         call = Padding(form_part(request, filling, room), (0, 0, 0, 2))
     else:
         room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
-        call = Padding(_with_effects(request, workspace, room, tried=tried), (0, 0, 0, 2))
+        call = Padding(_with_effects(request, workspace, room, code, tried=tried), (0, 0, 0, 2))
     always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
         return Group(number, asks, call, *always, Text(keys, "yellow"))
     return Group(Text(), number, asks, call, *always, Text(keys, "yellow"), *others)
 
 
-def _with_effects(request: ApprovalRequest | QuestionRequest, workspace: Path, room: int, *, tried: bool) -> RenderableType:
+def _with_effects(
+    request: ApprovalRequest | QuestionRequest, workspace: Path, room: int, code: str | None, *, tried: bool
+) -> RenderableType:
     """The call, and below it what it did in its trial: each has at least half of the rows that it could fill."""
-    call = drawn_call(request, workspace)
+    call = drawn_call(request, workspace, code)
     if not (tried and isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)) or room < MOST_SMALL:
         return Cut(body=call, rows=room)
     return TwoParts(upper=call, lower=effects_part(request.effects), rows=room)
@@ -90,11 +96,13 @@ def _others(views: Stories, questions: Questions) -> Iterator[str]:
         yield f"… and {left} more"
 
 
-def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path) -> RenderableType:
-    """The whole call, or question."""
+def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path, code: str | None = None) -> RenderableType:
+    """The whole call, or question. Args: code: what a person wants to run instead of a cell's code."""
     if isinstance(request, QuestionRequest):
         return Text(asked_text(request), overflow="fold")
     call = request.call
+    if code is not None and isinstance(call, CodeAction):
+        call = replace(call, code=code)
     if isinstance(call, ShellCommand):
         from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
 

@@ -12,6 +12,7 @@ from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remem
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.driver import Purpose, Surface
 
+CLOSED = "the question has closed: your code did not run"
 REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
 
 
@@ -70,8 +71,7 @@ class DecisionKeys:
             self._run_instead(request, text)
 
     def _decide(self, request: ApprovalRequest, decision: Decision) -> None:
-        request.decide(decision)
-        self._questions.withdraw(request.request_id)
+        self._questions.decide(request, decision)
 
     def _always(self, request: ApprovalRequest, remember: Remember) -> None:
         if request.suggested:
@@ -82,10 +82,12 @@ class DecisionKeys:
     def _edit(self, request: ApprovalRequest) -> None:
         if not isinstance(request.call, CodeAction):
             self._note("only code can be edited before it runs")
-        elif _editor():
-            self._screen.start(self._edit_outside(request, request.call.code))
+            return
+        code = self._questions.changed_code(request) or request.call.code
+        if _editor():
+            self._screen.start(self._edit_outside(request, code))
         else:
-            self._screen.line.lend("code", request.call.code)
+            self._screen.line.lend("code", code)
 
     async def _edit_outside(self, request: ApprovalRequest, code: str) -> None:
         changed = await _edited(code, self._screen.run_outside)
@@ -95,9 +97,8 @@ class DecisionKeys:
             self._run_instead(request, changed)
 
     def _run_instead(self, request: ApprovalRequest, code: str) -> None:
-        if not request.approve(code=code.strip("\n")):
-            self._note("the question has closed: your code did not run")
-        self._questions.withdraw(request.request_id)
+        if not self._questions.run_instead(request, code.strip("\n")):
+            self._note(CLOSED)
 
 
 def _editor() -> list[str]:
