@@ -1,0 +1,140 @@
+"""The wall around a trial: code that asks nobody changes nothing outside of its copy of the workspace."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.sandbox import NEEDS_A_WALL
+from support.trials import asking, tree
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    NEEDS_A_WALL,
+]
+
+ATTACKED = """
+import ctypes, os, signal
+L = ctypes.CDLL(None, use_errno=True)
+def tried(result):
+    print(result if result == -1 else f'DONE {result}')
+folder = b'%s'
+def served():
+    return os.sched_getaffinity(parent), os.sched_getscheduler(parent), os.getpriority(0, parent)
+def unless(_):
+    return -1 if served() == before else 0
+"""
+LOW_LEVEL = {
+    "open to write": "L.open(folder + b'/x', 1)",
+    "truncate": "L.truncate(folder + b'/x', 0)",
+    "creat": "L.creat(folder + b'/made', 0o666)",
+    "remove": "L.unlink(folder + b'/x')",
+    "rename": "L.rename(folder + b'/x', folder + b'/y')",
+    "rename into the workspace": "L.rename(folder + b'/x', b'y')",
+    "link": "L.link(folder + b'/x', folder + b'/y')",
+    "link into the workspace": "L.link(folder + b'/x', b'y')",
+    "symlink": "L.symlink(b'/x', folder + b'/y')",
+    "make a folder": "L.mkdir(folder + b'/made', 0o777)",
+    "remove a folder": "L.rmdir(folder + b'/sub')",
+    "permissions": "L.chmod(folder + b'/x', 0o777)",
+    "permissions of an open file": "L.fchmod(opened, 0o777)",
+    "permissions of an open folder": "L.fchmod(held, 0o777)",
+    "owner": "L.chown(folder + b'/x', 1, 1)",
+    "times": "L.utimensat(-100, folder + b'/x', None, 0)",
+    "attribute": "L.setxattr(folder + b'/x', b'user.a', b'b', 1, 0)",
+    "below an open folder": "L.openat(held, b'x', 1)",
+    "make a file below an open folder": "L.openat(held, b'made', 0o101, 0o666)",
+    "a pipe of another program": "L.open(folder + b'/pipe', 0o4001)",
+    "write through /proc": "L.open(f'/proc/self/fd/{opened}'.encode(), 1)",
+    "the root of the kernel": "L.open(b'/proc/%d/root/etc/passwd' % parent, 0)",
+    "the memory of the kernel": "L.open(b'/proc/%d/mem' % parent, 2)",
+    "the environment of the kernel": "L.open(b'/proc/%d/environ' % parent, 0)",
+    "a signal to the kernel": "L.kill(parent, 9)",
+    "a signal to its group": "L.killpg(parent, 9)",
+    "a signal to its thread": "L.tgkill(parent, parent, 9)",
+    "trace the kernel": "L.ptrace(16, parent, 0, 0)",
+    "a network socket": "L.socket(2, 1, 0)",
+    "a datagram socket": "L.socket(2, 2, 0)",
+    "a socket of IPv6": "L.socket(10, 1, 0)",
+    "a netlink socket": "L.socket(16, 3, 0)",
+    "a raw socket": "L.socket(17, 3, 0)",
+    "a datagram socket of this machine": "L.socket(1, 2, 0)",
+    "connect to a socket": "L.connect(L.socket(1, 1, 0), b'\\x01\\x00' + folder + b'/s', 100)",
+    "mount": "L.mount(b'none', b'/mnt', b'tmpfs', 0, None)",
+    "make the root writable": "L.mount(b'none', b'/', None, 32 | 4096, None)",
+    "unmount": "L.umount2(b'.', 2)",
+    "other namespaces": "L.unshare(0x10020000)",
+    "the namespace of the kernel": "L.setns(L.open(b'/proc/%d/ns/mnt' % parent, 0), 0)",
+    "another root": "L.chroot(b'/')",
+    "shared memory": "L.shmget(1234, 100, 0o1666)",
+    "a semaphore": "L.semget(1234, 1, 0o1666)",
+    "a queue": "L.msgget(1234, 0o1666)",
+    "a named queue": "L.mq_open(b'/q', 0o102, 0o666, None)",
+    "a key": "L.syscall(248, b'user', b'a', b'b', 1, -3)",
+    "io_uring": "L.syscall(425, 8, None)",
+    "bpf": "L.syscall(321, 0, None, 0)",
+    "the settings of the system": "L.open(b'/proc/sys/kernel/hostname', 1)",
+    "its name": "L.sethostname(b'x', 1)",
+    "a limit of the kernel": "L.prlimit(parent, 7, b'\\x00' * 16, None)",
+    "the processors of the kernel": "unless(L.sched_setaffinity(parent, 8, b'\\x01' + bytes(7)))",
+    "the scheduling of the kernel": "unless(L.sched_setscheduler(parent, 3, bytes(4)))",
+    "the priority of the kernel": "unless(L.setpriority(0, parent, 7))",
+    "a device": "L.mknod(b'device', 0o020666, 0x103)",
+    "the time": "L.settimeofday(b'\\x00' * 16, None)",
+}  # fmt: skip
+ALONE = {
+    "shared memory of another name": "f = L.open(b'/dev/shm/of-a-trial', 0o102, 0o666); print(f)",
+    "a program that writes": "import _posixsubprocess\nprint(L.system(b'echo > %s/made'))",
+    "a program that connects": "print(L.system(b'exec 3<>/dev/tcp/127.0.0.1/PORT'))",
+    "a program that stays": "print(L.system(b'setsid sh -c \"sleep 100; echo > %s/late\" &'))",
+    "a forked process": "pid = L.fork()\nif pid == 0:\n    L.unlink(folder + b'/x'); os._exit(0)\nos.waitpid(pid, 0)",
+}
+
+
+async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    (outside / "sub").mkdir(parents=True)
+    (outside / "x").write_text("kept")
+    os.mkfifo(outside / "pipe")
+    reading = os.open(outside / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    heard = []
+
+    async def hear(reader, writer):
+        heard.append(await reader.read(1))
+        writer.close()
+
+    server = await asyncio.start_server(hear, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    folder = str(outside)
+    setup = (
+        ATTACKED % folder
+        + f"opened = os.open('{folder}/x', os.O_RDONLY); held = os.open('{folder}', os.O_RDONLY); parent = os.getpid(); before = served()"
+    )
+    lines = "\n".join(f"print({name!r}, end=': '); tried({code})" for name, code in LOW_LEVEL.items())
+    alone = [code.replace("%s", folder).replace("PORT", str(port)) for code in ALONE.values()]
+    async with asking(workspace, setup, lines, *alone) as question:
+        (await question()).approve()
+        request, before = await question(), tree(outside)
+        effects = await request.effects_ready()
+        assert effects.status == "done", effects
+        said = dict(line.split(": ", 1) for line in effects.output.strip().splitlines())
+        assert {name for name, told in said.items() if told != "-1"} == set()
+        assert said.keys() == LOW_LEVEL.keys()
+        assert tree(outside) == before
+        request.deny()
+        for _ in alone:
+            request = await question()
+            effects = await request.effects_ready()
+            assert effects.status in ("done", "stopped"), effects
+            assert tree(outside) == before
+            request.deny()
+        assert await question() is None
+        assert tree(outside) == before
+        assert not Path("/dev/shm/of-a-trial").exists()
+        assert os.read(reading, 1) == b""
+        assert not heard
+    os.close(reading)
+    server.close()
