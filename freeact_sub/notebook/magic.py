@@ -16,6 +16,7 @@ variable `agent` holds an agent that is open, that one takes it.
 import argparse
 import concurrent.futures.thread  # noqa: F401  # its exit must have been registered when ours is: the last is called first
 import contextlib
+import os
 import re
 import signal
 import threading
@@ -74,7 +75,7 @@ class AgentMagics:
         self._shell.input_transformers_post.append(self._await_magics)
         self._before_each_cell()
         self._shell.events.register("pre_execute", self._before_each_cell)
-        before_threads_end(self._close_at_exit)
+        before_threads_end(partial(self._close_at_exit, os.getpid()))
         self._beside = AgentsBeside(self._shell, self._forget)
 
     def unload(self) -> None:
@@ -215,9 +216,9 @@ class AgentMagics:
     def _await_magics(self, lines: list[str]) -> list[str]:
         return [_CALL.sub("await ", line) for line in lines]
 
-    def _close_at_exit(self) -> None:
-        """Has all agents closed: the kernel has stopped its loop by now."""
-        if self._beside is not None:
+    def _close_at_exit(self, kernel: int) -> None:
+        """Has all agents closed: the kernel has stopped its loop by now. Processes of `multiprocessing` end so as well."""
+        if self._beside is not None and os.getpid() == kernel:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
             self._beside.close()

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.config.own_folders import state_folder
+
 OWN_THREADS: Final = (
     *("IOPub", "Heartbeat", "Control", "Shell channel", "ParentPoller"),
     *("_watch_pipe_fd", "IPythonHistorySavingThread", "GarbageCollectorThread"),
@@ -28,6 +30,8 @@ SUBSHELL: Final = ("ipykernel.subshell", "SubshellThread")
 """JupyterLab has messages of widgets handled in such threads, which stay; each holds its lock while it does something."""
 PRIVATE_MAPPINGS: Final = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
 """Shared memory through which no values reach another process: locks of `multiprocessing`, and what has no other user."""
+SQLITE_SHARED: Final = "-shm"
+"""The end of the name of a file that SQLite shares between processes for a database in WAL mode."""
 
 
 def kernel_app() -> Any | None:
@@ -58,7 +62,7 @@ def unsafe(app: Any) -> str:
     if brancher.uses_gpu(brancher.open_files()):
         return "it uses a GPU, and what is on it cannot be copied"
     if shared := shared_memory():
-        return f"it shares memory, which a copy would change as well: {shared}"
+        return why_not_shared(shared)
     if threads := brancher.threads_lost():
         return f"threads of {threads} are running, which do not survive a copy"
     return ""
@@ -74,12 +78,20 @@ def is_own(thread: threading.Thread) -> bool:
     return thread.name.startswith(OWN_THREADS) or "(_watch_pipe_fd)" in thread.name
 
 
+def why_not_shared(path: str) -> str:
+    """What is wrong with shared memory in a copy. Args: path: what `shared_memory` has found."""
+    if path.endswith(SQLITE_SHARED):
+        return f"SQLite has a database open in WAL mode, which a copy could not read: {path.removesuffix(SQLITE_SHARED)}"
+    return f"it shares memory, which a copy would change as well: {path}"
+
+
 def shared_memory() -> str:
-    """A file or a memory that a fork would write as well as this process, or nothing. SQLite locks what it shares."""
+    """A file or a memory that a fork would write as well as this process, or nothing. Our own sessions' is not counted."""
+    own = str(state_folder().resolve())
     with contextlib.suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as file:
         for line in file:
             fields = line.rstrip("\n").split(maxsplit=5)
             rights, path = fields[1], fields[5] if len(fields) > 5 else ""  # the path is the sixth field
-            if "w" in rights and "s" in rights and not (path.startswith(PRIVATE_MAPPINGS) or path.endswith("-shm")):
+            if "w" in rights and "s" in rights and not path.startswith((*PRIVATE_MAPPINGS, own)):
                 return "anonymous shared memory" if path.startswith("/dev/zero") else path
     return ""

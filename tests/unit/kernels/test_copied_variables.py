@@ -1,8 +1,10 @@
 """What differs between a notebook's kernel and its copy, what is said of values, and when a kernel is not copied."""
 
 import asyncio
+import contextlib
 import json
 import mmap
+import sqlite3
 import threading
 import time
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ from ipykernel.subshell import SubshellThread
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.copies.changes import compared, parsed
-from freeact_sub.kernels.copies.safety import is_own, shared_memory
+from freeact_sub.kernels.copies.safety import is_own, shared_memory, why_not_shared
 from freeact_sub.kernels.guest import state
 from freeact_sub.kernels.variable_reports import About
 
@@ -108,7 +110,7 @@ def test_what_a_copy_says_is_bounded_text():
             parsed(odd)
 
 
-def test_memory_that_a_copy_would_change_too_is_named(tmp_path):
+def test_memory_that_a_copy_would_change_too_is_named(tmp_path, monkeypatch):
     assert shared_memory() == ""
     path = tmp_path / "numbers.bin"
     path.write_bytes(bytes(8192))
@@ -118,6 +120,18 @@ def test_memory_that_a_copy_would_change_too_is_named(tmp_path):
         assert shared_memory() == ""
     with mmap.mmap(-1, 8192):
         assert shared_memory() == "anonymous shared memory"
+    database = tmp_path / "measured.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE points (x)")
+        assert why_not_shared(shared_memory()).endswith(f"in WAL mode, which a copy could not read: {database}")
+    own = tmp_path / "freeact"
+    own.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with contextlib.closing(sqlite3.connect(own / "sessions.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE points (x)")
+        assert shared_memory() == ""
 
 
 def test_a_thread_of_the_user_is_told_from_those_of_the_kernel():
