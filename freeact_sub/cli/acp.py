@@ -46,14 +46,14 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
     from freeact_sub.cli.settings import trusted_settings  # noqa: PLC0415
     from freeact_sub.models.names import check_name  # noqa: PLC0415
 
-    config = trusted_settings({**load_arguments(options), "workspace": folder})
+    arguments = {**load_arguments(options), "workspace": folder}
+    config = trusted_settings(arguments)
+    if sys.platform != "linux" or config.kernel.sandbox == "off":  # no wall
+        config = trusted_settings({**arguments, "usual": None})
     if not config.model:
         config = with_found_model(config)
     if config.model:
         check_name(config)
-    has_wall = sys.platform == "linux" and config.kernel.sandbox != "off"
-    if "mode" not in config.model_fields_set and has_wall:  # a client's user is asked in a card for each action
-        config = config.model_copy(update={"mode": "auto"})
     return with_project_python(config, options)
 
 

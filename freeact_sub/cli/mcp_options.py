@@ -68,7 +68,8 @@ def add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
     )
-    server.set_defaults(main="freeact_sub.cli.mcp_server:serve")
+    # the client's user allows its calls; the wall holds what the code does
+    server.set_defaults(main="freeact_sub.cli.mcp_server:serve", usual={"mode": "auto"})
     server.add_argument(
         "--http",
         metavar="PORT",

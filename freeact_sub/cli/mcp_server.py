@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 def serve(options: argparse.Namespace, settings: "Settings") -> int:
     """Serve until the client has left."""
     config = settings()
-    if "mode" not in config.model_fields_set:  # the client's user allows its calls; the wall holds what the code does
-        config = config.model_copy(update={"mode": "auto"})
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     from freeact_sub.mcp_server import serve_http, serve_stdio  # noqa: PLC0415  # slow to import
 

@@ -299,7 +299,7 @@ def _add_acp(commands: Any, common: argparse.ArgumentParser) -> None:
         "client starts it; each session has its own folder. Without a mode in the settings it is auto.",
         parents=[common],
         allow_abbrev=False,
-    ).set_defaults(main="freeact_sub.cli.acp:serve")
+    ).set_defaults(main="freeact_sub.cli.acp:serve", usual={"mode": "auto"})  # its user is asked in a card for each action
 
 
 def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -78,7 +78,12 @@ def load_arguments(options: argparse.Namespace) -> dict[str, Any]:
     workspace: Path | None = values.get("workspace")
     if workspace is not None and not workspace.expanduser().is_dir():
         raise ConfigError(f"--workspace: {workspace} is not a directory")
-    return {"workspace": workspace, "arguments": settings, "mcp_file": values.get("mcp")}
+    return {
+        "workspace": workspace,
+        "arguments": settings,
+        "mcp_file": values.get("mcp"),
+        "usual": getattr(options, "usual", None),
+    }
 
 
 def _turns(text: str) -> int:

@@ -43,6 +43,7 @@ def load_config(
     workspace: Path | str | None = None,
     *,
     arguments: Mapping[str, Any] | None = None,
+    usual: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     mcp_file: Path | str | None = None,
     trust: Trust | None = None,
@@ -54,6 +55,7 @@ def load_config(
     Args:
         workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
         arguments: Nested settings that win over all others; values of None are skipped.
+        usual: Settings that count where none of these sources has one.
         environment: Variables to read instead of `os.environ`.
         mcp_file: An `mcp.json` to read. Default: the user's, and `.freeact/mcp.json`, else `mcp.json`, in the workspace.
         trust: The contents that a person has reviewed; other files of the workspace are not obeyed. None: all files are
@@ -67,7 +69,7 @@ def load_config(
     folder = _full_path(workspace or Path.cwd())
     files = _SettingsFiles()
     own = user_folder(variables)
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = dict(usual or {})
     for newer in (
         _read_toml(files, own / CONFIG_FILE.name),
         _read_toml(files, folder / CONFIG_FILE),

@@ -13,9 +13,11 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from support import sdk_mcp_server
 from support.agents import cell, read, task
+from support.gateways import behind
 
 from freeact_sub import Agent, ApprovalDeniedError, Config, Decision, SpawnRequest
 from freeact_sub.spans import CONVERSATION
+from freeact_sub.strategies import vote
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 CODE = """
@@ -114,6 +116,19 @@ async def test_children_of_the_task_tool_lie_under_their_call(tmp_path, exporter
     assert above(child, spans)[-1] == "request"
 
 
+@pytest.mark.slow
+async def test_behind_a_gateway_the_tree_is_the_same(gateways, tmp_path, exporter):
+    exporter.clear()
+    config = Config(workspace=tmp_path, mode="full", kernel=behind(gateways[0]))
+    async with Agent(config, model=script([cell("await agent.task('child')")]), capabilities=[Instrumentation()]) as agent:
+        await read(agent.run("root"))
+    spans = exporter.get_finished_spans()
+    [root, child] = sorted(named(spans, "invoke_agent"), key=lambda span: span.start_time)
+    assert {span.context.trace_id for span in spans} == {root.context.trace_id}
+    assert above(child, spans)[-2:] == ["execute_tool execute_ipython_cell", root.name]
+    assert all("invoke_agent" in above(start, spans)[-1] for start in named(spans, "kernel start"))
+
+
 @pytest.mark.parametrize("branched", [False, True])
 async def test_a_kernel_that_starts_before_any_span_lies_where_it_is_first_used(branched, tmp_path, exporter):
     exporter.clear()
@@ -144,7 +159,7 @@ async def test_a_kernel_that_is_started_again_lies_in_the_run_that_lost_it(tmp_p
 
 SECRET = "secret-words"
 FAILING = f"""
-print((await agent.shell("exit 3 # {SECRET}", reason="because")).exit_code)
+print((await agent.shell("printf %s $TRACEPARENT > parent; exit 3 # {SECRET}", reason="because")).exit_code)
 open("{SECRET}.txt", "w").write("{SECRET}")
 !touch {SECRET}
 raise ValueError("{SECRET}")
@@ -165,6 +180,11 @@ async def test_commands_actions_and_cells_tell_how_they_ended_and_nothing_of_wha
     assert ran.status.status_code is StatusCode.ERROR
     [command] = named(spans, "command")
     assert command.attributes["process.exit.code"] == 3
+    assert ran.name in above(command, spans)
+    trace_id, span_id = (tmp_path / "parent").read_text().split("-")[1:3]
+    assert (int(trace_id, 16), int(span_id, 16)) == (command.context.trace_id, command.context.span_id), (
+        "a program that is traced itself goes on below it"
+    )
     actions = named(spans, "action")
     assert [span.attributes["freeact_sub.call"] for span in actions] == ["shell"]
     assert {span.attributes[CONVERSATION] for span in spans if span.name != "kernel start"} == {session}
@@ -175,6 +195,7 @@ async def test_a_denied_action_and_a_program_have_spans(tmp_path, exporter):
     exporter.clear()
 
     async def labels():
+        await vote(agent, "child", 2)
         return (await agent.spawn_and_run(SpawnRequest(prompt="child"))).output
 
     config = Config(workspace=tmp_path, mode="ask")
@@ -190,5 +211,8 @@ async def test_a_denied_action_and_a_program_have_spans(tmp_path, exporter):
     assert above(asked, spans)[0] == "action"
     [program] = named(spans, "invoke_workflow")
     assert program.name == "invoke_workflow labels"
-    child = max(named(spans, "invoke_agent"), key=lambda span: span.start_time)
-    assert above(child, spans)[0] == program.name
+    below = [span for span in named(spans, "invoke_agent") if program.name in above(span, spans)]
+    assert sorted(span.name for span in below) == ["invoke_agent ask", "invoke_agent ask", "invoke_agent freeact-sub"], (
+        "those of a strategy, and a child"
+    )
+    assert {span.attributes[CONVERSATION] for span in below} == {program.attributes[CONVERSATION]}

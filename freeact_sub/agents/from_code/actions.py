@@ -12,7 +12,6 @@ import asyncio
 import codecs
 import itertools
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, Too
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
-from freeact_sub.spans import EarlierWork, span
+from freeact_sub.spans import environment_of, span, span_beside
 from freeact_sub.system.guarded_shell import guarded_shell
 
 MAX_COMMAND_CHARS: Final = 100_000
@@ -142,25 +141,23 @@ class ShellRequests:
         file = self._output_folder / f"shell-{next(_numbers):04}.txt"
         buffer = CellOutputBuffer(model_chars=OUTPUT_CHARS, file=file, root=config.workspace)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        shown, began = 0, time.time_ns()
-        shell = guarded_shell(
-            command, config.workspace, environment, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
-        )
-        async with shell as process:
-            if process.stdout is None:
-                raise FreeactError("the command has no output to read")
-            try:
-                while data := await process.stdout.read(CHUNK_BYTES):
-                    text = decoder.decode(data)
-                    buffer.add(StreamText(name="stdout", text=text))
-                    if text and shown < OUTPUT_CHARS:
-                        yield text
-                        shown += len(text)
-                exit_code = await process.wait()
-                code = {"process.exit.code": exit_code}
-                EarlierWork(name="command", began=began, ended=time.time_ns(), attributes=code).record()
-            finally:
-                buffer.end(ExecuteReply(status="ok"))
+        shown, streams = 0, {"stdin": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.STDOUT}
+        with span_beside("command") as traced:
+            environment |= environment_of(traced)
+            async with guarded_shell(command, config.workspace, environment, **streams) as process:
+                if process.stdout is None:
+                    raise FreeactError("the command has no output to read")
+                try:
+                    while data := await process.stdout.read(CHUNK_BYTES):
+                        text = decoder.decode(data)
+                        buffer.add(StreamText(name="stdout", text=text))
+                        if text and shown < OUTPUT_CHARS:
+                            yield text
+                            shown += len(text)
+                    exit_code = await process.wait()
+                    traced.set_attribute("process.exit.code", exit_code)
+                finally:
+                    buffer.end(ExecuteReply(status="ok"))
         if shown < buffer.total_chars:
             yield f"\n[… {buffer.total_chars - shown:,} more characters of output: {buffer.file} …]\n"
         yield {"exit_code": exit_code, "output": buffer.text}

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from freeact_sub.cli.parser import parse
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.command_options import load_arguments
 from freeact_sub.config.load import load_config, read_mcp_servers
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config, KernelConfig, SubagentsConfig
@@ -16,6 +18,18 @@ from freeact_sub.errors import ConfigError
 def write_settings(folder: Path, text: str) -> None:
     (folder / ".freeact").mkdir(exist_ok=True)
     (folder / ".freeact/config.toml").write_text(text)
+
+
+@pytest.mark.parametrize("command", ["acp", "mcp-server"])
+def test_a_server_for_other_programs_is_in_the_mode_of_the_settings_else_in_auto(tmp_path, command):
+    def mode(*options, **variables):
+        arguments = load_arguments(parse([command, *options])) | {"workspace": tmp_path}
+        return load_config(**arguments, environment={"XDG_CONFIG_HOME": str(tmp_path), **variables}).mode
+
+    assert mode() == "auto"
+    (tmp_path / "freeact").mkdir()
+    (tmp_path / "freeact/config.toml").write_text('mode = "plan"')
+    assert (mode(), mode(FREEACT_MODE="ask"), mode("--mode", "full")) == ("plan", "ask", "full")
 
 
 def test_arguments_win_over_the_environment_and_that_over_the_file(tmp_path):
