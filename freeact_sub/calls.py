@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from freeact_sub.actions import Action, FileOperation, Topic
 from freeact_sub.modes import Mode
-from freeact_sub.text import arguments_text, counted, dollars, duration, short_number, visible, whole_line
+from freeact_sub.text import arguments_text, counted, dollars_spread, duration, short_number, visible, whole_line
 from freeact_sub.titles import choices_words, code_title, own_title
 
 
@@ -340,8 +340,8 @@ class FanOut(Action):
     seconds: float = 0
     bound: str = ""
     """The bound that an approval agrees to, as `$3.00`; what has been spent ends there."""
-    others: tuple[str, ...] = ()
-    """What models of the setting `models` would take that are cheaper."""
+    cheaper: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    """By name the models of the setting `models` that would take fewer dollars: see `ApprovalRequest.approve`."""
 
     @property
     def summary(self) -> str:
@@ -357,15 +357,16 @@ class FanOut(Action):
         about, low, high = self.tokens
         figures = [f"about {short_number(about)} tokens ({short_number(low)} to {short_number(high)})"]
         if self.cost_usd is not None:
-            about, low, high = self.cost_usd
-            figures.append(f"{dollars(about)} ({dollars(low)} to {dollars(high)})")
+            figures.append(dollars_spread(self.cost_usd))
         which = f"{self.more:,} more" if self.counted else f"the next {self.more:,}"
         return f"{which}: {', '.join([*figures, duration(self.seconds)])}."
 
     @property
     def text(self) -> str:
         within = f" Run within {visible(self.bound)}?" if self.bound else ""
-        return "\n".join([f"{visible(self.what)}: {self.figures}{within}", *map(visible, self.others)])
+        others = enumerate(self.cheaper.items(), start=1)
+        choices = (f"{number} with {visible(name)}: {dollars_spread(cost)}" for number, (name, cost) in others)
+        return "\n".join([f"{visible(self.what)}: {self.figures}{within}", *choices])
 
 
 Call: TypeAlias = (

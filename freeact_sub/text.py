@@ -142,7 +142,13 @@ def short_number(number: float) -> str:
 
 def dollars(amount: float) -> str:
     """An amount of money, with as many digits as a small one needs."""
-    return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:.2g}"
+    return f"${amount:,.2f}" if amount >= 0.1 or not amount else f"${amount:.2g}"
+
+
+def dollars_spread(spread: tuple[float, float, float]) -> str:
+    """About how much, and the bounds that the amount probably lies within."""
+    about, low, high = map(dollars, spread)
+    return f"{about} ({low} to {high})"
 
 
 def duration(seconds: float) -> str:

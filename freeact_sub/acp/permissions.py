@@ -12,14 +12,17 @@ from acp import RequestError
 from freeact_sub.acp import actions
 from freeact_sub.acp.connection import Client
 from freeact_sub.acp.content import tool_text
+from freeact_sub.calls import FanOut
 from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
 from freeact_sub.show.wording import asked_text, rule_words
-from freeact_sub.text import one_line
+from freeact_sub.text import dollars_spread, one_line
 
 ONCE: Final = "once"
 SESSION: Final = "session"
 PROJECT: Final = "project"
 NO: Final = "no"
+MODEL: Final = "model "
+"""Before the name of a cheaper model."""
 NO_TEXT: Final = "this client cannot ask its user for a text: the user may write it in the next prompt"
 CHOICES: Final = 12
 """Buttons of one question."""
@@ -37,7 +40,17 @@ async def decision_on(client: Client, session_id: str, event: ApprovalRequest) -
         {"optionId": PROJECT, "name": f"Allow in this project: {similar}", "kind": "allow_always"},
         {"optionId": NO, "name": "Deny", "kind": "reject_once"},
     ]
-    if not event.suggested:
+    if isinstance(event.call, FanOut):
+        offers = [
+            {
+                "optionId": f"{MODEL}{name}",
+                "name": f"Allow with {one_line(name, 60)}: {dollars_spread(cost)}",
+                "kind": "allow_once",
+            }
+            for name, cost in event.call.cheaper.items()
+        ]
+        options = [options[0], *offers, options[-1]]
+    elif not event.suggested:
         options = [option for option in options if option["optionId"] in (ONCE, NO)]
     if event.reason:
         shown["content"] = [*shown["content"], tool_text(f"Why it is asked: {event.reason}")]
@@ -49,6 +62,8 @@ async def decision_on(client: Client, session_id: str, event: ApprovalRequest) -
             return Decision(allowed=True, remember=SESSION if chosen == SESSION else PROJECT)
         case "no":
             return Decision(allowed=False, reason="the user denied it")
+        case str() if chosen.startswith(MODEL):
+            return Decision(allowed=True, model=chosen.removeprefix(MODEL))
         case _:
             return Decision(allowed=False, reason=problem, nobody=True)
 

@@ -59,7 +59,7 @@ class FromProgram:
             request = SpawnRequest(prompt=request)
         children = self._root.callers_loop.children
         async with children.fan_outs.call("task", len(request.prompt), of_program=True) as payer:
-            child = await children.spawn(request, payer)
+            child = await children.spawn(payer.applied_to(request), payer.account)
             try:
                 result = await child.result()
             except (asyncio.CancelledError, FreeactError):

@@ -228,7 +228,7 @@ class Gate:
         """Decides a request, from any thread. Returns False if no open request has this id.
 
         Raises:
-            ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
+            ValueError: See `ApprovalRequest.approve`; the question stays open.
         """
         if (item := self._open.get(request_id)) is None:
             return False
@@ -236,6 +236,9 @@ class Gate:
             parse_pattern(decision.pattern)
         if decision.code is not None and not (decision.allowed and isinstance(item.question.call, CodeAction)):
             raise ValueError("only the code of a cell can be changed, and only in a decision that allows it")
+        offered = item.question.call.cheaper if isinstance(item.question.call, FanOut) else ()
+        if decision.model is not None and not (decision.allowed and decision.model in offered):
+            raise ValueError(f"the request does not offer the model {decision.model!r}")
         return item.question.decide(decision)
 
     def effects(self, request_id: str) -> Effects | None:
@@ -269,7 +272,11 @@ class Gate:
         def announce(decision: Decision) -> None:
             """Emits the decision before the caller continues, so that no event of the call precedes its approval."""
             decided = ApprovalDecided(
-                request_id=request_id, allowed=decision.allowed, reason=decision.reason, code=decision.code
+                request_id=request_id,
+                allowed=decision.allowed,
+                reason=decision.reason,
+                code=decision.code,
+                model=decision.model,
             )
             caller.emit(decided)
 

@@ -1,7 +1,7 @@
 """The events of a run: one flat, ordered stream per root run, of frozen values.
 
-Every agent of a tree writes to the same stream; its header names the sender, and the channel (`channel.py`) its place. Each
-run of an agent has one `AgentStarted` and one `AgentFinished`, its last event; a child that is resumed begins another run.
+Every agent of a tree writes to the same stream; its header names the sender and its place. Each run of an agent has one
+`AgentStarted` and, as its last event, one `AgentFinished`; a child that is resumed begins another run.
 """
 
 import json
@@ -219,6 +219,8 @@ class ApprovalDecided(AgentEvent):
     reason: str = ""
     code: str | None = None
     """The code that runs instead of the cell's. None: the cell's own code."""
+    model: str | None = None
+    """The model that does the rest of a fan-out. None: the one that was quoted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,9 +391,8 @@ Event: TypeAlias = (
 
 def __dir__() -> list[str]:
     """Return the public names of the package."""
-    own = ("AgentEvent", "Answer", "Decision", "Event", "MessageKind", "QuestionField", "Remember")
-    of_effects = ("Effects", "FileEffect", "VariableChange")
-    return [*own, *of_effects, *(kind.__name__ for kind in get_args(Event))]
+    own = "AgentEvent Answer Decision Effects Event FileEffect MessageKind QuestionField Remember VariableChange"
+    return [*own.split(), *(kind.__name__ for kind in get_args(Event))]
 
 
 @cache

@@ -23,6 +23,8 @@ class Decision:
     """The pattern of similar calls. None: the request's suggestion."""
     code: str | None = None
     """Code to run instead of the cell's. None: the cell's own code."""
+    model: str | None = None
+    """The model that does the rest of a fan-out. None: the one that its quote is about."""
     nobody: bool = field(default=False, compare=False)
     """True: nobody answered, and this decision counts instead."""
 
@@ -139,7 +141,14 @@ class Decidable(_Asked):
         receiver = ASKED.get(self.request_id)
         return await receiver.effects_ready(self.request_id, code) if isinstance(receiver, EffectsSource) else CLOSED
 
-    def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
+    def approve(
+        self,
+        *,
+        remember: Remember | None = None,
+        pattern: str | None = None,
+        code: str | None = None,
+        model: str | None = None,
+    ) -> bool:
         """Approves the call. Returns False if the request is already closed.
 
         A rule for the project is saved after the decision. If it cannot be saved, a `Notice` says so, and it applies to this
@@ -149,11 +158,13 @@ class Decidable(_Asked):
             remember: Allow similar calls in this session or in this project. None: this call only.
             pattern: The pattern of similar calls, such as `shell:git push *`. None: the suggestion.
             code: Code to run instead of the cell's; the model reads the change. None: the cell's own code.
+            model: One of the cheaper models of a `FanOut`, which does the rest of it. None: the one that was quoted.
 
         Raises:
-            ValueError: The pattern is invalid, or there is code although the call is not a cell; the request stays open.
+            ValueError: The pattern is invalid, there is code although the call is not a cell, or the request does not offer
+                the model; the request stays open.
         """
-        return self.decide(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
+        return self.decide(Decision(allowed=True, remember=remember, pattern=pattern, code=code, model=model))
 
     def deny(self, reason: str = "") -> bool:
         """Denies the call; the model reads the reason and continues. Returns False if the request is already closed."""
@@ -163,6 +174,6 @@ class Decidable(_Asked):
         """Decides the request. Returns False if it is already closed.
 
         Raises:
-            ValueError: The pattern is invalid, or there is code although the call is not a cell; the request stays open.
+            ValueError: See `approve`; the request stays open.
         """
         return self._answer(decision)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from freeact_sub.calls import CodeAction
+from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.cells import MimeBundle
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
 from freeact_sub.notebook.render import question_html
 from freeact_sub.show.safe_html import escaped
-from freeact_sub.text import visible
+from freeact_sub.text import dollars_spread, visible
 
 _NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
 
@@ -229,6 +229,10 @@ class ButtonQuestions:
         approve.on_click(lambda _: decide(Decision(allowed=True)))
         if isinstance(request.call, CodeAction):
             question.row.children = (approve, deny, self._edit_button(question, request.call.code, decide), reason)
+        if isinstance(request.call, FanOut):
+            choices = [self._model_button(name, dollars_spread(cost), decide) for name, cost in request.call.cheaper.items()]
+            question.buttons += choices
+            question.row.children = (approve, *choices, deny, reason)
         deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
         if request.suggested:
             suggested = ", ".join(request.suggested)
@@ -263,6 +267,12 @@ class ButtonQuestions:
             _close(every)
         if question.approve_all is not None:
             every.description = f"Approve all {number}"
+
+    def _model_button(self, name: str, cost: str, decide: Callable[[Decision], None]) -> Any:
+        """A button that approves with a cheaper model."""
+        button = self._widgets.Button(description=f"Approve with {visible(name)}: {cost}", layout=AUTO)
+        button.on_click(lambda _: decide(Decision(allowed=True, model=name)))
+        return button
 
     def _edit_button(self, question: "_ButtonQuestion", code: str, decide: Callable[[Decision], None]) -> Any:
         """A button that opens the code, to be changed and run; the model reads that it was changed."""

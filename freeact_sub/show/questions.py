@@ -15,7 +15,7 @@ from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Event
 from freeact_sub.events.answers import ASKED
 from freeact_sub.show.filling import Filling
 from freeact_sub.show.typed_decisions import TypedDecision
-from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
+from freeact_sub.show.wording import asked_text, asked_title, cheaper_models, names_of_asker
 from freeact_sub.text import one_line
 
 MAX_OTHERS: Final = 4
@@ -137,7 +137,8 @@ class Questions:
         if isinstance(request, QuestionRequest):
             return self._answer_question(request, text, takes_highlighted)
         if self._replied_to != request.request_id:
-            self._typed, self._replied_to = TypedDecision(asks_always=self.asks_always), request.request_id
+            models = cheaper_models(request)
+            self._typed, self._replied_to = TypedDecision(models, asks_always=self.asks_always), request.request_id
         was_doubtful = bool(self._typed.asks_back)
         decision = self._typed.read(text)
         if decision is None:

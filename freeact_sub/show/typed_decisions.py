@@ -5,6 +5,7 @@ like a yes (`yes, run it`), may have been meant as a yes: it is confirmed before
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from freeact_sub.calls import KINDS
@@ -56,8 +57,14 @@ def says_no(text: str) -> bool:
 class TypedDecision:
     """Reads the lines that a person types about one approval request, until they are a decision."""
 
-    def __init__(self, *, asks_always: bool = False) -> None:
-        """Args: asks_always: ask for confirmation of every text that is not a known word."""
+    def __init__(self, models: Sequence[str] = (), *, asks_always: bool = False) -> None:
+        """Make one for a request.
+
+        Args:
+            models: Those that it offers: a name, or its number from 1 on, approves with that one.
+            asks_always: Ask for confirmation of every text that is not a known word.
+        """
+        self._models = {**{name: name for name in models}, **{str(at): name for at, name in enumerate(models, start=1)}}
         self._doubted = ""
         self._asks_always = asks_always
 
@@ -79,6 +86,8 @@ class TypedDecision:
             return Decision(allowed=True, remember=remember, pattern=always[2])
         if says_yes(typed):
             return Decision(allowed=True)
+        if (model := self._models.get(typed)) is not None:
+            return Decision(allowed=True, model=model)
         if says_no(typed):
             return Decision(allowed=False, reason="" if _words(typed)[0] in ("n", "no") else typed)
         if self._asks_always or _is_doubtful(typed):

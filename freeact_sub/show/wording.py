@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import NAME_CHARS, short_id
+from freeact_sub.calls import FanOut
 from freeact_sub.cells import CELL_TOOL, CellError, MimeBundle
 from freeact_sub.events import (
     AgentFinished,
@@ -68,6 +69,11 @@ def rule_words(patterns: Iterable[str]) -> str:
     return whole_line(", ".join(map(_pattern_words, patterns)))
 
 
+def cheaper_models(request: ApprovalRequest) -> tuple[str, ...]:
+    """The models that an approval may choose, in the order of their numbers."""
+    return tuple(request.call.cheaper) if isinstance(request.call, FanOut) else ()
+
+
 def _pattern_words(pattern: str) -> str:
     known = {"spawn": "children", "spawn:default": "children", "spawn:resumed": "resumed children"}
     model = pattern.removeprefix("spawn:model ")
@@ -110,7 +116,8 @@ def decided(event: ApprovalDecided, request: ApprovalRequest | None) -> str:
     """The decision on a call, in words that follow the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
     if event.allowed:
-        return f"{'approved' if event.code is None else 'approved, with other code'}{what}"
+        other = "" if event.code is None else ", with other code"
+        return f"approved{other if event.model is None else f' with {one_line(event.model)}'}{what}"
     reason = f" ({one_line(event.reason, 300)})" if event.reason else ""
     return f"denied{reason}{what}"
 

@@ -8,7 +8,7 @@ from ipywidgets.widgets.widget import _instances as widgets_by_id
 from support.sample_events import question, request
 from support.waiting import eventually
 
-from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand
+from freeact_sub.calls import CodeAction, FanOut, FileWrite, McpCall, NetworkConnect, ShellCommand
 from freeact_sub.events import Decision
 from freeact_sub.notebook import buttons as buttons_module
 from freeact_sub.notebook.buttons import ButtonQuestions
@@ -259,6 +259,23 @@ async def test_what_is_asked_each_time_has_no_button_for_always():
     panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
     _, once = panel.children[0].children
     assert [widget.description for widget in once.children] == ["Approve", "Deny", ""]
+    asking.close()
+
+
+async def test_a_cheaper_model_of_a_quote_has_a_button(monkeypatch):
+    monkeypatch.setattr(buttons_module, "SETTLE_SECONDS", 0.0)
+    screen, answers = FakeScreen(), []
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    call = FanOut(what="map", more=57, bound="$4.00", cheaper={"small": (0.2, 0.12, 0.38)})
+    asking.ask(request("q", call, lambda decision: answers.append(decision) or True))
+    _, once = panel_of(screen).children[0].children
+    assert [widget.description for widget in once.children][:3] == [
+        "Approve",
+        "Approve with small: $0.20 ($0.12 to $0.38)",
+        "Deny",
+    ]
+    once.children[1].click()
+    await eventually(lambda: answers == [Decision(allowed=True, model="small")])
     asking.close()
 
 

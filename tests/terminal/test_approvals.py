@@ -7,10 +7,12 @@ from unittest.mock import Mock
 import pytest
 from support.sample_events import CHILD, request
 
-from freeact_sub.calls import CodeAction
+from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.approver import LineApprover
+from freeact_sub.terminal.questions.card import key_line
+from freeact_sub.terminal.questions.keys import DecisionKeys
 
 
 class AskedRequest:
@@ -77,6 +79,21 @@ def test_what_may_be_a_yes_is_asked_back_before_it_is_a_denial(text: str, confir
         assert not asked.answers
         assert asked.questions.answer("ok")
     assert asked.answers == {"one": Decision(allowed=False, reason=text) if confirmed else Decision(allowed=True)}
+
+
+@pytest.mark.parametrize("given", ["2", "small"])
+def test_a_number_or_a_name_chooses_a_cheaper_model_by_line_and_by_key(given: str) -> None:
+    call = FanOut(what="map", bound="$4.00", cheaper={"medium": (0.4, 0.3, 0.5), "small": (0.2, 0.1, 0.3)})
+    decided = list[Decision]()
+    for by_key in {False, given.isdecimal()}:
+        questions = Questions()
+        questions.observe(request("q", call, lambda decision: decided.append(decision) or True))
+        assert key_line(questions, counts=True).startswith("y yes · n no · 1 medium · 2 small")
+        keys = DecisionKeys(questions, None, lambda _: None)  # type: ignore[arg-type]  # no key here needs the screen
+        assert not keys.press("3")
+        assert keys.press(given) if by_key else questions.answer(given)
+        assert questions.current is None
+    assert {*decided} == {Decision(allowed=True, model="small")}
 
 
 def test_another_line_than_yes_or_no_is_an_answer_of_its_own() -> None:

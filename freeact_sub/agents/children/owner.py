@@ -109,7 +109,7 @@ class ChildOwner:
             FreeactError: The agent's run takes no more children.
         """
         async with self.fan_outs.call("task", len(request.prompt)) as payer:
-            child = await self._begin(request, "call", payer)
+            child = await self._begin(payer.applied_to(request), "call", payer.account)
             async with self._agent.run.waiting_for_child():
                 try:
                     await asyncio.wait({child.work})

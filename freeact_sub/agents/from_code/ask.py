@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
+from freeact_sub.agents.maps.agreement import Payer
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
@@ -184,9 +185,13 @@ class AskRequests:
         async def work() -> EndedCall[Any]:
             counted = self._fan_outs.call("ask", len(asked.prompt), of_program=of_program)
             with paused(clock):
-                async with counted if payer is None else nullcontext(payer) as account:
+                async with counted if payer is None else nullcontext(Payer(account=payer)) as paid:
                     answer = await self._single_requests.ask(
-                        asked.prompt, model=asked.model, typed=typed, history=asked.history, payer=account
+                        asked.prompt,
+                        model=paid.model or asked.model,
+                        typed=typed,
+                        history=asked.history,
+                        payer=paid.account,
                     )
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 

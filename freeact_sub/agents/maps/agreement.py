@@ -24,6 +24,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import Notice
 from freeact_sub.text import dollars
+from freeact_sub.tools import SpawnRequest
 
 CAUTION: Final = 1.5
 """A request reserves at most so many times the input that it takes."""
@@ -50,6 +51,20 @@ class Rest:
         return quote(self.pilots, self.sizes, price=price or self.price, at_once=self.at_once, single=self.single)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Payer:
+    """What the requests or children of a fan-out run with."""
+
+    account: Account | None = None
+    """An account below that of the run. None: that of the run."""
+    model: str | None = None
+    """The cheaper model that a person has chosen. None: the one that they name."""
+
+    def applied_to(self, request: SpawnRequest) -> SpawnRequest:
+        """Return a child's request with the model. A child that is resumed keeps its own."""
+        return request if self.model is None or request.resume is not None else replace(request, model=self.model)
+
+
 class Agreement:
     """Of one agent."""
 
@@ -57,8 +72,8 @@ class Agreement:
         self._agent = agent
         self._account: Account | None = None
 
-    async def on(self, rest: Rest) -> Account | None:
-        """Return the account that pays for the rest of a fan-out. None: nobody is asked.
+    async def on(self, rest: Rest) -> Payer:
+        """Return what the rest of a fan-out runs with; without an account nobody is asked.
 
         Raises:
             ApprovalDeniedError: A person or a rule does not want it.
@@ -66,10 +81,10 @@ class Agreement:
         agent, run, told = self._agent, self._agent.run.account, rest.quote()
         if self._account is not None and self._account.parent is run and _covers(self._account, told):
             agent.run.fan_out = _call(rest, told)
-            return self._account
+            return Payer(account=self._account)
         budget = self._bound(rest, told)
         bound = dollars(float(budget.cost_usd)) if budget.cost_usd is not None else f"{budget.tokens:,} tokens"
-        call = replace(_call(rest, told), bound=bound, others=await self._cheaper(rest, told))
+        call = replace(_call(rest, told), bound=bound, cheaper=await self._cheaper(rest, told))
         agent.run.fan_out = call
         decision = None
         if agent.shared.config.headless is None:
@@ -85,9 +100,9 @@ class Agreement:
             raise ApprovalDeniedError(ruling.reason)
         if decision is None or decision.nobody:
             agent.emitter.put(Notice(content=call.summary))
-            return None
+            return Payer()
         self._account = Account(ledger=run.ledger, owner=agent.agent_id, budget=budget, parent=run)
-        return self._account
+        return Payer(account=self._account, model=decision.model)
 
     async def asks_nobody(self) -> bool:
         """Whether settings and rules let all fan-outs run within the bounds of the run, and no hook has a say."""
@@ -111,9 +126,9 @@ class Agreement:
             return Budget(cost_usd=bound_for(told.cost_usd.high + float(max(prices))))
         return Budget(tokens=int(bound_for(told.tokens.high + last.total_tokens)))
 
-    async def _cheaper(self, rest: Rest, told: Quote) -> tuple[str, ...]:
+    async def _cheaper(self, rest: Rest, told: Quote) -> dict[str, tuple[float, float, float]]:
         """What cheaper models of the settings would take for the same tokens."""
-        shared, found = self._agent.shared, []
+        shared, found = self._agent.shared, dict[str, tuple[float, float, float]]()
         for name in shared.config.models.names if told.cost_usd is not None else ():
             try:
                 price = price_of(await shared.other_models.get(name))
@@ -121,8 +136,8 @@ class Agreement:
                 continue
             other = rest.quote(price).cost_usd
             if other is not None and told.cost_usd is not None and other.about < told.cost_usd.about:
-                found.append(f'with model="{name}": {dollars(other.about)} ({dollars(other.low)} to {dollars(other.high)})')
-        return tuple(found)
+                found[name] = _three(other)
+        return found
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final, Literal, TypeVar
 
@@ -17,7 +17,7 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.estimate import price_of
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.maps.agreement import Agreement, Rest, measured, price_paid
+from freeact_sub.agents.maps.agreement import Agreement, Payer, Rest, measured, price_paid
 from freeact_sub.agents.maps.quotes import Pilot
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.errors import ApprovalDeniedError
@@ -48,7 +48,7 @@ class FanOuts:
         model: Model,
         items: Sequence[T],
         size: Callable[[T], int],
-        work: Callable[[T, Account | None], Awaitable[None]],
+        work: Callable[[T, Payer], Awaitable[None]],
     ) -> None:
         """Do work that does not raise on each item of a list.
 
@@ -57,18 +57,18 @@ class FanOuts:
             model: Is asked.
             items: One request each.
             size: Returns the characters of an item's prompt.
-            work: Makes the request; the account pays for it.
+            work: Makes the request.
 
         Raises:
             ApprovalDeniedError: A person or a rule does not want the rest.
         """
-        models, payer = self._agent.shared.config.models, None
+        models, payer = self._agent.shared.config.models, Payer()
         if len(items) > models.quote_above:
             chosen, pilots = {*random.sample(range(len(items)), PILOTS)}, list[Pilot]()
 
             async def pilot(item: T) -> None:
                 with measured(self._agent, size(item), None, pilots) as account:
-                    await work(item, account)
+                    await work(item, Payer(account=account))
 
             async with asyncio.TaskGroup() as group:
                 for at in chosen:
@@ -94,26 +94,26 @@ class FanOuts:
         self._strategy = None if step.done else step
 
     @asynccontextmanager
-    async def call(self, kind: Kind, size: int, *, of_program: bool = False) -> AsyncIterator[Account | None]:
-        """Let one call that has come alone be made in the block, when it may be, by the account that is yielded.
+    async def call(self, kind: Kind, size: int, *, of_program: bool = False) -> AsyncIterator[Payer]:
+        """Let one call that has come alone be made in the block, when it may be, with what is yielded.
 
         Args:
             kind: `task` starts a child.
             size: The characters of its prompt.
-            of_program: A program makes it: it counts as part of a strategy only. None is yielded if it does not count.
+            of_program: A program makes it: it counts as part of a strategy only.
 
         Raises:
             ApprovalDeniedError: A person or a rule does not want so many.
         """
         if of_program and not self.counts_program:
-            yield None
+            yield Payer()
             return
         calls = self._calls_of(kind, of_program)
         payer = await self._admitted(calls, size)
         calls.at_work.append(size)
         try:
-            with measured(self._agent, size, payer, calls.pilots) as account:
-                yield account
+            with measured(self._agent, size, payer.account, calls.pilots) as account:
+                yield replace(payer, account=account)
         finally:
             calls.at_work.remove(size)
             calls.changed.set()
@@ -127,14 +127,14 @@ class FanOuts:
         self._check_run()
         return self._strategy is not None
 
-    async def _admitted(self, calls: "_Calls", size: int) -> Account | None:
-        """Wait until a call may be made, and return the account that pays. None: that of the run."""
+    async def _admitted(self, calls: "_Calls", size: int) -> Payer:
+        """Wait until a call may be made, and return what it runs with."""
         calls.begun += 1
         if calls.begun <= self._agent.shared.config.models.quote_above:
-            return None
+            return Payer()
         if await self._agreement.asks_nobody():  # so it need not wait for a quote
             calls.is_free = True
-            return None
+            return Payer()
         calls.waiting.append(size)
         try:
             async with calls.deciding:
@@ -158,7 +158,8 @@ class FanOuts:
             usual = round(fmean(pilot.size for pilot in calls.pilots))
             sizes = [*calls.waiting, *[usual] * (more - len(calls.waiting))]
             try:
-                calls.payer = await self._agreement.on(self._rest(calls, sizes, counted=follow > 1))
+                payer = await self._agreement.on(self._rest(calls, sizes, counted=follow > 1))
+                calls.payer = replace(payer, model=payer.model or calls.payer.model)
             except ApprovalDeniedError as error:
                 calls.denied = error.reason
                 raise
@@ -213,7 +214,7 @@ class _Calls:
     """A notice has told what the rest will take."""
     admitted: int = 0
     """So many more may begin before the next quote."""
-    payer: Account | None = None
+    payer: Payer = field(default_factory=Payer)
     denied: str | None = None
     """Why no more may begin."""
     pilots: list[Pilot] = field(default_factory=list)

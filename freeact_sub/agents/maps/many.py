@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
-from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
+from freeact_sub.agents.maps.agreement import Payer
 from freeact_sub.agents.maps.answers import NAME, KeptAnswers
 from freeact_sub.agents.maps.fan_out import side_by_side
 from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
@@ -31,6 +31,7 @@ from freeact_sub.text import one_line
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two events of progress, at least."""
 ERROR_CHARS: Final = 1_000
+NO_PAYER: Final = Payer()
 
 
 class ManyAsks:
@@ -55,7 +56,7 @@ class ManyAsks:
         asker = _Asker(loop, output, model)
         answers = dict[int, Any]()
 
-        async def ask(item: tuple[int, str], payer: Account | None = None) -> None:
+        async def ask(item: tuple[int, str], payer: Payer = NO_PAYER) -> None:
             place, prompt = item
             answers[place] = await outcome(asker.ask(prompt, payer, value=True))
 
@@ -113,11 +114,11 @@ class _Asker:
         if output is not None and output is not str:
             self._adapter, self.typed = typed_for_program(output)
 
-    async def ask(self, prompt: str, payer: Account | None, *, value: bool) -> Any:
+    async def ask(self, prompt: str, payer: Payer, *, value: bool) -> Any:
         """Return the answer. Args: value: of the program's type; else as JSON has it."""
-        params = {"prompt": prompt, "model": self._model}
+        params = {"prompt": prompt, "model": payer.model or self._model}
         asked = validated(AskParams.model_validate, params, "agent.ask")
-        answer = await self._loop.asks.ask(asked, self.typed, of_program=True, payer=payer)
+        answer = await self._loop.asks.ask(asked, self.typed, of_program=True, payer=payer.account)
         return self.value(answer) if value else to_jsonable_python(answer)
 
     def value(self, answer: Any) -> Any:
@@ -158,7 +159,7 @@ class _Rows:
             self._loop.agent.emitter.put(self._progress(done=True))  # an ending does not wait for the reader
         return self._found
 
-    async def _ask(self, key: str, payer: Account | None) -> None:
+    async def _ask(self, key: str, payer: Payer) -> None:
         answer = await outcome(self._asker.ask(self._prompts[key], payer, value=False))
         if not isinstance(answer, Exception):
             self._keep(key, answer)

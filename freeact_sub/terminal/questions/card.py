@@ -15,10 +15,11 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
-from freeact_sub.show.wording import asked_text, rule_words
+from freeact_sub.show.wording import asked_text, cheaper_models, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, TwoParts, colour, draw_part
 from freeact_sub.terminal.questions.effects_part import effects_part
 from freeact_sub.terminal.questions.form import form_keys, form_part
+from freeact_sub.text import visible
 
 SMALL_ROWS = 14
 """With fewer rows the card leaves out the other questions."""
@@ -134,6 +135,7 @@ def key_line(questions: Questions, *, counts: bool) -> str:
         return f"type the answer{hidden}, then Enter · Esc no answer" + (" · → next" if listed > 1 else "")
     parts = [
         "y yes · n no",
+        " · ".join(f"{number} {name}" for number, name in enumerate(map(visible, cheaper_models(request)), start=1)),
         "a this session · p this project" if request.suggested else "",
         "e edit" if isinstance(request.call, CodeAction) else "",
         "r no, because",

@@ -10,6 +10,7 @@ from pathlib import Path
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.show.questions import Questions
+from freeact_sub.show.wording import cheaper_models
 from freeact_sub.terminal.driver import Purpose, Surface
 
 CLOSED = "the question has closed: your code did not run"
@@ -56,6 +57,8 @@ class DecisionKeys:
                     self._decide(approval, Decision(allowed=True))
             case "?":
                 self._note(f"why it asks: {request.reason}")
+            case _ if key.isdecimal() and len(key) == 1 and 0 < int(key) <= len(models := cheaper_models(request)):
+                self._decide(request, Decision(allowed=True, model=models[int(key) - 1]))
             case _:
                 return False
         return True

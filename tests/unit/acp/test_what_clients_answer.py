@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from support.acp_client import SCHEMA
 
 from freeact_sub.acp.permissions import answer_to, decision_on, property_of
-from freeact_sub.calls import CodeAction
+from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
 
 
@@ -77,6 +77,15 @@ async def test_what_cannot_be_remembered_is_not_offered_and_not_remembered() -> 
 
 def asked(*fields: QuestionField, **more: Any) -> QuestionRequest:
     return QuestionRequest(request_id="question-1", prompt="Which?", fields=fields, **more)
+
+
+async def test_a_cheaper_model_of_a_quote_is_an_option() -> None:
+    call = FanOut(what="map", more=57, bound="$4.00", cheaper={"small": (0.2, 0.12, 0.38)})
+    client = OneClient(selected("model small"))
+    decision = await decision_on(client, "session-1", ApprovalRequest(request_id="approval-1", call=call))
+    assert (decision.allowed, decision.model) == (True, "small")
+    names = [option["name"] for option in client.asked[0][1]["options"]]
+    assert names == ["Allow", "Allow with small: $0.20 ($0.12 to $0.38)", "Deny"]
 
 
 async def test_a_question_by_buttons() -> None:

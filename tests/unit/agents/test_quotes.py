@@ -184,12 +184,28 @@ async def test_few_are_not_quoted_and_ask_many_is(opened):
         assert [(call.what, call.more) for call in questions] == [("ask_many", 17)]
 
 
-async def test_cheaper_models_of_the_settings_are_named(opened):
-    async with opened(models={"small": FunctionModel(lambda *_: None, model_name="gpt-4o-mini")}) as agent:
-        [call], _, _ = await run_map(agent, [*rows_of(1, "")])
-        assert len(call.others) == 1
-        assert call.others[0].startswith('with model="small": $0.0')
-        assert call.others[0] in call.text
+async def test_the_rest_runs_with_the_cheaper_model_that_was_chosen_within_the_bound(opened):
+    asked_of_small = []
+
+    def small(messages, info):
+        asked_of_small.append(first_prompt(messages))
+        return ModelResponse(parts=[TextPart("small")], usage=RequestUsage(input_tokens=100, output_tokens=2))
+
+    def choose(request):
+        with pytest.raises(ValueError, match="does not offer the model 'other'"):
+            request.approve(model="other")
+        assert request.approve(model="small")
+
+    async with opened(models={"small": FunctionModel(small, model_name="gpt-4o-mini")}) as agent:
+        [call], _, result = await run_map(agent, [*rows_of(1, "")], choose)
+        about, low, high = call.cheaper["small"]
+        assert low < about < high < call.cost_usd[0]
+        assert "\n1 with small: $0.0" in call.text
+        answers = [row["answer"] for row in result.output[0]]
+        assert sorted({*answers}) == ["done", "small"]
+        assert answers.count("done") == 3, "the pilots"
+        assert len(asked_of_small) == 57
+        assert result.tree_usage.cost_usd <= Decimal(call.bound.removeprefix("$")) + Decimal("0.01")
 
 
 @pytest.mark.parametrize(("high", "bound"), [(2.6, "3"), (0.012, "0.015"), (95, "150"), (454_000, "500000"), (0, "1")])

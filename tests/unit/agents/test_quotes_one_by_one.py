@@ -176,3 +176,12 @@ async def test_a_question_that_is_cancelled_lets_nothing_through(opened):
     assert len(asked) == 1
     assert result.status == "cancelled"
     assert len(ended) <= 10
+
+
+async def test_children_run_with_the_cheaper_model_that_was_chosen(opened):
+    small = ScriptedModel(lambda messages, info: "word " * 20, name="gpt-4o-mini")
+    async with opened(children(40), models={"small": small}) as agent:
+        asked, _, ended, result = await followed(agent.run("root"), lambda request: request.approve(model="small"))
+    assert [*asked[0].cheaper] == ["small"]
+    assert result.status == "completed"
+    assert small.requests == sum(call.more for call in asked) == len(ended) - 10

@@ -46,7 +46,7 @@ SAMPLES = {
     "mcp": McpCall(server=long("server"), tool=long("tool"), args={long("name"): long("value")}),
     "spawn": SpawnCall(prompt=long("prompt"), description=long("description"), agent=long("type"), mode="full"),
     "variables": SavedVariables(variables=long("variables"), saved_in=long("mode"), more=long("more")),
-    "fan_out": FanOut(what=long("what"), bound=long("bound"), others=(long("other"),)),
+    "fan_out": FanOut(what=long("what"), bound=long("bound"), cheaper={long("other"): (1, 0.5, 2)}),
     "tool": ToolCall(tool_name=long("tool"), args={long("name"): long("value")}),
 }
 
@@ -55,7 +55,8 @@ def texts_of(call):
     for field in fields(call):
         value = getattr(call, field.name)
         if field.name != "kind":
-            yield from [*value, *value.values()] if isinstance(value, dict) else [value] if isinstance(value, str) else []
+            texts = [*value, *value.values()] if isinstance(value, dict) else [value]
+            yield from (text for text in texts if isinstance(text, str))
 
 
 def drawn(renderable):
