@@ -90,6 +90,8 @@ class AgentKernel:
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
         """It has been handed out, so code may have run in it."""
+        self.has_own_files = False
+        """It works in a copy of the workspace."""
         self._traced_later: list[EarlierWork] = []
         """The start of a kernel that began before there was a run to lie in."""
 
@@ -282,7 +284,7 @@ class AgentKernel:
     async def _use(self, kernel: Kernel) -> Kernel:
         if (own := own_files_of(kernel)) is not None:
             elsewhere = "" if own.covers else ELSEWHERE.format(root=own.root)
-            self.description = OWN_FILES.format(elsewhere=elsewhere)
+            self.description, self.has_own_files = OWN_FILES.format(elsewhere=elsewhere), True
         self._agent.use_kernel(folders_of(self._agent, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._agent.agent_id}")
         self._watching.add(watching)

@@ -1,12 +1,16 @@
 """`Ending`: how a run ended, shared by events, results and code in kernels."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from freeact_sub.config.budget import Usage
+from freeact_sub.events.receipts import Receipts
 
 RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
 """How a run ended. The host decides it from events, never from text."""
+
+
+NAMES_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +40,15 @@ class Ending:
     """Warnings about the result, one sentence each."""
     unattended: bool = False
     """Whether all its actions were denied because no person could be asked; a warning says so too."""
+    receipts: Receipts | None = None
+    """What it has done, as the host saw it. None: no model has answered, but Python code."""
+    missing_files: tuple[str, ...] = ()
+    """The names of files in the answer, if none of them is in the workspace."""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """One sentence for each fact that speaks against the answer."""
+        if not self.missing_files:
+            return ()
+        shown, more = self.missing_files[:NAMES_SHOWN], len(self.missing_files) - NAMES_SHOWN
+        return (f"no file that the answer names exists: {', '.join(shown)}{f' and {more:,} more' if more > 0 else ''}",)

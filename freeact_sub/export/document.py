@@ -20,7 +20,7 @@ from freeact_sub.events import (
 from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
-from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer
+from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer, receipt_lines
 from freeact_sub.text import arguments_text, clean, counted, fence_for, one_line, visible
 
 
@@ -79,7 +79,8 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
         case PlanItem():
             yield plan_list(item)
         case AgentFinished():
-            end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]
+            end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, (*item.doubts, *item.warnings))]
+            end += [f"{'' if place else 'Receipts: '}{visible(line)}" for place, line in enumerate(receipt_lines(item))]
             yield "\n".join(filter(None, end))
             if item.output and item.output != answer:
                 yield below(item.output, level)

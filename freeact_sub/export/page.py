@@ -30,7 +30,7 @@ from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
-from freeact_sub.show.wording import error_text, plan_lines, plan_title
+from freeact_sub.show.wording import error_text, plan_lines, plan_title, receipt_lines
 from freeact_sub.text import arguments_text, counted, one_line, visible
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -166,9 +166,13 @@ def _end(item: AgentFinished, answer: str) -> str:
     if item.output and item.output != answer:
         pieces.append(f'<div class="answer">{markdown_html(item.output)}</div>')
     pieces += [f'<p class="bad">{escaped(visible(item.error))}</p>'] if item.error else []
-    pieces += [f'<p class="warn">{escaped(visible(warning))}</p>' for warning in item.warnings]
+    pieces += [f'<p class="warn">{escaped(visible(warning))}</p>' for warning in (*item.doubts, *item.warnings)]
     total = f"; with its children: {item.tree_usage}" if item.tree_usage != item.usage else ""
     pieces.append(f'<p class="quiet">{escaped(f"{item.seconds:.1f} s; {item.usage}{total}")}</p>')
+    if lines := receipt_lines(item):
+        rest = "".join(f"<li>{escaped(line)}</li>" for line in lines[1:])
+        below = f'<ul class="files">{rest}</ul>' if rest else ""
+        pieces.append(f'<details><summary class="quiet">Receipts: {escaped(lines[0])}</summary>{below}</details>')
     return "".join(pieces)
 
 

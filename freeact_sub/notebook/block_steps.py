@@ -53,7 +53,7 @@ def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
             yield Said(f"resumed: {item.prompt}")
         case AgentFinished():
             yield from [Said(item.error, "error")] if item.error else []
-            yield from map(Said, item.warnings)
+            yield from map(Said, (*item.doubts, *item.warnings))
             is_said = any(isinstance(other, Response) and other.content == item.output for other in story.items)
             yield from [Said(bounded(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
         case PlanItem():

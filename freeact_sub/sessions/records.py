@@ -15,6 +15,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.events.receipts import Receipts
 from freeact_sub.modes import Mode, Thinking
 
 CallState: TypeAlias = Literal["begun", "done"]
@@ -110,6 +111,9 @@ class StoredRun:
     files_written: tuple[str, ...]
     files_removed: tuple[str, ...]
     warnings: tuple[str, ...]
+    missing_files: tuple[str, ...]
+    receipts: Receipts | None
+    """What it has done. None: it has none, or is older than receipts."""
     undone: bool
     """The run was undone and not redone."""
     head: int | None

@@ -21,6 +21,7 @@ from freeact_sub.events import (
     ToolProgress,
 )
 from freeact_sub.events.plan import PlanState, PlanStatus
+from freeact_sub.events.receipts import FileReceipt
 from freeact_sub.show.forms import form_lines, own_prompt
 from freeact_sub.text import clean, counted, files_text, one_line, visible, whole_line
 
@@ -175,7 +176,26 @@ def ending_notes(event: AgentFinished) -> list[str]:
     """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
     notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
+    notes.append("" if event.receipts is None else f"receipts: {event.receipts}")
     return [note for note in notes if note]
+
+
+def receipt_lines(event: AgentFinished) -> list[str]:
+    """What a run has done, as the host saw it: a summary, then a line for each command, call, child and file."""
+    made = event.receipts
+    if made is None:
+        return []
+    lines = [str(made)]
+    lines += [f"command: {ran.command}{' (outside the sandbox)' if ran.outside else ''}" for ran in made.commands]
+    lines += [f"call: {call.name}{' (failed)' if call.status == 'failed' else ''}" for call in made.calls]
+    lines += [f"child: {short_id(child.agent_id)} ({child.status.replace('_', ' ')})" for child in made.children]
+    for what, files in (("read", made.files_read), ("written", made.files_written)):
+        lines += [f"{what}: {file.path}{_digest(file)}" for file in files]
+    return [one_line(line, 300) for line in [*lines, *([f"{made.left_out:,} more receipts"] if made.left_out else [])]]
+
+
+def _digest(file: FileReceipt) -> str:
+    return f" ({file.size:,} bytes, sha256 {file.sha256[:12]})" if file.sha256 else ""
 
 
 def spent(event: AgentFinished) -> str:

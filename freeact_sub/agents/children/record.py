@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from freeact_sub.agents.runs.results import AgentStatus, text_of
 from freeact_sub.errors import SessionError
+from freeact_sub.events.receipts import Receipts
 from freeact_sub.sessions import SessionStore, session_store
 from freeact_sub.text import wrong_fields
 
@@ -35,6 +36,8 @@ class ChildRecord:
     """Why it did not complete. Empty: it did, or it has not ended."""
     output: str = ""
     """Its answer as text, or, if it did not complete, its last text. Empty: it has not ended."""
+    receipts: Receipts | None = None
+    """What it has done, as the host saw it. None: it has not ended, or is Python code."""
 
     @property
     def has_ended(self) -> bool:
@@ -76,7 +79,9 @@ class ChildRecord:
             found = next((run for run in reader.runs(self.agent_id) if run.number == self.run), None)
         if found is not None and found.ended is not None:
             output = "" if found.output is None else text_of(found.output)
-            return replace(self, status=_STATUS.validate_python(found.status), error=found.error, output=output)
+            return replace(
+                self, status=_STATUS.validate_python(found.status), error=found.error, output=output, receipts=found.receipts
+            )
         if not is_over or self.has_ended:
             return self
         return replace(self, status="interrupted", error="its program ended before it")

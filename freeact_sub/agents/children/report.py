@@ -21,6 +21,7 @@ HEAD_BYTES: Final = 4_000
 TAIL_BYTES: Final = 1_500
 ERROR_CHARS: Final = 1_000
 FILES_SHOWN: Final = 8
+PRINTED_CHARS: Final = 160
 WARNINGS_SHOWN: Final = 2
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
     warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
     if len(result.warnings) > WARNINGS_SHOWN:
         warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")
-    head = "\n".join([status_line(result), *warnings])
+    doubts = [f"[FACT] {one_line(text, ERROR_CHARS)}" for text in result.doubts]
+    head = "\n".join(filter(None, [status_line(result), receipts_line(result), *doubts, *warnings]))
     if result.status == "completed":
         return f"{head}\n{answer}"
     partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
@@ -46,13 +48,22 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
 
 
 def status_line(result: RunResult) -> str:
-    """Return status, spending, time and files of a run and its descendants in one line."""
+    """Return status, spending and time of a run and its descendants in one line."""
+    reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
+    kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
+    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{reused}{kept}]"
+
+
+def receipts_line(result: RunResult) -> str:
+    """Return what a run has done, in one line, as the host saw it. Empty: Python code gave its answer."""
+    if result.receipts is None:
+        return ""
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
     read = f"; {counted(count, 'file')} read" if count else ""
-    reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
-    kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
-    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}{kept}]"
+    last = one_line(result.receipts.printed[-PRINTED_CHARS:], PRINTED_CHARS)
+    printed = f"; the last output ends with: {last}" if last else ""
+    return f"[receipts: {result.receipts}{read}{written}{printed}]"
 
 
 def _files(what: str, names: Sequence[str]) -> str:

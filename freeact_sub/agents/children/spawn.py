@@ -19,6 +19,7 @@ from freeact_sub.agents.shared import ChildAgent
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
+from freeact_sub.events import AgentStarted
 from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
 from freeact_sub.text import whole_text
@@ -53,6 +54,21 @@ class Work:
             object.__setattr__(self, name, whole_text(getattr(self, name)))
         content = tuple(whole_text(part) if isinstance(part, str) else part for part in self.content)
         object.__setattr__(self, "content", content)
+
+    def started(self, agent: TreeAgent) -> AgentStarted:
+        """The event of its start. Args: agent: does it."""
+        shared, has_model = agent.shared, self.program is None
+        must_wait = not shared.slots.value or (has_model and shared.kernel_places.full)
+        return AgentStarted(
+            prompt=self.prompt,
+            description=agent.description,
+            queued=agent.parent is not None and must_wait,
+            key=agent.key,
+            agent_type=agent.agent_type.name if agent.agent_type is not None else None,
+            mode=agent.policy.mode,
+            model=agent.model.model_id if has_model else "",
+            tool_call_id=agent.tool_call_id,
+        )
 
 
 RunOfChild: TypeAlias = Callable[[Work], Coroutine[Any, Any, RunResult]]

@@ -84,6 +84,7 @@ class CodeCalls(ToolCalls):
         """See `ToolCalls.ask_for`."""
         await self.ask_for(call, tool_call_id_of(clock), clock)
         if isinstance(call, ShellCommand):
+            self.agent.run.receipts.command(call)
             note_action(self.agent, call)
 
     def _check_allowed(self, call: Call) -> None:

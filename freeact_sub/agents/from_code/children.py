@@ -216,6 +216,8 @@ def _wire(result: RunResult, file: str | None) -> dict[str, Any]:
     usage = {**vars(spent), "tokens": spent.tokens, "cost_usd": cost}
     value = {**result.facts, "usage": usage, "text": text_of(result.output), "agent_id": result.agent_id}
     value["node"] = result.node.node_id if result.node is not None else None
+    if (made := result.receipts) is not None:
+        value["receipts"] = {**vars(made), "printed": made.printed, "nothing_was_run": made.nothing_was_run}
     value |= {"file": file, "output": result.output if file is None else None}
     try:
         wire: dict[str, Any] = to_jsonable_python(value)

@@ -30,8 +30,9 @@ from freeact_sub.agents.loaded_texts import LoadedTexts, with_skills
 from freeact_sub.agents.outside_tools import mcp_toolset
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
+from freeact_sub.agents.runs.file_facts import FileFacts, file_facts
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.traces import traced_program
@@ -104,6 +105,7 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
+        self._has_model, self._found = True, FileFacts()
         self.asks = AskRequests(self.resources.calls, self.single_requests, self.children.fan_outs)
         self.progress = ProgressRequests(agent, self.children.fan_outs)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
@@ -137,11 +139,12 @@ class AgentLoop:
         self._tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
         agent.shared.journal.run_begins(agent.stored, work.prompt, run.account.budget)
-        self._emit(self._started(work))
+        self._emit(work.started(agent))
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
         self._turns, self._takes_messages, self._digest = None, True, work.digest
+        self._has_model, self._found = work.program is None, FileFacts()
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -156,7 +159,7 @@ class AgentLoop:
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
             try:
-                await self._close(keeps=agent.keeps_kernel and ending.status != "cancelled")
+                await self._close(ending)
             finally:
                 result = self._finish(ending)
         return result
@@ -208,23 +211,27 @@ class AgentLoop:
         if self._turns is not None:
             self._turns.messages = messages
 
-    async def _close(self, *, keeps: bool) -> None:
-        """End everything the run started, children first; a cancel during one step does not skip the next.
-
-        Args:
-            keeps: The kernel stays, as a node of the parent.
-        """
+    async def _close(self, ending: RunResult) -> None:
+        """End everything the run started, children first; a cancel during one step does not skip the next."""
         async with AsyncExitStack() as stack:
             if self._parent is not None:
                 stack.push_async_callback(lambda: carry_out(self._end_resources(), timeout_seconds=CLOSE_SECONDS))
-                if keeps:
+                if self.agent.keeps_kernel and ending.status != "cancelled":
                     limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
                 if (saved := self._variables) is not None:
                     stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
+            if self._turns is not None:
+                stack.push_async_callback(lambda: carry_out(self._look_at_files(ending), timeout_seconds=FILES_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.files.settle(), timeout_seconds=FILES_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
+
+    async def _look_at_files(self, ending: RunResult) -> None:
+        """Find out about the run's files; a copy of the workspace ends with its kernel."""
+        if not self.resources.kernel.has_own_files:
+            answer = text_of(ending.output) if self._has_model and ending.status == "completed" else ""
+            self._found = await file_facts(self.agent.run.files, answer, self.agent.shared.config.workspace)
 
     async def _keep(self) -> None:
         if self._parent is not None and (self._parent.is_open or self._parent.is_of_root):
@@ -254,6 +261,8 @@ class AgentLoop:
         keep_answer(agent, self._digest, result)
         agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
         if agent.parent is not None:
+            if agent.run.parent is not None:
+                agent.run.parent.receipts.child(agent.agent_id, result.status)
             self._tree.histories.keep(agent.agent_id, agent.run.record.history, agent.model, result.reused_from)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
@@ -279,6 +288,8 @@ class AgentLoop:
             warnings=(*run.files.all_warnings, *doubts, *left, *tally.warnings, *self.resources.kernel.news()),
             unattended=tally.unattended,
             node=self._kept,
+            receipts=ending.receipts or run.receipts.receipts(self._found, has_model=self._has_model),
+            missing_files=self._found.missing,
         )
 
     def give_up(self) -> None:
@@ -290,20 +301,6 @@ class AgentLoop:
         if not self._takes_messages or self._turns is None:
             return None if self._takes_messages else False
         return self._turns.send(text, of_person=of_person)
-
-    def _started(self, work: Work) -> AgentStarted:
-        agent, shared, has_model = self.agent, self.agent.shared, work.program is None
-        must_wait = not shared.slots.value or (has_model and shared.kernel_places.full)
-        return AgentStarted(
-            prompt=work.prompt,
-            description=agent.description,
-            queued=agent.parent is not None and must_wait,
-            key=agent.key,
-            agent_type=agent.agent_type.name if agent.agent_type is not None else None,
-            mode=agent.policy.mode,
-            model=agent.model.model_id if has_model else "",
-            tool_call_id=agent.tool_call_id,
-        )
 
     def _emit(self, event: AgentStarted | AgentFinished) -> None:
         if self.agent.outlives(self._tree.root):

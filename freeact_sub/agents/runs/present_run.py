@@ -24,6 +24,7 @@ from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.ports import KernelHolder
 from freeact_sub.agents.runs.hook_notes import HookNotes
+from freeact_sub.agents.runs.receipt_book import ReceiptBook
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import FanOut
@@ -218,6 +219,7 @@ class PresentRun:
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
     heard: HookNotes = field(default_factory=HookNotes)
+    receipts: ReceiptBook = field(default_factory=ReceiptBook)
     fan_out: FanOut | None = None
     """The last one that was quoted."""
     clock: RunClock = field(init=False)

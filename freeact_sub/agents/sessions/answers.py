@@ -21,6 +21,7 @@ from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import Notice
+from freeact_sub.events.receipts import receipts_of
 from freeact_sub.tools import SpawnRequest
 
 
@@ -64,13 +65,15 @@ def known_answer(agent: TreeAgent, digest: str | None) -> RunResult | None:
         return None
     earlier = known["agent_id"]
     agent.emitter.put(Notice(content=f"{earlier} gave this answer: it completed the same task before the program ended"))
-    return RunResult(status="completed", output=known["output"], reused_from=earlier)
+    receipts = receipts_of(known.get("receipts"))
+    return RunResult(status="completed", output=known["output"], reused_from=earlier, receipts=receipts)
 
 
 def keep_answer(agent: TreeAgent, digest: str | None, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
     if digest is not None and result.status == "completed" and not agent.run.record.had_effects:
-        value = {"output": jsonable(result.output), "agent_id": agent.agent_id}
+        receipts = jsonable(result.receipts)
+        value = {"output": jsonable(result.output), "agent_id": agent.agent_id, "receipts": receipts}
         agent.shared.journal.keep_answer(agent.agent_id, digest, value)
 
 

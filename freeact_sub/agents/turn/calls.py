@@ -163,7 +163,7 @@ class ToolCalls:
                 if changed is not None:
                     on_changed(changed)
                 begun = await self._begin(requested, changed)
-                ended = await run()
+                ended = await self._noted(requested.call, run, changed or "")
         except NOT_OVER as error:
             self._journal.call_ends(begun, outcome="failed", result=error_text(error))
             raise
@@ -185,6 +185,20 @@ class ToolCalls:
         self._journal.call_ends(begun, outcome=ended.outcome, result=ended.text)
         await self._journal.committed()
         self._report(requested, ended.text, ended.outcome)
+        return ended
+
+    async def _noted(self, call: Call, run: Callable[[], Awaitable[EndedCall[T]]], code: str) -> EndedCall[T]:
+        """Run a call, and give a receipt for it. Args: code: what a person has changed it to."""
+        receipts = self.agent.run.receipts
+        try:
+            ended = await run()
+        except ApprovalDeniedError:
+            raise
+        except BaseException as error:
+            receipts.call(call, "failed", code=code, text=f"{type(error).__name__}: {error}")
+            raise
+        if ended.outcome != "denied":
+            receipts.call(call, "ok" if ended.outcome == "success" else "failed", code=code, text=ended.text)
         return ended
 
     async def _start(self, requested: RequestedCall, again: bool) -> None:

@@ -44,6 +44,11 @@ class TaskResult:
     """Files written by its cells or their programs, as far as observed."""
     warnings: tuple[str, ...] = ()
     """Warnings, for example about files that another agent also wrote."""
+    receipts: Any = None
+    """What the child has done, as the host saw it: cells, commands, calls, children, files_read, files_written, printed,
+    nothing_was_run; each has fields of its own. None: the child is Python code."""
+    missing_files: tuple[str, ...] = ()
+    """The files that its answer names, if none of them exists."""
 
     def __repr__(self) -> str:
         shown = repr(self.output)
@@ -140,7 +145,8 @@ class TaskCall:
         node = None if reply["node"] is None else NodeProxy(self.requests, reply["node"])
         if (file := reply["file"]) is not None:
             facts["output"] = values.take(file)["value"]
-        result = TaskResult(**{**facts, **lists, "usage": usage, "node": node})
+        receipts = json.loads(json.dumps(reply["receipts"]), object_hook=lambda fields: SimpleNamespace(**fields))
+        result = TaskResult(**{**facts, **lists, "usage": usage, "node": node, "receipts": receipts})
         if result.status != "completed":
             raise TaskError(result)
         if self.schema is None:

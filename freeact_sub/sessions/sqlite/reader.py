@@ -20,6 +20,7 @@ from freeact_sub.events import (
     Event,
     Notice,
 )
+from freeact_sub.events.receipts import receipts_of
 from freeact_sub.sessions.records import (
     KnownAnswer,
     StoredAgent,
@@ -205,7 +206,7 @@ class SqliteReader:
 
     def _run(self, row: sqlite3.Row) -> StoredRun:
         ending = self._json(row["ending"], dict)
-        lists = ("files_read", "files_written", "files_removed", "warnings")
+        lists = ("files_read", "files_written", "files_removed", "warnings", "missing_files")
         return record_of(
             StoredRun,
             row,
@@ -215,6 +216,7 @@ class SqliteReader:
             **{name: str(ending.get(name, "")) for name in ("error", "reused_from")},
             **{name: usage_of(ending.get(name)) for name in ("usage", "tree_usage")},
             **{name: texts(ending.get(name)) for name in lists},
+            receipts=receipts_of(ending.get("receipts")),
             undone=bool(row["undone"]),
             unwritten=row["ended"] is None and not row["undone"] and bool(row["at_head"]),
         )

@@ -40,7 +40,7 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import PLAN_TOOL, shows
-from freeact_sub.show.wording import ending_notes, is_news, question_and_answer, spent
+from freeact_sub.show.wording import ending_notes, is_news, question_and_answer, receipt_lines, spent
 from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line, message_text, news_of
 from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
 from freeact_sub.terminal.drawing.parts import (
@@ -302,10 +302,12 @@ class Story:
         error = f": {clean(event.error)}" if event.error else ""
         if event.status != "completed":
             yield from self._note(f"✗ {event.status.replace('_', ' ')}{error}", "bold red", indent=0)
-        for warning in event.warnings:
+        for warning in (*event.doubts, *event.warnings):
             yield from self._note(clean(warning), "yellow")
         for note in [note for note in ending_notes(event) if note.startswith("files")]:
             yield from self._note(note, "dim", indent=0)
+        for line in receipt_lines(event) if view.parent_id is not None else ():
+            yield from self._note(line, "dim", indent=0)
         if self._is_main(view):
             self.forget_last()
             if event.tree_usage.turns:
@@ -332,6 +334,8 @@ class Story:
     def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
         name = Text(self._views.name(view), f"bold {colour(view)}")
         yield from self._line_of(child_end_line(name, event, indent=indent_of(view)))
+        for doubt in event.doubts:
+            yield from self._line(view, clean(doubt), "yellow")
 
     def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
         name = (self._views.name(view), f"bold {colour(view)}")

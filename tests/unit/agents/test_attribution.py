@@ -2,12 +2,14 @@
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 from freeact_sub.agents.attribution import CLOCK_STEP_NS, FileAttribution, RunFiles, changed_files
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.events.receipts import Receipts
 from freeact_sub.system.work_folders import MAX_ENTRIES
 
 ROOT = "agent:r"
@@ -96,8 +98,8 @@ async def test_a_parent_reads_how_many_files_were_read_which_were_written_and_th
         files_written=("w",),
         warnings=("one", "two", "three"),
     )
-    status, *rest = (await report(result, tmp_path)).splitlines()
-    assert status.endswith("; 1 file read; files written: w]")
+    _, receipts, *rest = (await report(replace(result, receipts=Receipts(cells_run=1)), tmp_path)).splitlines()
+    assert receipts == "[receipts: 1 cell; 1 file read; files written: w]"
     assert rest == ["[WARNING] one", "[WARNING] two", "[WARNING] More of these: 1", "ok"]
 
 

@@ -24,6 +24,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.events.json_lines import json_line
+from freeact_sub.events.receipts import Receipts
 from freeact_sub.sessions import newest
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.sessions.sqlite.database import MIGRATIONS, NAME, connect
@@ -56,7 +57,11 @@ async def test_a_session_is_read_as_it_was_written(store):
         writer.call_begins("agent-1", 1, 2, tool_call_id="c2", from_code=0, name="ask", args={})
         writer.call_ends("agent-1", 1, 1, outcome="success", result="42 rows")
         writer.run_ends(
-            "agent-1", 1, status="completed", ending={"usage": usage, "files_written": ["a.csv"]}, output={"n": 42}
+            "agent-1",
+            1,
+            status="completed",
+            ending={"usage": usage, "files_written": ["a.csv"], "receipts": Receipts(cells_run=1)},
+            output={"n": 42},
         )
     session = store.find("s-1")
     assert (session.title, session.agents, session.usage, session.status) == ("count the rows", 2, usage, "completed")
@@ -72,6 +77,7 @@ async def test_a_session_is_read_as_it_was_written(store):
         (run,) = reader.runs("agent-1")
         assert (run.prompt, run.output, run.budget) == ("count\nthe rows", {"n": 42}, {"turns": 3})
         assert (run.usage, run.files_written, run.ended is not None) == (usage, ("a.csv",), True)
+        assert run.receipts == Receipts(cells_run=1)
         done, begun = reader.calls("agent-1")
         assert (done.state, done.result, done.args) == ("done", "42 rows", {"prompt": "x"})
         assert (begun.state, begun.result) == ("begun", "")

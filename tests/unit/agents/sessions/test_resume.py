@@ -224,6 +224,7 @@ async def test_children_and_asks_that_have_completed_are_not_paid_again(make, st
         ended = [event for event in of_kind(events, AgentFinished) if event.depth]
         assert sorted(event.output for event in ended if event.reused_from) == ["same 1", "same 2"]
         assert {event.usage.turns for event in ended if event.reused_from} == {0}
+        assert {str(event.receipts) for event in ended if event.reused_from} == {"nothing was run"}
         await read(again.run("root"))
     paid.clear()
     async with make(script, config=FULL, session=agent.session_id) as third:
