@@ -13,8 +13,10 @@ from freeact_sub.agents import (
     Run as Run,
     RunOptions as RunOptions,
     RunResult as RunResult,
+    SessionFork as SessionFork,
     UndoReport as UndoReport,
     depth_of as depth_of,
+    fork_session as fork_session,
     parent_of as parent_of,
 )
 from freeact_sub.agents.context.sizes import (

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.root import RunOptions
     from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
     from freeact_sub.agents.runs.run import Run
+    from freeact_sub.agents.sessions.forking import SessionFork, fork_session
     from freeact_sub.agents.shared import AgentFactory, ChildAgent, ExecutionContext
     from freeact_sub.agents.undo.undo import UndoReport
 
@@ -32,8 +33,10 @@ __all__ = [
     "Run",
     "RunOptions",
     "RunResult",
+    "SessionFork",
     "UndoReport",
     "depth_of",
+    "fork_session",
     "parent_of",
 ]
 
@@ -50,7 +53,9 @@ _HOMES: Final = {
     "Run": "runs.run",
     "RunOptions": "root",
     "RunResult": "runs.results",
+    "SessionFork": "sessions.forking",
     "UndoReport": "undo.undo",
+    "fork_session": "sessions.forking",
 }
 
 

@@ -27,6 +27,7 @@ from freeact_sub.agents.root import RunOptions, make_root
 from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
+from freeact_sub.agents.sessions.forking import session_to_resume
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
 from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.agents.undo.undoable import Undoable
@@ -40,7 +41,7 @@ from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpServers
 from freeact_sub.modes import Mode
-from freeact_sub.sessions import SessionStore, session_store
+from freeact_sub.sessions import SessionStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,16 +154,15 @@ class Agent(Generic[OutputT]):
         self._compaction, self._undo = CompactionByHand(root), Undoable(root)
 
     @classmethod
-    def resume(cls, session_id: str, config: Config | None = None, **options: Any) -> Self:
+    def resume(cls, session_id: str, config: Config | None = None, *, at: int | None = None, **options: Any) -> Self:
         """Make an agent that continues a session, named by its id or an unambiguous beginning of it.
 
-        Without `config`, it has the session's workspace and default settings. The settings of the session's model (name,
-        `base_url`, `fallback_models` and so on) count where neither `config` nor `options`, which are those of the
-        constructor, set another model. Raises SessionError if the session does not exist, cannot be read, or does not say
-        where its model is.
+        With `at`, it is a new session that begins as this one was after that prompt (see `fork_session`). Without `config`,
+        it has the session's workspace and default settings. The settings of its model count where neither `config` nor
+        `options`, those of the constructor, set another one. Raises SessionError if there is none or it cannot be read.
         """
-        stored = session_store(None if config is None else config.sessions).find(session_id)
-        return cls(config or Config(workspace=stored.workspace), session=stored.session_id, **options)
+        settings, found = session_to_resume(session_id, config, at)
+        return cls(settings, session=found, **options)
 
     async def open(self) -> Self:
         """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it."""

@@ -3,14 +3,15 @@
 import argparse
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.cli.streams import can_draw, is_terminal, print_line, write_out
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
-from freeact_sub.sessions import SessionStore, StoredSession, newest, session_store
+from freeact_sub.events import AgentStarted
+from freeact_sub.sessions import SessionReader, SessionStore, StoredSession, newest, session_store
 from freeact_sub.show.wording import session_line
 
 SHOWN: Final = 20
@@ -103,11 +104,26 @@ def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
     with store.reader(session.session_id) as reader:
         wanted = None if agent is None else reader.agent(agent).agent_id
         print_line(session_line(session, folder=True))
+        numbers = _numbers(reader)
         for event in reader.events():
+            if number := next(numbers, "") if isinstance(event, AgentStarted) and event.parent_id is None else "":
+                print_line(f"\n{number}")
             views.observe(event)
             if wanted in (None, event.agent_id):
                 write_out(lines.write(event))
     return 0
+
+
+def _numbers(reader: SessionReader) -> Iterator[str]:
+    """What stands before each run of the root: the number of its prompt, as `fork --at` counts. Empty: it is no prompt."""
+    from freeact_sub.agents.sessions.past import prompts_of  # noqa: PLC0415  # slow to import
+
+    root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
+    if root is None:
+        return
+    numbers = {run.number: number for number, run in enumerate(prompts_of(reader, root.agent_id), 1)}
+    for run in reader.runs(root.agent_id):
+        yield f"[prompt {numbers[run.number]}]" if run.number in numbers else ""
 
 
 def _export(store: SessionStore, session_id: str, to: Any, file: Path | None) -> int:

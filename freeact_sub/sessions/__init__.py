@@ -24,6 +24,7 @@ A store receives plain values (`SessionWriter`); `agents/sessions/` gives them t
 
 from freeact_sub.config.own_folders import state_folder
 from freeact_sub.sessions.records import (
+    ForkPoint,
     KnownAnswer,
     StoredAgent,
     StoredCall,
@@ -35,6 +36,7 @@ from freeact_sub.sessions.records import (
 )
 from freeact_sub.sessions.store import (
     FILES,
+    PAST,
     VARIABLES,
     SessionReader,
     SessionStore,
@@ -48,7 +50,9 @@ from freeact_sub.sessions.store import (
 
 __all__ = [
     "FILES",
+    "PAST",
     "VARIABLES",
+    "ForkPoint",
     "KnownAnswer",
     "SessionReader",
     "SessionStore",

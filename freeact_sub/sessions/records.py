@@ -1,6 +1,6 @@
 """The records of a session, as plain values. Agents at every depth have the same shape."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -186,6 +186,22 @@ class KnownAnswer:
     root_run: int
     """The root's run in which it was answered."""
     value: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkPoint:
+    """Where the copy of a session ends, and where it works from then on."""
+
+    new_id: str
+    workspace: Path
+    last: int | None
+    """The last run of the root that it has; 0: it has none. None: it has everything."""
+    head: int | None = None
+    """The last entry of the root's conversation. None: the conversation is empty."""
+    states: tuple[str, str] = ("", "")
+    """How the names of the states of files begin, and how they begin in the copy."""
+    prepare: Callable[[Path], None] = lambda _: None
+    """Called with the copy's own folder, before anybody sees the copy."""
 
 
 def cells_of(events: Iterator[Event]) -> list[StoredCell]:

@@ -20,6 +20,7 @@ from freeact_sub.config.schema import SessionsConfig
 from freeact_sub.errors import SessionError
 from freeact_sub.events import Event
 from freeact_sub.sessions.records import (
+    ForkPoint,
     KnownAnswer,
     StoredAgent,
     StoredCall,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 VARIABLES: Final = "variables"
 FILES: Final = "files"
-"""The names in a session's folder for the variables of its kernels and the states of its files."""
+PAST: Final = "past"
+"""The names in a session's folder for the variables of its kernels, the states of its files, and earlier variables."""
 
 
 class SessionReader(Protocol):
@@ -145,6 +147,10 @@ class SessionWriter(Protocol):
 class SessionStore(Protocol):
     """The sessions of a user. The methods block, so an event loop calls them in a thread, except `open`."""
 
+    copies: Path
+    """The folder of the copies of workspaces in which forks work, each in a folder by the fork's id. A copy is removed with
+    the last session that works in it."""
+
     def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
         """Return all sessions, latest use first. Args: workspace: only those of this folder.
 
@@ -192,8 +198,13 @@ class SessionStore(Protocol):
             SessionError: It is not a session's id.
         """
 
-    def fork(self, session_id: str, *, is_mine: bool = False) -> str:
-        """Copy a session as a new one. Args: is_mine: this program has it open, without a live run. Returns: the new id.
+    def fork(self, session_id: str, *, is_mine: bool = False, point: ForkPoint | None = None) -> str:
+        """Copy a session as a new one, wholly or not at all. Returns: the new id.
+
+        Args:
+            session_id: The session.
+            is_mine: This program has it open, without a live run.
+            point: Where the copy ends, and where it works. None: it has everything.
 
         Raises:
             SessionBusyError: It is open.

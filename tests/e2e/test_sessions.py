@@ -55,7 +55,7 @@ def test_a_session_is_gone_on_with_listed_shown_and_removed(model: Chat, state: 
     assert "no sessions in" in run("sessions", "list", cwd=other).stdout
     assert session.session_id in run("sessions", "list", "--all", cwd=other).stdout
     shown = run("sessions", "show", session.session_id, cwd=other).stdout
-    for text in ("count it", "print('six')", "six", "and again", "prompts: 3"):
+    for text in ("count it", "print('six')", "six", "[prompt 2]", "and again", "[prompt 3]", "prompts: 3"):
         assert text in shown
     assert (
         "has no agent 'nobody'" in run("sessions", "show", session.session_id, "--agent", "nobody", cwd=work, check=1).stderr

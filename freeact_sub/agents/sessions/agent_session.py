@@ -14,12 +14,13 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.sessions.forking import fork_note, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import SessionVariables, Variables, kernel_is_new
+from freeact_sub.agents.sessions.variables import SessionVariables, Variables, both_news, kernel_is_new, known_news
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.config.mcp_server import McpServerConfig
@@ -79,6 +80,8 @@ class AgentSession:
         """The settings, with those of the session's model."""
         self._set_aside: str | None = None
         """The model that the settings of now name, and that nobody has chosen for this session."""
+        self._fork_note: Mapping[str, str] = {}
+        """See `fork_note`."""
         self._model_facts = "{}"
         self._has_name = True
         self._notice = notice
@@ -95,6 +98,9 @@ class AgentSession:
             self.session_id = self.resumed.stored.session_id
             if not has_model:
                 self.config = with_model_of(self.resumed.stored, config)
+            self._fork_note = fork_note(self.store, self.resumed.stored, self.resumed.root_run)
+            if works_in_copy(self.store, self.resumed.stored):
+                self.config = self.config.model_copy(update={"workspace": self.resumed.stored.workspace})
             if has_model or has_other_model(self.resumed.stored, config):
                 self.journal.left = self.resumed.stored.addresses
             self._set_aside = config.model if config.model not in (None, self.config.model) else None
@@ -128,6 +134,8 @@ class AgentSession:
         for agent_id, other in self.resumed.answered_by.items():
             tree.histories.same_as(agent_id, other)
         tree.notice(self.resumed.summary())
+        if missing := self._fork_note.get("missing"):
+            tree.notice(missing)
         if self._set_aside is not None:
             tree.notice(
                 f"the session keeps its model {self.config.model}: that of the settings, {self._set_aside}, is for new "
@@ -201,6 +209,8 @@ class AgentSession:
             kernel.past.replace(self._replay(loop, variables))
         elif not is_new and variables is not None:
             kernel.past.replace(variables.restore)
+        if news := self._fork_note.get("news"):
+            kernel.past.replace(both_news(known_news(news), kernel.past.news))
         return _nothing if variables is None else variables.aclose
 
     def _replay(self, loop: AgentLoop, variables: Variables | None) -> Callable[[], Awaitable[str]]:

@@ -154,6 +154,11 @@ class Journal:
         if self.writer is not None:
             self.writer.files(agent_id, self.runs[agent_id], tree)
 
+    async def keep_variables(self, agent_id: str) -> None:
+        """Keep the root's variables as they are before its present run, for a fork that begins there."""
+        if self.variables is not None and self.keeps:
+            await self.variables.keep(self.runs[agent_id])
+
     def kernel_changed(self, agent_id: str) -> None:
         """An agent's variables are others now, though no cell of its own has ended."""
         if self.variables is not None:

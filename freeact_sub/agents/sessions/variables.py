@@ -11,25 +11,25 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.sessions.past import keep_variables, mark_of, remove_oldest
 from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels import branching
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
-from freeact_sub.sessions import stats_below
 from freeact_sub.system.closing import end_task
-from freeact_sub.system.removal import remove
 from freeact_sub.text import counted, one_line
 
-SAVED_UP_TO: Final = "saved-up-to"
 MARK_CHARS: Final = 32
 """The width of a number, so that each overwrites the previous one."""
+KEEP_SECONDS: Final = 5.0
+"""Seconds that a prompt waits for the variables before it to be saved."""
 END_SECONDS: Final = 20.0
 """Seconds to wait for the last snapshot when the agent ends."""
 CHILD_SECONDS: Final = 10.0
@@ -97,6 +97,11 @@ class SessionVariables:
         if self._root_id in self._at_work:
             await self._at_work[self._root_id].settled()
 
+    async def keep(self, run: int) -> None:
+        """Keep the root's variables as they are before a run of it, unless saving takes long. Args: run: its number."""
+        if (root := self._at_work.get(self._root_id)) is not None and await root.settled(KEEP_SECONDS):
+            await asyncio.to_thread(keep_variables, self._folder, self._root_id, run)
+
     def changed(self, agent_id: str) -> None:
         """Save an agent's variables soon."""
         if agent_id in self._at_work:
@@ -143,7 +148,7 @@ class Variables:
         self._on_end = on_end
         self._ending = asyncio.Event()
         self._folder = folder / agent_id
-        self._mark = folder / f"{agent_id}.{SAVED_UP_TO}"
+        self._mark = mark_of(folder, agent_id)
         self._agent_id = agent_id
         self._ask = ask
         self._left_out: frozenset[str] = frozenset()
@@ -189,10 +194,11 @@ class Variables:
         if self._on_end is not None:
             await self._on_end()
 
-    async def settled(self) -> None:
-        """Wait until nothing is being saved, within a bound."""
+    async def settled(self, seconds: float = END_SECONDS) -> bool:
+        """Wait until nothing is being saved, within a bound. Return whether it is so."""
         if self._saving is not None:
-            await asyncio.wait({self._saving}, timeout=END_SECONDS)
+            await asyncio.wait({self._saving}, timeout=seconds)
+        return self._saving is None
 
     async def carry_over(self) -> str:
         """Replace the kernel with a new one that has its variables. Returns what the model reads about them."""
@@ -327,29 +333,6 @@ async def carried_over(agent_id: str, kernel: UsedKernel, ask: Ask, notice: Call
         return await variables.carry_over()
 
 
-def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None:
-    """Remove the snapshots of children that are the oldest, until all of them together take no more than this.
-
-    Args:
-        folder: The folder of a session's variables.
-        max_bytes: Bytes that they may take.
-        spared: The root, and children at work.
-    """
-    found = []
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False) and entry.name not in spared:
-                with suppress(FileNotFoundError):  # another child's end removes it
-                    size = sum(file.st_size for file in stats_below(entry.path))
-                    found.append((entry.stat(follow_symlinks=False).st_mtime, size, entry.path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
-        if total <= max_bytes:
-            break
-        remove(path)
-        total -= size
-
-
 def known_news(news: str) -> News:
     """Return a function that always returns this news about the kernel."""
 
@@ -357,6 +340,15 @@ def known_news(news: str) -> News:
         return news
 
     return same_news
+
+
+def both_news(one: News, other: News | None) -> News:
+    """Return a function that returns the news of both."""
+
+    async def news() -> str:
+        return "\n".join(filter(None, [await one(), "" if other is None else await other()]))
+
+    return news
 
 
 kernel_is_new: Final = known_news(KERNEL_IS_NEW)

@@ -27,8 +27,7 @@ class ShadowFiles:
     def __init__(self, workspace: Path, folder: Path | None = None) -> None:
         """Args: folder: keeps them beyond this program. None: they go with it, or are swept by a later start."""
         self._workspace = workspace
-        self._mark = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
-        """Stands before each state: a session may go on in another workspace."""
+        self._mark = mark_of(workspace)
         self._kept = folder
         self._folder: Path | None = None
         self._repository: ShadowRepository | None = None
@@ -188,6 +187,11 @@ class ShadowFiles:
         if self._repository is None:
             raise ShadowError("no files are kept")
         return self._repository
+
+
+def mark_of(workspace: Path) -> str:
+    """What stands before each state of a workspace's files: a session may go on in another one."""
+    return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
 
 
 def _made(stage: Stage, change: FileChange, content: bytes) -> bool:

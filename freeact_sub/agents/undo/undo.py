@@ -137,6 +137,7 @@ class Undo:
         journal, agent_id = self._loop.agent.shared.journal, self._loop.agent.agent_id
         self._runs[here:] = [journal.runs[agent_id]]
         journal.can_be_undone(agent_id, state.tree)
+        await journal.keep_variables(agent_id)
         while len(self._states) > MAX_STATES:
             first = self._states.pop(0)
             self._prompts.pop(0)

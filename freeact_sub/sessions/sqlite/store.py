@@ -2,25 +2,22 @@
 
 import json
 import logging
-import os
 import re
-import shutil
 import sqlite3
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
-from freeact_sub.sessions.records import StoredSession, Swept
+from freeact_sub.sessions.records import ForkPoint, StoredSession, Swept
 from freeact_sub.sessions.sqlite import sweeping
 from freeact_sub.sessions.sqlite.bodies import Bodies
+from freeact_sub.sessions.sqlite.copying import copy_files, copy_rows
 from freeact_sub.sessions.sqlite.database import NAME, connect, connect_to_read
-from freeact_sub.sessions.sqlite.lock import NAME as LOCK
 from freeact_sub.sessions.sqlite.lock import SessionLock
 from freeact_sub.sessions.sqlite.reader import UNREADABLE, SqliteReader, record_of, texts, usage_of
 from freeact_sub.sessions.sqlite.writer import SqliteWriter
@@ -28,6 +25,7 @@ from freeact_sub.sessions.store import new_session_id, stats_below
 from freeact_sub.system.removal import remove
 
 FOLDERS: Final = "sessions"
+COPIES: Final = "workspaces"
 RUNS: Final = "SELECT session_id, ending, status, parent_id, files FROM runs JOIN agents USING(session_id, agent_id)"
 PROMPT_CHARS: Final = 4_000
 """Characters of a prompt that are searched."""
@@ -42,6 +40,7 @@ class SqliteStore:
     def __init__(self, folder: Path) -> None:
         """Args: folder: see `state_folder`; it need not exist."""
         self.folder = folder
+        self.copies = folder.resolve() / COPIES
 
     def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
         """Return all sessions, latest use first. Args: workspace: only those of this folder.
@@ -108,9 +107,16 @@ class SqliteStore:
             found.setdefault(session_id, []).append(agent_id)
         return found
 
+    def workspaces(self) -> set[Path]:
+        """The workspaces of all sessions. Raises: SessionError: They cannot be read."""
+        with self._reading() as connection:
+            rows = [] if connection is None else connection.execute("SELECT workspace FROM sessions").fetchall()
+        return {Path(row[0]) for row in rows}
+
     def size_bytes(self, session_id: str) -> int:
         """The bytes of the session's folder on disk, without its rows in the database."""
-        return sum(found.st_size for found in stats_below(str(self.folder_of(session_id))))
+        found = {(each.st_dev, each.st_ino): each.st_size for each in stats_below(str(self.folder_of(session_id)))}
+        return sum(found.values())  # earlier variables are second names of the same files
 
     @property
     def database_bytes(self) -> int:
@@ -174,25 +180,30 @@ class SqliteStore:
             with closing(connect(self.folder)) as connection:
                 connection.execute("UPDATE sessions SET archived = 1 WHERE session_id = ?", (session_id,))
 
-    def fork(self, session_id: str, *, is_mine: bool = False) -> str:
-        """Copies a session as a new one. Returns: the new id.
+    def fork(self, session_id: str, *, is_mine: bool = False, point: ForkPoint | None = None) -> str:
+        """Copies a session as a new one, wholly or not at all. Returns: the new id.
 
         Args:
             session_id: The session.
             is_mine: This program has it open, and nothing runs in it.
+            point: Where the copy ends, and where it works. None: it has everything.
 
         Raises:
             SessionBusyError: It is open.
             SessionError: There is none, or it cannot be copied.
         """
-        session_id, new_id = self.find(session_id).session_id, new_session_id()
+        session_id = self.find(session_id).session_id
+        new_id = new_session_id() if point is None else point.new_id
         with self._changing(session_id, "forked", is_mine=is_mine):
             folder = self.folder_of(new_id)
             try:
                 copy_files(self.folder_of(session_id), folder)
+                if point is not None:
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    point.prepare(folder)
                 with closing(connect(self.folder)) as connection:
-                    copy_rows(connection, session_id, new_id)
-            except (sqlite3.Error, OSError):
+                    copy_rows(connection, session_id, new_id, point)
+            except BaseException:
                 remove(str(folder))
                 raise
         return new_id
@@ -292,63 +303,3 @@ def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
         logger.warning("a part of a session cannot be read: %s", error)
         return {}
     return value if isinstance(value, dict) else {}
-
-
-TABLES: Final[Mapping[str, Mapping[str, str]]] = {
-    "sessions": {"created": ":now", "updated": ":now"},
-    "agents": {"head": "head + :shift"},
-    "runs": {"head": "head + :shift"},
-    "entries": {"entry_id": "entry_id + :shift", "parent": "parent + :shift"},
-    "calls": {"call_id": "NULL"},
-    "answers": {"answer_id": "NULL"},
-    "events": {"event_id": "NULL"},
-}
-"""All tables, and the columns whose values change. NULL: the next number."""
-IN_PLACE: Final = ".saved-up-to"
-"""The suffix of files that are overwritten in place."""
-
-
-def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str) -> None:
-    """Copies all rows of a session, in one transaction. Raises: sqlite3.Error."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        last, first = connection.execute(
-            "SELECT COALESCE(MAX(entry_id), 0), (SELECT MIN(entry_id) FROM entries WHERE session_id = ?) FROM entries",
-            (session_id,),
-        ).fetchone()
-        values = {"old": session_id, "new": new_id, "now": time.time(), "shift": last + 1 - (first or 0)}
-        for table, changed in TABLES.items():
-            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-            taken = [{"session_id": ":new", **changed}.get(column, column) for column in columns]
-            connection.execute(
-                f"INSERT INTO {table}({', '.join(columns)}) SELECT {', '.join(taken)} FROM {table} "  # noqa: S608  # names of ours
-                "WHERE session_id = :old ORDER BY rowid",
-                values,
-            )
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def copy_files(folder: Path, new: Path) -> None:
-    """Copies a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
-    for place, _, names in os.walk(folder):
-        there = new / Path(place).relative_to(folder)
-        there.mkdir(mode=0o700, parents=True)
-        for name in names:
-            if name == LOCK:
-                continue
-            source = Path(place) / name
-            if source.parent == folder or name.endswith(IN_PLACE):
-                shutil.copy2(source, there / name, follow_symlinks=False)
-            else:
-                _link(source, there / name)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # another file system, or too many links
-        if os.path.lexists(source):  # else git, which still reads the workspace, has removed it
-            shutil.copy2(source, target, follow_symlinks=False)

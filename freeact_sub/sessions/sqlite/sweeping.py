@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from freeact_sub.errors import SessionError
 from freeact_sub.sessions.records import StoredSession, Swept
-from freeact_sub.sessions.store import FILES, VARIABLES, stats_below
+from freeact_sub.sessions.store import FILES, PAST, VARIABLES, stats_below
 from freeact_sub.system.removal import remove
 
 if TYPE_CHECKING:
     from freeact_sub.sessions.sqlite.store import SqliteStore
 
 DAY_SECONDS: Final = 86_400
-LARGE: Final = (VARIABLES, FILES)
+LARGE: Final = (VARIABLES, FILES, PAST)
 """Folders that an archived session does not keep."""
 STRAY_SECONDS: Final = DAY_SECONDS
 """The least time that outputs of agents without a session stay, because such an agent may still be working elsewhere."""
@@ -66,6 +66,7 @@ def sweep(
     known, long_ago = {agent_id for ids in agents.values() for agent_id in ids}, min(before, time.time() - STRAY_SECONDS)
     for each in {workspace, *(session.workspace for session in sessions)}:
         _remove_strays(each, known, long_ago, stop)
+    _remove_copies(store, time.time() - STRAY_SECONDS)
     sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
     total = sum(sizes.values()) + store.database_bytes
     for session in sessions:
@@ -86,6 +87,8 @@ def remove_session(store: "SqliteStore", session_id: str) -> None:
     agents = _agents(store, session)
     store.drop(session.session_id)
     _remove_outputs(session.workspace, agents)
+    if session.workspace not in store.workspaces() and session.workspace.is_relative_to(store.copies):
+        remove(str(session.workspace.parent))
 
 
 def _archive(store: "SqliteStore", session: StoredSession) -> bool:
@@ -148,6 +151,15 @@ def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop
                 written = [path.lstat().st_mtime, *(found.st_mtime for found in stats_below(str(path)))]
                 if max(written) < before:
                     remove(str(path))
+
+
+def _remove_copies(store: "SqliteStore", before: float) -> None:
+    """Removes the copies of workspaces in which no session works. Args: before: those that were made before this time."""
+    used = {workspace.parent for workspace in store.workspaces()}
+    with suppress(FileNotFoundError):
+        for path in store.copies.iterdir():
+            if path not in used and path.lstat().st_mtime < before:
+                remove(str(path))
 
 
 def _outputs(workspace: Path) -> Path | None:

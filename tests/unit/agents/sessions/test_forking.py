@@ -1,6 +1,7 @@
 """A session is forked: the copy has all that was said, the variables and the answers, and each goes on by itself."""
 
 import os
+from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
@@ -58,8 +59,8 @@ async def test_both_go_on_by_themselves(make, store):
 
 async def test_files_that_git_removes_meanwhile_keep_no_fork(make, store, monkeypatch):
     def link(source, target, **options):
-        if source.name == "index.lock":
-            source.unlink()
+        if Path(source).name == "index.lock":
+            Path(source).unlink()
         os_link(source, target, **options)
 
     os_link = os.link
@@ -69,7 +70,7 @@ async def test_files_that_git_removes_meanwhile_keep_no_fork(make, store, monkey
         files.mkdir()
         (files / "index.lock").touch()
         (files / "index").touch()
-        monkeypatch.setattr("freeact_sub.sessions.sqlite.store.os.link", link)
+        monkeypatch.setattr("freeact_sub.system.links.os.link", link)
         copy = await agent.fork()
     assert [path.name for path in (store.folder_of(copy) / "files").iterdir()] == ["index"]
 
@@ -83,8 +84,8 @@ async def test_what_cannot_be_forked(make, store, monkeypatch):
             with pytest.raises(AgentBusyError, match="wait for its end, or cancel it, then fork"):
                 await agent.fork()
             await run.result()
-        monkeypatch.setattr("freeact_sub.sessions.sqlite.store.os.link", _no_room)
-        monkeypatch.setattr("freeact_sub.sessions.sqlite.store.shutil.copy2", _no_room)
+        monkeypatch.setattr("freeact_sub.system.links.os.link", _no_room)
+        monkeypatch.setattr("freeact_sub.system.links.shutil.copy2", _no_room)
         with pytest.raises(SessionError, match=f"the session {agent.session_id} cannot be forked: .*No space"):
             await agent.fork()
     assert [session.session_id for session in store.sessions()] == [agent.session_id]

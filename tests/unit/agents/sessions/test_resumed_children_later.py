@@ -10,6 +10,7 @@ from support.sessions import as_after_a_crash
 from support.waiting import eventually
 
 from freeact_sub.agents.sessions import variables
+from freeact_sub.agents.sessions.past import SAVED_UP_TO
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, CodeExecutionOutput, Notice
 from freeact_sub.testing import FakeKernel, ScriptedModel, first_prompt, prompts
@@ -108,7 +109,7 @@ async def test_a_child_that_a_crash_has_cut_off_is_resumed(make, store, tmp_path
     async with make(script, config=FULL, session="new") as agent:
         run = agent.run_program(lambda: agent.task("review"))
         reading = asyncio.create_task(read(run))
-        await eventually(lambda: list(store.folder.rglob(f"agent-*.{variables.SAVED_UP_TO}")))
+        await eventually(lambda: list(store.folder.rglob(f"agent-*.{SAVED_UP_TO}")))
         await eventually(lambda: agent.scripted.requests == 2)
         child = agent.agents()[1].agent_id
         await as_after_a_crash(agent, tmp_path / "crashed")
@@ -126,7 +127,7 @@ async def test_a_child_whose_last_cell_was_not_saved_reads_that(make, store):
     script = Reviewer()
     async with make(script, config=FULL, session="new") as agent:
         child = await agent.spawn_and_run("review")
-        (mark,) = store.folder_of(agent.session_id).rglob(f"{child.agent_id}.{variables.SAVED_UP_TO}")
+        (mark,) = store.folder_of(agent.session_id).rglob(f"{child.agent_id}.{SAVED_UP_TO}")
         mark.write_text("1.0")
         await resumed(agent, child.agent_id)
     assert "before the last cell was saved" in script.read["review"][1]
