@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from notebook_kernel import NotebookCell, notebook_kernel
+from notebook_kernel import LIMIT_SECONDS, NotebookCell, notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kernel
 
 MINE = """
 %load_ext freeact_sub.notebook
-import os, subprocess
+import asyncio, os, subprocess
 import pandas as pd
 df, x, y = pd.DataFrame({"a": [1]}), 1, 1
 def host():
@@ -149,3 +149,27 @@ async def test_no_key_is_in_a_copy_and_the_process_ends_with_the_kernel(tmp_path
     assert "FOUND 0 None" in found.html, found.html[-2000:]
     assert "The process of the agents has ended" in lost.text
     assert anew != host
+
+
+async def test_a_question_in_a_line_of_text_waits_for_a_cell_that_waits_for_the_agent(tmp_path):
+    script = by_turn(cell(SLOW), cell("print('second', 6 * 7)"), ["done"])
+    async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
+        await notebook.run(MINE)
+        options = f"--model openai-chat:local --base-url {server.base_url} --mode ask --sandbox off --questions input"
+        async with notebook.running(f"%%agent {options}\nWork.", answer=lambda _: "y", cell_id="first") as page:
+            await page.wait_for(lambda page: "working" in page.html)
+            await asyncio.sleep(QUEUED_SECONDS)
+            mine = notebook.send("x = 'mine'")
+        await notebook.ended(mine)
+        Path(tmp_path, "go").touch()
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while len(server.requests) < 2:  # and its answer is the cell that is asked about
+                await notebook.run("await asyncio.sleep(0.05)", answer=False)
+        asked = len(notebook.asked)
+        waited = await notebook.run("%agent_wait", answer=lambda _: "y")
+    assert asked == 1
+    assert waited.reply["status"] == "ok"
+    assert "second" in notebook.asked[-1]
+    assert len(notebook.asked) == 2
+    assert "second 42" in page.html
+    assert "done" in page.html
