@@ -354,7 +354,7 @@ class FanOut(Action):
     @property
     def figures(self) -> str:
         """What the rest takes, in one sentence."""
-        about, low, high = self.tokens
+        about, low, high = (float(f"{amount:.2g}") for amount in self.tokens)
         figures = [f"about {short_number(about)} tokens ({short_number(low)} to {short_number(high)})"]
         if self.cost_usd is not None:
             figures.append(dollars_spread(self.cost_usd))

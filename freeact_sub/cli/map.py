@@ -170,6 +170,8 @@ class _ProgressLine:
         self._rows, self._began, self._told = rows, time.monotonic(), time.monotonic()
         self._stream: TextIO = sys.stderr
         self._draws, self._cost = can_draw(sys.stderr), ""
+        self._asked: dict[str, float] = {}
+        """When each open question came. Nothing is drawn below a question, and its time does not count."""
         self.at: Any = None
         """The latest step. None: nothing has begun."""
 
@@ -186,14 +188,20 @@ class _ProgressLine:
 
     def observe(self, event: "Event") -> None:
         """Draw the progress of the map."""
-        from freeact_sub.events import ApprovalRequest, StrategyProgress, UsageUpdated  # noqa: PLC0415
+        from freeact_sub.events import ApprovalDecided, ApprovalRequest, StrategyProgress, UsageUpdated  # noqa: PLC0415
 
         if isinstance(event, UsageUpdated):
             self._cost = event.tree_usage.cost_text or f"{event.tree_usage.tokens_text} tokens"
         elif isinstance(event, ApprovalRequest):
             self._clear()
+            self._asked[event.request_id] = time.monotonic()
+        elif isinstance(event, ApprovalDecided) and event.request_id in self._asked:
+            since = self._asked.pop(event.request_id)
+            self._began += 0 if self._asked else time.monotonic() - since
         elif isinstance(event, StrategyProgress) and event.strategy == "map":
             self.at = event
+            if self._draws and self._asked:
+                return
             if self._draws:
                 self._stream.write(f"\r\x1b[K{self._text()}")
                 self._stream.flush()

@@ -10,10 +10,9 @@ from typing import Final
 
 from freeact_sub.calls import KINDS
 from freeact_sub.events import ApprovalRequest, Decision, Remember
-from freeact_sub.show.wording import rule_words
+from freeact_sub.show.wording import cheaper_models, rule_words
 from freeact_sub.text import one_line, visible
 
-HINT: Final = "y yes, n no, a yes for this session, or type why not"
 _WORDS: Final = (
     (
         "y yes yep yeah yup ok okay okey k sure fine alright approve approved allow allowed accept agree agreed go run "
@@ -40,6 +39,12 @@ def always_means(request: ApprovalRequest) -> str:
     return (
         f"a: do not ask again about {patterns}; p: the same in this project; a PATTERN or p PATTERN: a pattern of your own"
     )
+
+
+def hint(request: ApprovalRequest) -> str:
+    """What can be typed about a request."""
+    models = f", 1 to {len(chosen)} yes with another model" if (chosen := cheaper_models(request)) else ""
+    return f"y yes, n no{', a yes for this session' if request.suggested else ''}{models}, or type why not"
 
 
 def says_yes(text: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Final, Protocol, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.show.questions import Questions
-from freeact_sub.show.typed_decisions import HINT, always_means
+from freeact_sub.show.typed_decisions import always_means, hint
 from freeact_sub.show.wording import asked_title, own_words, who_asks
 from freeact_sub.terminal.input.typed_lines import TypedLines
 
@@ -95,7 +95,9 @@ class LineApprover:
         else:
             self._questions.answer(text.removesuffix("\n"))
             if self._questions.place == self._asked:
-                self._print(f"({self._questions.asks_back or HINT})")
+                request = self._questions.current
+                can_type = hint(request) if isinstance(request, ApprovalRequest) else "type the answer"
+                self._print(f"({self._questions.asks_back or can_type})")
             elif self._questions.current_id != self._asked[0]:
                 self._asked = CLOSED
         self._ask()
@@ -118,7 +120,7 @@ def question_lines(questions: Questions, request: ApprovalRequest | QuestionRequ
     if isinstance(request, QuestionRequest):
         hidden = " (what you type is not shown)" if request.secret else ""
         return [f"Question {of}: {who} {asked_title(request)}{hidden}", own_words(request), *field_lines(questions)]
-    notes = filter(None, [always_means(request), HINT, *questions.others()])
+    notes = filter(None, [always_means(request), hint(request), *questions.others()])
     return [f"Approval {of}: {who} {request.call.question}", request.call.text, *(f"({note})" for note in notes)]
 
 

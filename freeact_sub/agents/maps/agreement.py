@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic_ai.usage import RequestUsage
 
-from freeact_sub.agents.budgets.estimate import LEAST, REPORT_TOKENS, price_of
+from freeact_sub.agents.budgets.estimate import LEAST, OUTPUT_TOKENS, REPORT_TOKENS, price_of
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
@@ -83,6 +83,8 @@ class Agreement:
             agent.run.fan_out = _call(rest, told)
             return Payer(account=self._account)
         budget = self._bound(rest, told)
+        rest = replace(rest, at_once=self._at_once(rest, budget))
+        told = rest.quote()
         bound = dollars(float(budget.cost_usd)) if budget.cost_usd is not None else f"{budget.tokens:,} tokens"
         call = replace(_call(rest, told), bound=bound, cheaper=await self._cheaper(rest, told))
         agent.run.fan_out = call
@@ -125,6 +127,16 @@ class Agreement:
             prices = (price(last) or Decimal(0) for price in (rest.price, price_of(self._agent.model)))
             return Budget(cost_usd=bound_for(told.cost_usd.high + float(max(prices))))
         return Budget(tokens=int(bound_for(told.tokens.high + last.total_tokens)))
+
+    def _at_once(self, rest: Rest, budget: Budget) -> int:
+        """How many requests are made at once: each reserves the most that it can take, and the bound must hold them all."""
+        given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
+        largest = RequestUsage(input_tokens=given, output_tokens=OUTPUT_TOKENS)
+        if budget.cost_usd is None:
+            fitting = (budget.tokens or 0) // largest.total_tokens
+        else:
+            fitting = int(budget.cost_usd / max(rest.price(largest) or Decimal(0), Decimal("0.000001")))
+        return max(1, min(rest.at_once, fitting))
 
     async def _cheaper(self, rest: Rest, told: Quote) -> dict[str, tuple[float, float, float]]:
         """What cheaper models of the settings would take for the same tokens."""
