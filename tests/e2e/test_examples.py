@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from support.chat_server import ChatCall, ChatReply
+from support.chat_server import ChatCall, ChatReply, by_turn
 from support.cli import chat
 from support.programs import ROOT, copy_examples, run_python
 
@@ -335,3 +335,25 @@ def test_notebook(examples: Path, tmp_path: Path) -> None:
         .data["text/plain"]
         .startswith(f"('completed', 'The valley in 2024: {days} days, from -3.2 to 25.0 °C")
     )
+
+
+def test_notebook_on_a_copy(examples: Path, tmp_path: Path) -> None:
+    """Nobody can answer here, so it says yes where a person is asked."""
+    notebook = examples / "notebooks/copy.ipynb"
+    notebook.write_text(notebook.read_text().replace("days, mean", "days, mean --yes"))
+    work = (
+        "days = [day for day in days if float(day['temp']) > -100]\n"
+        "mean = round(sum(float(day['temp']) for day in days) / len(days), 1)"
+    )
+    with chat(by_turn([ChatCall("execute_ipython_cell", {"code": work})], ["Done."])) as server:
+        env = {"FREEACT_HEADLESS": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+        env |= {"FREEACT_MODEL": "openai-chat:scripted", "FREEACT_BASE_URL": server.server.base_url}
+        arguments = ("-m", "jupyter", "execute", "--kernel_name=python3", f"--output={tmp_path}/done", notebook.name)
+        done = run_python(*arguments, cwd=notebook.parent, env=env)
+    assert done.returncode == 0, done.stderr
+    *_, prompt, adopted, result = (
+        cell for cell in nbformat.read(tmp_path / "done.ipynb", as_version=4).cells if "outputs" in cell
+    )
+    assert "days</td><td>list 359</td><td>list 354" in str(prompt.outputs)
+    assert adopted.outputs[0].text == "Taken over: days, mean\n"
+    assert result.outputs[0].data["text/plain"] == "(354, 9.4)"
