@@ -353,13 +353,13 @@ class Agent(Generic[OutputT]):
         """
         self._root.follow_background(hear)
 
-    async def fork(self) -> str:
+    async def fork(self, at: int | None = None) -> str:
         """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on.
 
-        They share the files of the workspace. Raises AgentBusyError if the agent or a detached child is at work, and
-        SessionError if there is no session, or it cannot be copied.
+        They share the files of the workspace. With `at` it is as the session was after that prompt: see `fork_session`.
+        Raises AgentBusyError if the agent or a detached child is at work, and SessionError if there is nothing to copy.
         """
-        return await self._root.fork()
+        return await self._root.fork(at)
 
     @property
     def undoable(self) -> tuple[str, ...]:

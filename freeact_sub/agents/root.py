@@ -188,11 +188,11 @@ class Root:
         await self._runs.settle()
         return self._runs.live is not None
 
-    async def fork(self) -> str:
+    async def fork(self, at: int | None) -> str:
         """See `Agent.fork`."""
         if await self.is_busy() or self.tree.at_work:
             raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
-        return await self.session.fork()
+        return await self.session.fork(at)
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """See `Agent.follow_background`."""

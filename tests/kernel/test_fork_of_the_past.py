@@ -64,6 +64,11 @@ def all_of(session_id):
         )
 
 
+def _prompts(session_id):
+    with session_store().reader(session_id) as reader:
+        return [text.split("]\n\n")[-1] for text in prompts(reader.messages(reader.agents()[0].agent_id))]
+
+
 @pytest.mark.parametrize("mode", ["auto", "full"])
 async def test_conversation_variables_and_files_are_those_of_then_and_the_original_stays(work, mode):
     async with Agent(Config(workspace=work, mode=mode), model=MODEL, session="new") as agent:
@@ -76,7 +81,11 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
         for code in (THREE, SHOW):
             await run(agent, code)
         original = agent.session_id
+        before = all_of(original)
+        present = await agent.fork(at=-2)
+        assert all_of(original) == before
     before = all_of(original)
+    assert (await asyncio.to_thread(_prompts, present))[0] == ONE  # then the summary
     config = Config(workspace=work, mode=mode)
     forked = await resume(original, config=config, at=2)
     assert [text.split("]\n\n")[-1] for text in prompts(forked.history)] == [ONE, TWO]
@@ -110,10 +119,11 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
         assert again.history == []
         assert "NameError" in await run(again, SHOW)
         assert os.listdir(first.workspace) in ([".freeact"], [])
-    with pytest.raises(SessionError, match="has 5 prompts: the fork begins after one of them"):
-        await fork_session(original, 6)
+    for outside in (6, -6):
+        with pytest.raises(SessionError, match=f"has 5 prompts, so a fork cannot begin after {outside}: give"):
+            await fork_session(original, outside)
     store = session_store()
-    for session in (second, other.session_id, last.session_id, first.session_id):
+    for session in (present, second, other.session_id, last.session_id, first.session_id):
         await asyncio.to_thread(store.remove, session)
     assert not [*store.copies.iterdir()]
     assert all_of(original) == before

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.sessions.forking import fork_note, works_in_copy
+from freeact_sub.agents.sessions.forking import fork_note, fork_session, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
@@ -259,8 +259,11 @@ class AgentSession:
     def _reader(self) -> SessionReader:
         return self.store.reader(self.session_id or "")
 
-    async def fork(self) -> str:
+    async def fork(self, at: int | None) -> str:
         """Make a new session of all that there is now, while nothing is at work in this one. Returns: its id.
+
+        Args:
+            at: After which prompt it begins, see `fork_session`. None: now, and in the same workspace.
 
         Raises:
             SessionError: There is no session, it is not kept, or it cannot be copied.
@@ -272,6 +275,8 @@ class AgentSession:
         await self.journal.committed()
         if not self.journal.keeps:
             raise SessionError(f"the session {self.session_id} is not kept, so it cannot be forked")
+        if at is not None:
+            return (await fork_session(self.session_id, at, store=self.store, is_mine=True)).session_id
         return await asyncio.to_thread(self.store.fork, self.session_id, is_mine=True)
 
     async def aclose(self) -> None:

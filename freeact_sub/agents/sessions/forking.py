@@ -84,7 +84,7 @@ async def fork_session(
     Args:
         session_id: The original, by its id or an unambiguous beginning of it.
         at: The number of the prompt, as `sessions show` counts them: 1 is the first one; 0: before it. The state is that in
-            which the next prompt was asked. None: the last prompt.
+            which the next prompt was asked. -1: before the last one, as `/rewind 1` is, and so on. None: the last one.
         store: The store that has it. None: that of the default settings.
         is_mine: An agent of this program has the session open, and does not work.
 
@@ -226,13 +226,13 @@ def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tupl
     if root is None:
         raise SessionError(f"the session {stored.session_id} has no prompt yet")
     prompts = prompts_of(reader, root.agent_id)
-    at = len(prompts) if at is None else at
-    if not 0 <= at <= len(prompts):
+    place = len(prompts) if at is None else at + len(prompts) if at < 0 else at
+    if not 0 <= place <= len(prompts):
         raise SessionError(
-            f"the session {stored.session_id} has {counted(len(prompts), 'prompt')}: the fork begins after one of them, "
-            "1 to the last, or before the first, 0"
+            f"the session {stored.session_id} has {counted(len(prompts), 'prompt')}, so a fork cannot begin after {at}"
+            ": give the number of one of them, 0 for before the first, or -1 for before the last"
         )
-    return root.agent_id, at, prompts[at] if at < len(prompts) else None
+    return root.agent_id, place, prompts[place] if place < len(prompts) else None
 
 
 def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapping[str, str]:
@@ -245,11 +245,21 @@ def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapp
         return {}
     if not stored.workspace.is_dir():
         raise SessionError(f"the session {stored.session_id} worked in {stored.workspace}, which is gone")
+    note = _note(stored)
+    return note if note.get("last") == root_run else {}
+
+
+def missing_in(store: SessionStore, session_id: str) -> str:
+    """What is not in a fork of the past as it was then, in a sentence. Empty: nothing. It reads files."""
+    return str(_note(store.find(session_id)).get("missing", ""))
+
+
+def _note(stored: StoredSession) -> dict[str, Any]:
     try:
-        note = json.loads((stored.workspace.parent / NOTE).read_text(encoding="utf-8"))
+        note: dict[str, Any] = json.loads((stored.workspace.parent / NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return note if note["last"] == root_run else {}
+    return note
 
 
 def works_in_copy(store: SessionStore, stored: StoredSession) -> bool:

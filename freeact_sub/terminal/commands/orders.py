@@ -1,5 +1,6 @@
 """Orders of a person that are queued among the prompts and carried out between runs: undo, a compaction, a command."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,10 @@ if TYPE_CHECKING:  # slow to import
     from freeact_sub.agents.context.sizes import ContextUse
     from freeact_sub.config.budget import Usage
 
+FORKED: Final = (
+    "{new} is this conversation without its last {prompts}, in a copy of this folder as it was then: /resume {new} "
+    "continues it here, freeact-sub --resume {new} elsewhere. This conversation stays as it is."
+)
 SHOWN: Final = 10
 FEW: Final = 2
 PROMPT_CHARS: Final = 60
@@ -28,6 +33,8 @@ class Rewind:
     """The number of prompts: above 0 they are restored; below, undone."""
     to_change: bool = False
     """Whether the first undone prompt returns to the input line."""
+    forks: bool = False
+    """Nothing is undone here: a new session begins there."""
 
     async def done(self, agent: "Agent", as_typed: Callable[[str], str]) -> tuple[str, str]:
         """Carries it out; returns a note for the person, and the text for the line, empty if there is none.
@@ -36,6 +43,8 @@ class Rewind:
             agent: The agent.
             as_typed: Returns what the person typed of a prompt.
         """
+        if self.forks:
+            return await self._forked(agent), ""
         try:
             report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
         except FreeactError as error:
@@ -43,6 +52,16 @@ class Rewind:
         prompts = [as_typed(prompt) for prompt in report.prompts]
         told = [f"{'restored' if self.prompts > 0 else 'undone'}: {one_line(prompt, PROMPT_CHARS)}" for prompt in prompts]
         return "\n".join([*told, *_lines(report)]), prompts[0] if self.to_change else ""
+
+    async def _forked(self, agent: "Agent") -> str:
+        from freeact_sub.agents.sessions.forking import missing_in  # noqa: PLC0415  # slow to import
+
+        try:
+            new = await agent.fork(self.prompts)
+            missing = await asyncio.to_thread(missing_in, agent.sessions, new)
+        except FreeactError as error:
+            return str(error)
+        return "\n".join(filter(None, [FORKED.format(new=new, prompts=counted(-self.prompts, "prompt")), missing]))
 
 
 def goes_along(report: "UndoReport") -> str:

@@ -118,10 +118,11 @@ def _always(how: str) -> Callable[["Console", str], None]:
 
 
 def _rewind(person: "Console", rest: str) -> None:
-    if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        person.present.waiting.put(Rewind(prompts=-int(rest), to_change=True))
+    if (found := re.fullmatch(r"([1-9][0-9]{0,5})( +--fork)?", rest)) is not None:
+        forks = found[2] is not None
+        person.present.waiting.put(Rewind(prompts=-int(found[1]), to_change=not forks, forks=forks))
     else:
-        person.display.note("give a number of prompts, such as /rewind 3")
+        person.display.note("give a number of prompts, such as /rewind 3, or /rewind 3 --fork")
 
 
 def _prompts(person: "Console") -> Iterable[tuple[str, str]]:
@@ -245,8 +246,8 @@ COMMANDS: Final = (
     ),
     Command(
         name="/rewind",
-        usage="N",
-        words="undo the last N prompts; the first of them comes back to the line (Esc Esc)",
+        usage="N [--fork]",
+        words="undo the last N prompts; the first of them comes back to the line (Esc Esc); --fork: in a new session",
         run=_rewind,
         choices=_prompts,
     ),

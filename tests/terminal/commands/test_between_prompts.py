@@ -1,5 +1,6 @@
 """Commands that take their turn among the prompts, in a pseudo-terminal."""
 
+import os
 import re
 from pathlib import Path
 
@@ -27,6 +28,11 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_at_bottom(READY)
     terminal.enter("/rewind 3")
     terminal.wait_for("3 prompts cannot be undone: at most 2 can")
+    (tmp_path / "file").write_text("of now")
+    terminal.enter("/rewind 1 --fork")
+    terminal.wait_for("is this conversation without its last 1 prompt, in a copy of this folder")
+    new = re.findall(r"/resume (\S+) continues", terminal.shown)[-1]
+    terminal.wait_at_bottom(READY)
     terminal.enter("/rewind all")
     terminal.wait_for("give a number of prompts")
     terminal.enter("/rewind 2")
@@ -34,6 +40,15 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_at_bottom("> count", READY)
     terminal.press(ENTER)
     terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    assert (tmp_path / "file").exists() is False
+    terminal.enter(f"/resume {new}")
+    terminal.wait_for(f"resumed {new}; /resume ")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("count")
+    terminal.wait_for(f"session {new} goes on", "2 prompts, 1 answers")
+    (file,) = Path(os.environ["XDG_STATE_HOME"]).glob(f"freeact/workspaces/{new}/*/file")
+    assert file.read_text() == "made since"
 
 
 def test_what_went_along_with_a_prompt_is_no_part_of_what_is_undone_for_a_person(terminal: Terminal) -> None:
