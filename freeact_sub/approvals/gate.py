@@ -235,7 +235,7 @@ class Gate:
         if decision.pattern is not None:
             parse_pattern(decision.pattern)
         if decision.code is not None and not (decision.allowed and isinstance(item.question.call, CodeAction)):
-            raise ValueError("only the code of a cell can be changed, and only in a decision that allows it")
+            raise ValueError("only a cell's code can be changed, and only when you allow the cell")
         offered = item.question.call.cheaper if isinstance(item.question.call, FanOut) else ()
         if decision.model is not None and not (decision.allowed and decision.model in offered):
             raise ValueError(f"the request does not offer the model {decision.model!r}")

@@ -37,7 +37,7 @@ def add_mcp(commands: Any, place: argparse.ArgumentParser) -> None:
     remove = ways.add_parser("remove", help="remove a server from mcp.json", **shared)
     remove.add_argument("name", metavar="NAME", help="its name")
     for way in (add, remove):
-        way.add_argument("--user", action="store_true", default=False, help="in your own mcp.json, for all workspaces")
+        way.add_argument("--user", action="store_true", default=False, help="write to your own mcp.json, for all workspaces")
     login = ways.add_parser(
         "login",
         help="sign in to a server in the browser",
@@ -61,7 +61,7 @@ def add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add `mcp-server`, which is an MCP server. Args: common: the options for settings."""
     server = commands.add_parser(
         "mcp-server",
-        help="be an MCP server: agents and live kernels for other programs",
+        help="serve agents and live kernels to other programs over MCP",
         description="Serve MCP on standard input and output: other agents and editors get live Python kernels that can be "
         "branched, and agents that do whole tasks. The mode is auto unless a setting says otherwise.",
         epilog="Exit status: 0 the client has left, 2 wrong usage or settings.",

@@ -117,12 +117,13 @@ def command_line() -> _Parser:
         trust = "trust the settings in the workspace as they are, from now on"
         options.add_argument("--trust", action="store_true", help=trust)
         options.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    common.add_argument("--verbose", action="store_true", help="show everything that every agent does, children included")
+    common.add_argument("--verbose", action="store_true", help="show everything that all agents do, children included")
     parser = _Parser(
         prog="freeact-sub",
         description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
-        "Without a command: a conversation in the terminal; with a prompt alone, `-p PROMPT` or one on standard input: run.",
-        epilog="Exit status: 0 completed, 1 failed, a limit reached, or all denied as nobody was there to ask, "
+        "Without a command it starts a conversation. With a prompt, as an argument, by `-p PROMPT` or on standard input, it "
+        "runs this prompt and exits.",
+        epilog="Exit status: 0 completed, 1 failed, a limit reached, or every call denied because nobody could be asked, "
         "2 wrong usage or settings, 130 interrupted. "
         "Settings: ~/.config/freeact/config.toml, .freeact/config.toml in the workspace, FREEACT_… variables, "
         "then these options.",
@@ -135,7 +136,7 @@ def command_line() -> _Parser:
     run = commands.add_parser(
         "run",
         help="run one prompt and exit",
-        description="Run one prompt and end with the answer.",
+        description="Run one prompt, print the answer, and exit.",
         parents=[common],
         allow_abbrev=False,
     )
@@ -163,9 +164,9 @@ def command_line() -> _Parser:
     add_mcp(commands, place)
     commands.add_parser(
         "doctor",
-        help="tell what works on this machine, and what to do about the rest",
-        description="Start a kernel, copy it, and look for the wall, models, keys and Pythons. Say what is missing, and "
-        "what helps. Nothing is sent to other machines.",
+        help="check what works on this machine, and how to fix the rest",
+        description="Start a kernel, copy it, and look for the wall, models, keys and Pythons. Report what is missing, and "
+        "how to fix it. Nothing is sent to other machines.",
         epilog="Exit status: 0 agents can work here, 1 they cannot yet, 2 wrong usage or settings.",
         parents=[common],
         allow_abbrev=False,
@@ -184,7 +185,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
         "--output",
         choices=("auto", "plain", "json", "text"),
         default=argparse.SUPPRESS,
-        help="of one prompt: auto: drawn in a terminal, else the answer, and a log on standard error; plain: lines of text; "
+        help="how one prompt is shown: auto: drawn in a terminal, else the answer, with a log on standard error; "
+        "plain: lines of text; "
         "json: one event per line; text: only the answer",
     )
     quiet = "the same as --output text"
@@ -192,7 +194,7 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
 
 
 def _add_skills(commands: Any, place: argparse.ArgumentParser) -> None:
-    skills = commands.add_parser("skills", help="list, check and begin skills", allow_abbrev=False)
+    skills = commands.add_parser("skills", help="list, check and create skills", allow_abbrev=False)
     skills.set_defaults(main="freeact_sub.cli.skills:run_way")
     ways = skills.add_ways("list", "check", "new")
     ways.add_parser(
@@ -204,14 +206,14 @@ def _add_skills(commands: Any, place: argparse.ArgumentParser) -> None:
     )
     check = ways.add_parser(
         "check",
-        help="tell what the format of skills does not allow or recommend",
+        help="check skills against the open format",
         epilog="Exit status: 0 all are right, 1 one is not, 2 wrong usage or settings.",
         parents=[place],
         allow_abbrev=False,
     )
     check.gathers = "paths"
     check.add_argument("paths", nargs="*", metavar="FOLDER", help="the folder of a skill (default: all that are found)")
-    new = ways.add_parser("new", help="begin a skill in this folder", parents=[place], allow_abbrev=False)
+    new = ways.add_parser("new", help="create a skill in this folder", parents=[place], allow_abbrev=False)
     new.add_argument("name", metavar="NAME", help="small letters, digits and -")
 
 
@@ -221,8 +223,8 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
     ways = permissions.add_ways("check", "list")
     check = ways.add_parser(
         "check",
-        help="show the decision about a call, and the rule that makes it",
-        description="Print the decision about a call, the rule that makes it, and the rule's file.",
+        help="show the decision about a call, and the rule behind it",
+        description="Print the decision about a call, the rule behind it, and the rule's file.",
         epilog="Exit status: 0 allowed, 1 denied, 3 needs approval, 2 wrong usage or settings.",
         parents=[common],
         allow_abbrev=False,
@@ -266,7 +268,7 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
 def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
     rlm = commands.add_parser(
         "rlm",
-        help="ask about files of any length, which no prompt holds",
+        help="answer a question about files that are too long for a prompt",
         description="Answer a question about files, or about standard input, by a recursive language model: a model reads "
         "the text by code, in a kernel without network, and asks models about parts of it.",
         epilog="Exit status: 0 completed, 1 failed or a limit reached, 2 wrong usage or settings, 130 interrupted.",
@@ -286,7 +288,7 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         type=int,
         choices=(1, 2, 3),
         default=argparse.SUPPRESS,
-        help="levels of models that act by code; at the last one sub-calls are plain requests (default: 1)",
+        help="how many levels of models run code; the last level makes plain requests (default: 1)",
     )
     _add_run_options(rlm, file=False)
 
@@ -294,8 +296,8 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
 def _add_acp(commands: Any, common: argparse.ArgumentParser) -> None:
     commands.add_parser(
         "acp",
-        help="serve an editor or a notebook by the Agent Client Protocol",
-        description="Serve an editor or a notebook by the Agent Client Protocol (ACP), over standard input and output. The "
+        help="serve an editor or a notebook over the Agent Client Protocol",
+        description="Serve an editor or a notebook over the Agent Client Protocol (ACP) on standard input and output. The "
         "client starts it; each session has its own folder. Without a mode in the settings it is auto.",
         parents=[common],
         allow_abbrev=False,

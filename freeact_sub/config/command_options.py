@@ -35,14 +35,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-turns",
         metavar="N",
         type=_turns,
-        help="model responses the root agent may use in a run (default: no bound, but a run makes at most 1000 model "
+        help="the most model responses of the root agent in a run (default: no limit, but a run makes at most 1000 model "
         "requests and starts 200 children; settings budget.requests and budget.children)",
     )
     parser.add_argument("--mode", choices=MODES, help="which calls run without a question (default: ask)")
     parser.add_argument(
         "--headless",
         choices=get_args(Headless),
-        help="ask no person: allow or deny instead, or (auto) allow in the modes auto and full only",
+        help="ask nobody: allow all calls, deny all calls, or (auto) allow them only in the modes auto and full",
     )
     parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
     parser.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")

@@ -79,5 +79,5 @@ def _changed(
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"cannot change {path}: {error}") from error
     if not is_right:
-        raise ConfigError(f"cannot change {path}: it is written in a way that only a person can change")
+        raise ConfigError(f"cannot change {path}: its layout is too unusual to edit automatically: edit the file yourself")
     return f"{mark}{after}".encode()

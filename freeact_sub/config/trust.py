@@ -45,7 +45,9 @@ class Trust:
                 known = {path: value for path, value in self._read().items() if os.path.lexists(path)}
                 replace_file(self._record, json.dumps(known | new, indent=1, sort_keys=True).encode(), mode=0o600)
         except OSError as error:
-            raise ConfigError(f"cannot remember what you trust: cannot write {self._record}: {error.strerror}") from error
+            raise ConfigError(
+                f"your decision to trust these files cannot be saved: cannot write {self._record}: {error.strerror}"
+            ) from error
 
     def _read(self) -> dict[str, str]:
         """Reads the record; an unreadable or wrong one counts as empty."""

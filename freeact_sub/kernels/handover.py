@@ -248,14 +248,14 @@ def read_whole(name: str, folder: Path, *, max_bytes: int = MAX_BYTES) -> bytear
             finally:
                 os.close(handle)
     except OSError as error:
-        raise KernelError(f"what the kernel has written is not there: {error.strerror}") from error
+        raise KernelError(f"the kernel's file of values is not there: {error.strerror}") from error
     return data
 
 
 def _bytes_of(handle: int, max_bytes: int) -> bytearray:
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode):
-        raise KernelError("what the kernel has written is no file")
+        raise KernelError("the kernel's file of values is not a regular file")
     if found.st_size > max_bytes:
         raise KernelError(TOO_LARGE)
     data, size = bytearray(found.st_size), 0
@@ -263,7 +263,7 @@ def _bytes_of(handle: int, max_bytes: int) -> bytearray:
     while size < len(data) and (count := os.readv(handle, [view[size:]])):
         size += count
     if size < len(data):
-        raise KernelError("what the kernel has written became shorter while it was read")
+        raise KernelError("the kernel's file of values became shorter while it was read")
     return data
 
 

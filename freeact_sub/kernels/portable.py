@@ -47,7 +47,7 @@ def decoded(data: bytearray, variable: str, output: Any = None) -> Any:
         raise KernelValueError(f"{variable!r} needs a package that is not installed here: {error.name}") from None
     except Exception as error:  # noqa: BLE001  # border: the bytes may be anything, and readers fail in any way
         reason = one_line(f"{type(error).__name__}: {error}", ERROR_CHARS)
-        raise KernelValueError(f"what the kernel has written of {variable!r} cannot be read: {reason}") from None
+        raise KernelValueError(f"the value of {variable!r} from the kernel cannot be read: {reason}") from None
     if output is not None and not isinstance(value, output):
         raise KernelValueError(
             f"{variable!r} does not have the requested type: wanted a {block_type(output)}, not a {type(value).__name__}"

@@ -115,7 +115,7 @@ class PendingCalls:
         try:
             return pending.work.result()
         except asyncio.CancelledError:
-            raise ToolError("the run that this was a part of has ended, and this with it") from None
+            raise ToolError("this question has ended with its run") from None
 
     def _open_questions(self, ctx: Context[Any, Any], pending: PendingCall) -> list[Asked]:
         """Claim the open questions, and close those that this client can ask nobody."""

@@ -50,7 +50,7 @@ def agent_function(agent: AgentLike, **options: Any) -> Callable[[Callable[P, Aw
             raise TypeError(f"agent_function: {name} must be an `async def`: its calls wait for an agent")
         documentation = inspect.getdoc(function)
         if not documentation:
-            raise TypeError(f"agent_function: {name} needs a docstring: it is all that the agent reads of the function")
+            raise TypeError(f"agent_function: {name} needs a docstring: the agent reads nothing else of the function")
         signature = inspect.signature(function)
         returns = typing.get_type_hints(function).get("return")
 

@@ -209,7 +209,7 @@ class OwnToolRequests:
         try:
             return {"value": to_jsonable_python(value)}
         except ValueError as error:
-            raise FreeactError(f"what the tool {name} returned cannot be handed to code: {error}") from error
+            raise FreeactError(f"the result of the tool {name} cannot be passed to code: {error}") from error
 
     def _context(self, clock: CellClock | None) -> RunContext[Any]:
         """What the functions get that take a `RunContext`."""

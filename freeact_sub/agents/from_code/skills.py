@@ -34,7 +34,7 @@ class SkillRequests:
         known = skill.name in self._texts.present
         if not known:
             if not self._texts.load(content_of(skill)):
-                raise FreeactError(f"the skill {skill.name!r} is not loaded: no model is at work here that could read it")
+                raise FreeactError(f"the skill {skill.name!r} is not loaded: no model is running here to read it")
             await self._agent.emitter.emit(SkillLoaded(name=skill.name), tool_call_id=tool_call_id_of(clock))
         return {"name": skill.name, "folder": str(skill.folder), "files": list(skill.files), "known": known}
 

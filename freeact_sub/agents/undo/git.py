@@ -230,7 +230,7 @@ class ShadowRepository:
                     raise TooLargeError(f"there are more than {MAX_FILES:,} files in the workspace")
             if await process.wait():
                 (self._folder / "index").unlink(missing_ok=True)  # if it is damaged, the next record makes it anew
-                raise ShadowError("git cannot read what it knows of the files")
+                raise ShadowError("git cannot read its own index of the files")
         names = listed.split(b"\0")[:-1]
         if len(names) > MAX_FILES:
             raise TooLargeError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")

@@ -87,7 +87,7 @@ def noted(plan: TakeOver) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process ends, in whatever way
         if not path.exists():
-            raise FileNotFoundError(f"{path} was taken for one that a killed program had left: try again")
+            raise FileNotFoundError(f"{path} was removed as a leftover of a killed program: try again")
         with open(descriptor, "wb", closefd=False) as file:
             file.write(json.dumps(asdict(plan)).encode())
             file.flush()

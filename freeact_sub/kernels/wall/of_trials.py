@@ -21,7 +21,9 @@ def wire_of_trial(branch: Mapping[str, Any] | None, covers: bool, workspace: Pat
     """
     pieces: set[str] = set() if branch is None else {*branch["pieces"]}
     if branch is None or not pieces >= {"landlock", "seccomp"} or sandbox.support().landlock < sandbox.ABI_SIGNALS:
-        raise KernelBranchError("there is no sandbox that would hold it (setting kernel.sandbox, or this machine)")
+        raise KernelBranchError(
+            "a trial needs the sandbox, which this machine does not have or `kernel.sandbox` switches off"
+        )
     if not covers:
         raise KernelBranchError("it would not see its own copy of the workspace at the workspace's path")
     kept = {"readable": ["/"], "writable": [str(workspace), "/dev/shm"]}  # noqa: S108  # it is the trial's own

@@ -140,7 +140,7 @@ def test_the_record_is_private_and_forgets_what_is_gone(tmp_path, trust):
 def test_a_record_that_cannot_be_written_is_told_and_the_answer_holds(tmp_path):
     (tmp_path / "own").touch()
     trust = Trust(tmp_path / "own")
-    with pytest.raises(ConfigError, match="cannot remember what you trust"):
+    with pytest.raises(ConfigError, match="your decision to trust these files cannot be saved"):
         trust.add({tmp_path / "file": b"x"})
     assert trust.knows(tmp_path / "file", b"x")
 
