@@ -15,6 +15,8 @@ from freeact_sub.errors import ConfigError
 
 MAX_MESSAGE_BYTES: Final = 50 * 2**20
 """Of one message of the client; pictures come in them."""
+JUPYTER_AI: Final = "Jupyter AI"
+"""What jupyter-ai says is its name."""
 logger = logging.getLogger(__name__)
 
 Update: TypeAlias = dict[str, Any]
@@ -49,7 +51,13 @@ class Client:
         self._connection: Connection | None = None
         self.capabilities: dict[str, Any] = {}
         """What it can do, as it says in `initialize`."""
+        self.name = ""
         self.is_gone = False
+
+    @property
+    def is_jupyter_ai(self) -> bool:
+        """Whether it is jupyter-ai, which keeps conversations itself, and shows no pictures."""
+        return self.name == JUPYTER_AI
 
     def connect(self, connection: Connection) -> None:
         """From now on it is there."""

@@ -64,9 +64,9 @@ def _link(file: str) -> dict[str, Any]:
     return link if kind is None else {**link, "mimeType": kind}
 
 
-def picture_lines(files: Sequence[str]) -> str:
-    """Pictures as Markdown, for clients that show none in tool calls."""
-    return "".join(f"\n\n![{Path(file).name}](<{file}>)\n\n" for file in files)
+def picture_lines(files: Sequence[str], *, as_paths: bool) -> str:
+    """Pictures as Markdown, for clients that show none in tool calls. Args: as_paths: the client shows none at all."""
+    return "".join(f"\n\nPicture: `{file}`\n\n" if as_paths else f"\n\n![{Path(file).name}](<{file}>)\n\n" for file in files)
 
 
 @dataclass(kw_only=True)

@@ -122,6 +122,7 @@ class Methods:
     async def _initialize(self, request: schema.InitializeRequest) -> dict[str, Any]:
         can = request.client_capabilities
         self._client.capabilities = {} if can is None else can.model_dump(by_alias=True, exclude_none=True)
+        self._client.name = "" if request.client_info is None else request.client_info.name
         return {
             "protocolVersion": acp.PROTOCOL_VERSION,
             "agentCapabilities": {
@@ -152,7 +153,8 @@ class Methods:
 
     async def _load(self, request: schema.LoadSessionRequest) -> dict[str, Any]:
         session = await self._found(request)
-        await session.replay()
+        if not self._client.is_jupyter_ai:  # it ignores the replay, except for what it reads after the answer
+            await session.replay()
         return session.state
 
     async def _resume(self, request: schema.ResumeSessionRequest) -> dict[str, Any]:

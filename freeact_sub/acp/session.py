@@ -65,7 +65,7 @@ class Session:
         self._open_agent = open_agent
         self._turns: list[Turn] = []
         self._names = NewNames()
-        self._told = Updates(self._names)
+        self._told = Updates(self._names, pictures_as_paths=client.is_jupyter_ai)
         self._lock = asyncio.Lock()
         self._model = agent.config.model or ""
         """The model of the next prompt."""

@@ -84,15 +84,17 @@ class _Shown:
 class Updates:
     """Translates one event after the other."""
 
-    def __init__(self, names: NewNames, *, stored: bool = False) -> None:
+    def __init__(self, names: NewNames, *, stored: bool = False, pictures_as_paths: bool = False) -> None:
         """Translate the events of the runs of a session, or of a stored session.
 
         Args:
             names: Those of the session.
             stored: The events are of a stored session: whole texts, and the prompts, which the client does not know.
+            pictures_as_paths: The client shows no pictures.
         """
         self._names = names
         self._stored = stored
+        self._pictures_as_paths = pictures_as_paths
         self._message = names.new("message")
         self._shown: dict[_Key, _Shown] = {}
         """What is begun and has not ended: calls by agent and id, questions and children by their own id."""
@@ -250,7 +252,8 @@ class Updates:
         shown.has_output = True
         yield _changed(shown, status="in_progress", content=content)
         if event.picture_files and event.depth == 0:
-            yield self._said("agent_message_chunk", picture_lines(event.picture_files))
+            lines = picture_lines(event.picture_files, as_paths=self._pictures_as_paths)
+            yield self._said("agent_message_chunk", lines)
 
     def _grows(self, key: _Key, text: str, language: str | None = "") -> Iterator[Update]:
         """A growing text. Args: language: None: it is Markdown."""

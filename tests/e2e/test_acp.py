@@ -203,6 +203,10 @@ async def talk_again(client: AcpClient, workspace: Path, session: str) -> None:
     assert "red" in client.said.rpartition("It is")[2]
     resumed = await client.call("session/resume", sessionId=session, cwd=str(workspace), mcpServers=[])
     assert resumed["modes"]["currentModeId"] == "ask"
+    await client.start("Jupyter AI")
+    count = len(client.updates)
+    await client.call("session/load", sessionId=session, cwd=str(workspace), mcpServers=[])
+    assert "user_message_chunk" not in [u["sessionUpdate"] for _, u in client.updates[count:]], "it has the chat itself"
 
 
 def test_files_are_no_client(tmp_path: Path) -> None:

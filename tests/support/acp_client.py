@@ -103,9 +103,9 @@ class AcpClient:
         answer = await self.call("session/prompt", sessionId=session_id, prompt=[{"type": "text", "text": text}])
         return str(answer["stopReason"])
 
-    async def start(self, **capabilities: Any) -> dict[str, Any]:
+    async def start(self, name: str = "test", **capabilities: Any) -> dict[str, Any]:
         """Initialize."""
-        info = {"name": "test", "version": "1"}
+        info = {"name": name, "version": "1"}
         given = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, **capabilities}
         answer = await self.call("initialize", protocolVersion=1, clientCapabilities=given, clientInfo=info)
         return dict(answer)

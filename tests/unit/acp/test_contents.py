@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from freeact_sub.acp.commands import COMMANDS, available, find, own_of, unfolded
-from freeact_sub.acp.content import fenced, path_of, pictures_of, read_prompt
+from freeact_sub.acp.content import fenced, path_of, picture_lines, pictures_of, read_prompt
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 
@@ -68,6 +68,8 @@ def test_a_large_picture_is_only_linked() -> None:
     (svg,) = pictures_of([{"image/svg+xml": "<svg/>"}], [])
     assert base64.b64decode(svg["content"]["data"]) == b"<svg/>"
     assert pictures_of([{"text/plain": "x"}], []) == []
+    assert picture_lines(["/w/1.png"], as_paths=False).strip() == "![1.png](</w/1.png>)"
+    assert picture_lines(["/w/1.png"], as_paths=True).strip() == "Picture: `/w/1.png`"
 
 
 def test_only_known_words_after_a_slash_are_commands() -> None:
