@@ -26,6 +26,8 @@ from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 106, 44
+PROJECT: Final = "/home/me/project"
+"""The folder that the picture shows in place of the temporary one; with `TMPDIR` unset both have the same length."""
 LIMIT_SECONDS: Final = 240
 KEY_SECONDS: Final = 0.6
 """A question takes keys once it has stood for a moment."""
@@ -43,7 +45,7 @@ def main() -> None:
         screen = session(examples / "demo/demo.py", Path(folder))
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     for row in range(ROWS):
-        console.print(line_of(screen, row), no_wrap=True, overflow="crop")
+        console.print(line_of(screen, row, folder), no_wrap=True, overflow="crop")
     (out / "session.svg").write_text(console.export_svg(title="make demo", unique_id="session"), encoding="utf-8")
 
 
@@ -84,10 +86,13 @@ def session(demo: Path, folder: Path) -> pyte.Screen:
     return picture
 
 
-def line_of(screen: pyte.Screen, row: int) -> Text:
-    """A row of the screen with its colours."""
+def line_of(screen: pyte.Screen, row: int, folder: str) -> Text:
+    """A row of the screen with its colours. Args: folder: where the demo ran; `PROJECT` is drawn instead."""
     line = Text()
     chars = [screen.buffer[row][column] for column in range(COLUMNS)]
+    at = "".join(char.data or " " for char in chars).find(folder)
+    if at >= 0:
+        chars[at : at + len(folder)] = [chars[at]._replace(data=letter) for letter in PROJECT]
     for style, run in itertools.groupby(chars, key=style_of):
         line.append("".join(char.data for char in run), style)
     line.rstrip()
