@@ -62,6 +62,8 @@ class Effects:
     """Changed paths that freeact or git obey, and what is neither file, link nor folder."""
     seconds: float = 0.0
     """From the beginning of the trial to its end."""
+    off: bool = False
+    """Front ends show nothing of it: trials are off (setting `effects.enabled`), or the question is closed."""
     outdated_by: tuple[str, ...] = ()
     """Paths of the workspace that changed after an earlier trial of this cell, which was therefore tried again."""
 
@@ -77,7 +79,7 @@ class Effects:
         return mine == theirs
 
 
-CLOSED: Final = Effects(status="refused", reason="the question is closed")
+CLOSED: Final = Effects(status="refused", reason="the question is closed", off=True)
 
 
 @runtime_checkable

@@ -18,13 +18,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import pydantic
+
 from freeact_sub.agents import RunResult
+from freeact_sub.errors import FreeactError
 from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
     ApprovalDecided,
     ApprovalRequest,
     Decision,
+    Effects,
     Event,
     QuestionAnswered,
     QuestionRequest,
@@ -43,6 +47,7 @@ ANSWER_SECONDS: Final = 10.0
 EXIT_SECONDS: Final = 3.0
 """The seconds that closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s and SIGKILL after 5 s."""
 
+EFFECTS: Final = pydantic.TypeAdapter(Effects)
 T = TypeVar("T")
 
 
@@ -63,6 +68,8 @@ class AgentsBeside:
         """Of the answers, of which one is given at a time."""
         self.runs: dict[int, HostedRun] = {}
         """Those that go on, by number."""
+        self._tried: dict[str, Effects] = {}
+        """By question: what its cell did in its last trial."""
         ends = (others_end.fileno(), others_answers.fileno())
         self._process = subprocess.Popen(
             [*COMMAND, *map(str, ends)],
@@ -137,6 +144,20 @@ class AgentsBeside:
         """See `AnswerReceiver`."""
         self.begin(self.peer.tell("shown", request_id=request_id))
 
+    def effects(self, request_id: str) -> Effects | None:
+        """See `EffectsSource`."""
+        return self._tried.get(request_id)
+
+    async def effects_ready(self, request_id: str, code: str | None = None) -> Effects:
+        """See `EffectsSource`."""
+        self._tried.pop(request_id, None)
+        try:
+            found = EFFECTS.validate_python(await self.call("effects", request_id=request_id, code=code))
+        except FreeactError as error:  # the process has ended: its questions are closed as well
+            found = Effects(status="refused", reason=str(error))
+        self._tried[request_id] = found
+        return found
+
     def close(self) -> None:
         """Ends the process, which closes its agents first. Waits for that, but not for long."""
         with contextlib.suppress(OSError):
@@ -189,6 +210,7 @@ class AgentsBeside:
             ASKED[event.request_id] = self
         elif isinstance(event, ApprovalDecided | QuestionAnswered):
             ASKED.pop(event.request_id, None)
+            self._tried.pop(event.request_id, None)
         return event
 
 

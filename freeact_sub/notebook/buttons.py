@@ -2,16 +2,17 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.cells import MimeBundle
-from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
+from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest, Remember
 from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
 from freeact_sub.notebook.render import question_html
+from freeact_sub.notebook.tried_cells import effects_html, seen_otherwise
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.text import dollars_spread, visible
 
@@ -50,6 +51,8 @@ class ButtonQuestions:
         self._reloaded_at: float | None = None
         """When a page asked for what there is. None: never, or somebody has clicked since: it shows the buttons."""
         self._watching: asyncio.TimerHandle | None = None
+        self._working: set[asyncio.Task[None]] = set()
+        """What tries cells, and decides."""
         self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
         self._screen.publish(self._display_id, _NOTHING, update=False)
 
@@ -92,6 +95,8 @@ class ButtonQuestions:
             self.withdraw(request.request_id)
         if self._watching is not None:
             self._watching.cancel()
+        for task in self._working:
+            task.cancel()
         if self._panel is not None:
             _close(self._panel)
         return still_open
@@ -211,7 +216,10 @@ class ButtonQuestions:
         )
         rows = [widgets.HTML(question_html(request)), question.row]
 
-        def settle(decision: Decision) -> None:
+        async def settle(decision: Decision) -> None:
+            if (now := await seen_otherwise(request, decision, question.seen.get(decision.code))) is not None:
+                self._show_effects(question, now, decision.code)
+                return
             try:
                 request.decide(decision)
             except ValueError as error:  # the pattern is invalid: the question stays open
@@ -223,7 +231,7 @@ class ButtonQuestions:
                 return
             self._clicked()
             question.set_disabled(True)
-            self._loop.call_soon_threadsafe(settle, decision)  # widgets may be served by another thread
+            self._begin(settle(decision))
 
         question.approve = lambda: decide(Decision(allowed=True))
         approve.on_click(lambda _: decide(Decision(allowed=True)))
@@ -249,7 +257,37 @@ class ButtonQuestions:
             question.buttons += [in_session, in_project]
             rows += [widgets.HBox([in_session, in_project, pattern], layout=_ROW), widgets.HTML("")]
         question.box, question.rows = widgets.VBox(rows), len(rows)
+        if isinstance(request.call, CodeAction):
+            self._begin(self._try(question, None))
         return question
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Lets something happen on the event loop: widgets may be served by another thread."""
+
+        def begin() -> None:
+            task = self._loop.create_task(work, name="question in a notebook")
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+
+        self._loop.call_soon_threadsafe(begin)
+
+    async def _try(self, question: "_ButtonQuestion", code: str | None) -> None:
+        """Show what a cell would do. Args: code: what a person wants to run instead of it."""
+        assert isinstance(question.request, ApprovalRequest)
+        effects = await question.request.effects_ready(code)
+        if not effects.off:
+            self._show_effects(question, effects, code)
+
+    def _show_effects(self, question: "_ButtonQuestion", effects: Effects, code: str | None) -> None:
+        """Show effects below the code: buttons that move take no click for a moment."""
+        if question.request.request_id not in self._open:
+            return
+        question.seen = {code: effects}
+        changed = "" if code is None else '<div class="fsub-note">the code as you have changed it:</div>'
+        question.box.children[0].value = question_html(question.request, changed + effects_html(effects))
+        names = list(self._open)
+        for name in names[names.index(question.request.request_id) :]:
+            self._settle(self._open[name])
 
     def _offer_all(self, question: "_ButtonQuestion", number: int) -> None:
         """Shows the button that approves so many at once in a question's row, or takes it away."""
@@ -288,8 +326,12 @@ class ButtonQuestions:
             run.on_click(
                 lambda _: decide(Decision(allowed=True, code=area.value.strip("\n"))) if area.value.strip() else None
             )
-            question.buttons.append(run)
-            question.box.children = (*question.box.children, widgets.HBox([area, run]))
+            more = [run]
+            if question.seen:
+                more.append(widgets.Button(description="Try this", layout=auto))
+                more[-1].on_click(lambda _: self._begin(self._try(question, area.value.strip("\n"))))
+            question.buttons += more
+            question.box.children = (*question.box.children, widgets.HBox([area, *more]))
 
         edit.on_click(opened)
         question.buttons.append(edit)
@@ -321,6 +363,8 @@ class _ButtonQuestion:
     """When it was shown, on the event loop's clock."""
     approve: Callable[[], None] | None = None
     approve_all: Any = None
+    seen: dict[str | None, Effects] = field(default_factory=dict)
+    """The effects that are shown, by the code that a person wants to run instead; None: the cell's own."""
     row: Any = None
     """Of an approval: what its button does, the button that approves all if there is one, and the row of both."""
     rows: int = 0

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from freeact_sub.agents import Agent, Run
@@ -24,6 +25,7 @@ from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError
 from freeact_sub.events import Answer, Decision, Event
 from freeact_sub.events.answers import ASKED
+from freeact_sub.events.effects import CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of
@@ -82,7 +84,8 @@ class NotebookHost:
     @property
     def handlers(self) -> Handlers:
         """What the kernel may call."""
-        names = ("start", "stored", "run", "cancel", "copy", "report", "write_values", "code", "drop", "close", "shown")
+        of_agents = ("start", "stored", "run", "cancel", "close", "shown", "effects")
+        names = (*of_agents, "copy", "report", "write_values", "code", "drop")
         return {name: getattr(self, name) for name in names}
 
     async def start(
@@ -196,6 +199,12 @@ class NotebookHost:
         """A person sees a question."""
         if receiver := ASKED.get(request_id):
             receiver.shown(request_id)
+
+    async def effects(self, *, request_id: str, code: str | None) -> dict[str, Any]:
+        """Tries the cell of a question. See `Decidable.effects_ready`."""
+        receiver = ASKED.get(request_id)
+        ready = receiver.effects_ready(request_id, code) if isinstance(receiver, EffectsSource) else None
+        return asdict(CLOSED if ready is None else await ready)
 
     async def close_all(self) -> None:
         """Ends all agents."""

@@ -20,7 +20,7 @@ from collections.abc import Coroutine
 from typing import Any, Literal, Self, TypeAlias
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest
+from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.notebook.buttons import ButtonQuestions
 from freeact_sub.notebook.display_area import DisplayArea
@@ -33,6 +33,8 @@ from freeact_sub.notebook.ipython_shell import (
     stdin_allowed,
 )
 from freeact_sub.notebook.render import own_question_text, question_text
+from freeact_sub.notebook.tried_cells import seen_otherwise
+from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
@@ -89,7 +91,9 @@ class TextQuestions:
     def __init__(self, ask: AskLine = ask_line) -> None:
         """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
         self._ask_line = ask
-        self._questions = Questions()
+        self._questions = Questions(take_yes=self._take_yes)
+        self._yes: Decision | None = None
+        """To the current question, before it counts."""
         self._changed = asyncio.Event()
         self._asked: tuple[str, asyncio.Task[str]] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +129,10 @@ class TextQuestions:
 
     async def _ask(self, request: Asked) -> None:
         """Asks for one line; the question stays open if the line is no answer."""
-        line = asyncio.create_task(self._line_for(request))
+        seen = await request.effects_ready() if isinstance(request, ApprovalRequest) else None
+        if self._questions.current is not request:
+            return
+        line = asyncio.create_task(self._line_for(request, seen))
         self._asked = (request.request_id, line)
         try:
             await asyncio.wait({line})
@@ -137,6 +144,11 @@ class TextQuestions:
         error = line.exception()
         if error is None:
             self._questions.answer(line.result())
+            if self._yes is not None and isinstance(request, ApprovalRequest):
+                decision, self._yes = self._yes, None
+                if await seen_otherwise(request, decision, seen) is None:
+                    request.decide(decision)
+                    self._questions.withdraw(request.request_id)
             return
         reason = str(error)
         if not isinstance(error, NobodyToAskError):
@@ -148,11 +160,16 @@ class TextQuestions:
         else:
             request.decline(reason)
 
-    def _line_for(self, request: Asked) -> Coroutine[Any, Any, str]:
+    def _take_yes(self, _request: ApprovalRequest, decision: Decision) -> bool:
+        self._yes = decision
+        return True
+
+    def _line_for(self, request: Asked, seen: Effects | None) -> Coroutine[Any, Any, str]:
         if isinstance(request, QuestionRequest):
             return self._ask_line(f"{self._question_now(request)}\n> ", secret=request.secret)
         means = always_means(request)
-        prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
+        effects = "" if seen is None or seen.off else "\n".join(["", *(line.text for line in effect_lines(seen))])
+        prompt = f"{question_text(request)}{effects}\n{f'({means})' if means else ''}\n{_CHOICE}"
         back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
         return self._ask_line(back or prompt)
 

@@ -149,14 +149,14 @@ def _foot_line(story: AgentStory, now: float) -> str:
     return status_line(story, now) + at
 
 
-def question_html(request: ApprovalRequest | QuestionRequest) -> str:
-    """A question in full."""
+def question_html(request: ApprovalRequest | QuestionRequest, below: str = "") -> str:
+    """A question in full. Args: below: HTML that follows it."""
     detail = own_words(request) if isinstance(request, QuestionRequest) else _detail(request)
     is_code = isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)
     shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
     who = f'<span class="fsub-id">{escaped(who_asks(request))}</span>'
     head = f'<span class="fsub-open">?</span> {who}{escaped(asks_for(request))}'
-    return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}</div>'
+    return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}{below}</div>'
 
 
 def _detail(request: ApprovalRequest | QuestionRequest) -> str:

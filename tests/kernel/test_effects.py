@@ -32,6 +32,8 @@ CELLS = {
     "files": ("open('a.txt', 'a').write('three\\n'); open('new/n', 'w').write('n')", {}, {"a.txt": "+three", "new/n": "+n"}),
     "a deletion": ("os.remove('gone.txt')", {}, {"gone.txt": "-gone"}),
     "a renaming": ("os.rename('a.txt', 'b.txt')", {}, {"a.txt": "-three", "b.txt": "+three"}),
+    "a file into a folder": ("os.rename('b.txt', 'new/b.txt'); os.rename('new/b.txt', 'b.txt'); os.link('b.txt', 'new/linked')", {}, {"new/linked": "+three"}),
+    "a folder": ("os.rename('new', 'old'); os.rename('old', 'new'); os.remove('new/linked')", {}, {"new/linked": "-three"}),
     "permissions": ("os.chmod('b.txt', 0o600)", {}, {"b.txt": "mode 644 -> 600"}),
     "bytes": ("open('b', 'wb').write(bytes(9))", {}, {"b": "9 bytes"}),
     "a link": ("os.symlink('b.txt', 'link')", {}, {"link": "+link to b.txt"}),

@@ -49,7 +49,7 @@ async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Tried:
     """
     settings, began = agent.shared.config.effects, time.monotonic()
     if not settings.enabled:
-        return _refused("trials are off (setting effects.enabled)")
+        return Tried(Effects(status="refused", reason="trials are off (setting effects.enabled)", off=True))
     if agent.policy.mode != "ask":
         return _refused(f"cells are tried in mode ask only, and this is {agent.policy.mode}")
     host = TrialHost(agent)
