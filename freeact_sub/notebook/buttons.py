@@ -216,22 +216,12 @@ class ButtonQuestions:
         )
         rows = [widgets.HTML(question_html(request)), question.row]
 
-        async def settle(decision: Decision) -> None:
-            if (now := await seen_otherwise(request, decision, question.seen.get(decision.code))) is not None:
-                self._show_effects(question, now, decision.code)
-                return
-            try:
-                request.decide(decision)
-            except ValueError as error:  # the pattern is invalid: the question stays open
-                rows[-1].value = f"<small>{escaped(visible(str(error)))}</small>"
-                question.set_disabled(False)
-
         def decide(decision: Decision) -> None:
             if approve.disabled:
                 return
             self._clicked()
             question.set_disabled(True)
-            self._begin(settle(decision))
+            self._begin(self._decide(question, request, decision, rows[-1]))
 
         question.approve = lambda: decide(Decision(allowed=True))
         approve.on_click(lambda _: decide(Decision(allowed=True)))
@@ -270,6 +260,16 @@ class ButtonQuestions:
             task.add_done_callback(self._working.discard)
 
         self._loop.call_soon_threadsafe(begin)
+
+    async def _decide(self, question: "_ButtonQuestion", request: ApprovalRequest, decision: Decision, told: Any) -> None:
+        if (now := await seen_otherwise(request, decision, question.seen.get(decision.code))) is not None:
+            self._show_effects(question, now, decision.code)
+            return
+        try:
+            request.decide(decision)
+        except ValueError as error:  # the pattern is invalid: the question stays open
+            told.value = f"<small>{escaped(visible(str(error)))}</small>"
+            question.set_disabled(False)
 
     async def _try(self, question: "_ButtonQuestion", code: str | None) -> None:
         """Show what a cell would do. Args: code: what a person wants to run instead of it."""
