@@ -16,6 +16,7 @@ from typing import Any
 
 from .borrowed_kernel import descriptor_of, has_unread_text, is_error_unread
 from .halves import HALVES, THREADS_ARE_OURS
+from .streams import STREAMS
 
 LINES = 1
 """C's `_IOLBF`."""
@@ -34,6 +35,7 @@ def install(shell: Any, loop: Any) -> None:
             stream.fileno = lambda number=number: number  # type: ignore[method-assign]  # ipykernel's streams allow it
     is_branch = bool(HALVES.kernel)
     HALVES.attach(shell, loop, flush)
+    STREAMS.attach(shell)
     if not is_branch:
         buffer_lines()
         # the threads of which Python warns are the kernel's own; what they hold at a fork is seen to
@@ -62,7 +64,7 @@ def buffer_lines() -> None:
 def flush() -> None:
     """Sends all that is buffered."""
     flush_files()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (*STREAMS.own, sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a cell may have closed or replaced it
             stream.flush()
 
@@ -75,9 +77,10 @@ def flush_files() -> None:
     library = libc()
     if library is not None:
         library.fflush(None)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in STREAMS.own:
         if hasattr(stream, "watch_fd_thread"):  # ipykernel's own thread sends what it has read, perhaps after the cell's end
             await_reader(stream)
+    STREAMS.flush_replaced()
 
 
 def await_reader(stream: Any) -> None:

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from .kept import ADVICE
+from .streams import STREAMS
 
 PREFIX = "freeact_"
 """Begins the names of our modules in a kernel; nothing was imported to make them, so they have no `__spec__`."""
@@ -70,6 +71,7 @@ def install(shell: Any) -> None:
         if isinstance(error, BaseException):
             clean(error)
             exc_tuple = kind, error, without_ours(found)
+        STREAMS.put_back()  # ipykernel flushes them before it sends the error
         return show(exc_tuple, *arguments, **options)
 
     shell.showtraceback = showtraceback
