@@ -103,8 +103,8 @@ def start(path: Path) -> ToolCallPart:
 
 
 def station_and_report(part: ToolReturnPart) -> tuple[str, str] | None:
-    """What a child answered, below its status line; None where it has not done its work."""
-    found = re.search(r"^(\w+): \d+ days.*", text_of(part).partition("\n")[2], re.DOTALL)
+    """What a child answered, below the lines about its run; None where it has not done its work."""
+    found = re.search(r"^(\w+): \d+ days.*", text_of(part), re.DOTALL | re.MULTILINE)
     return None if failed(part) or found is None else (found[1], found[0])
 
 
