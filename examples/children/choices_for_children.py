@@ -77,7 +77,7 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
             return cell(READ)
         case _ if len(results) == 1:
             return [ToolCallPart("task", {**child, "description": child["prompt"].rstrip(".")}) for child in CHILDREN]
-    return "; ".join(result.partition("\n")[2] for result in results)
+    return "; ".join(result.rpartition("\n")[2] for result in results)
 
 
 def cell(code: str) -> ToolCallPart:

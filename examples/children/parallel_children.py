@@ -71,7 +71,7 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
     results = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
     if prompt.startswith("For n = "):
         if results:
-            return "\n".join(str(part.content).partition("\n")[2] for part in results)
+            return "\n".join(str(part.content).rpartition("\n")[2] for part in results)
         numbers = prompt[len("For n = ") : prompt.index(":")].split(", ")
         return [
             ToolCallPart("task", {"prompt": f"Count the ways for n = {n}.", "description": f"{n} queens"}) for n in numbers

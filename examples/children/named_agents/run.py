@@ -59,8 +59,8 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
     if not results:
         return _task("checker", "Hold draft.md against rain.csv.")
     if len(results) == 1:
-        return _task("editor", f"Judge this.\n{results[0].partition(chr(10))[2]}")
-    return f"The editor says: {results[1].partition(chr(10))[2]}"
+        return _task("editor", f"Judge this.\n{results[0].rpartition(chr(10))[2]}")
+    return f"The editor says: {results[1].rpartition(chr(10))[2]}"
 
 
 def _task(agent: str, prompt: str) -> ToolCallPart:
