@@ -26,6 +26,7 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
     "prompt",
     "content",
     "prepare",
+    "verify",
     "tool_call_id",
     "output_schema",
 }

@@ -202,13 +202,13 @@ class AgentKernel:
         await carry_out(swap())
         await self.get()
 
-    async def copy(self) -> Kernel:
-        """Branch the live kernel, with this agent answering its requests; the caller closes it or passes it to `exchange`.
+    async def copy(self, handler: HostRequestHandler | None = None) -> Kernel:
+        """Branch the live kernel; the caller closes it or passes it to `exchange`. Args: handler: None: this agent's.
 
         Raises:
             KernelError: The kernel failed to start, or cannot be branched.
         """
-        return await branching(await self.get()).branch(self._spec, self._host.reply)
+        return await branching(await self.get()).branch(self._spec, handler or self._host.reply)
 
     async def copy_for_trial(self, bounds: TrialBounds, handler: HostRequestHandler) -> Kernel:
         """Branch the live kernel for one cell that nobody has approved yet; the caller closes it.

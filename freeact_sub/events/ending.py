@@ -44,11 +44,15 @@ class Ending:
     """What it has done, as the host saw it. None: no model has answered, but Python code."""
     missing_files: tuple[str, ...] = ()
     """The names of files in the answer, if none of them is in the workspace."""
+    verified: bool = False
+    """The answer has passed the `check` of who started the run, or `verify` of its type."""
+    unverified: str = ""
+    """Why it has not, in one sentence, though it was asked for. Empty: it has, or there was no check."""
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """One sentence for each fact that speaks against the answer."""
-        if not self.missing_files:
-            return ()
         shown, more = self.missing_files[:NAMES_SHOWN], len(self.missing_files) - NAMES_SHOWN
-        return (f"no file that the answer names exists: {', '.join(shown)}{f' and {more:,} more' if more > 0 else ''}",)
+        names = f"{', '.join(shown)}{f' and {more:,} more' if more > 0 else ''}"
+        missing = f"no file that the answer names exists: {names}" if shown else ""
+        return tuple(filter(None, [missing, f"unverified: {self.unverified}" if self.unverified else ""]))

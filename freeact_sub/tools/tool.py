@@ -92,6 +92,11 @@ class SpawnRequest:
     resume: str | None = None
     """The id of an ended child to resume: it continues with its conversation and its variables, as the agent
     that it was."""
+    check: str | Callable[[Any], Any] | None = None
+    """Checks the answer before it is accepted (docs/receipts.md): code that looks at `answer`, in a branch of the child's
+    kernel, or a function of it. It fails if it raises, or if its value is false; a function may return nothing."""
+    verify: Callable[[Any], Awaitable[str]] | None = None
+    """Checks it in the kernel that knows its type; returns what is wrong."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
     inputs_digest: str = ""

@@ -22,6 +22,7 @@ PROGRAMS = (
     "children/fan_out",
     "children/pipeline",
     "children/named_agents/run",
+    "children/receipts",
     "values/typed_output",
     "values/rlm",
     "values/values",
@@ -121,6 +122,22 @@ def test_ask_user(examples: Path) -> None:
         "asked for people: integer\nasked for day: Saturday or Sunday\nrefused: People must be a whole number\n"
         "completed: A picnic by the river: 6 people on Sunday.\n"
     )
+
+
+def test_receipts(examples: Path) -> None:
+    assert output_of(examples / "children/receipts.py").splitlines() == [
+        "works says: 17.33",
+        "  receipts: 1 cell",
+        "  ok: prices = [17, 19, 16] -> mean 17.333333333333332",
+        "  wrote prices.csv: 8 bytes, sha256 ee461fac...",
+        "  its answer has passed the check",
+        "talks says: All 12 tests pass. The summary is in summary.md.",
+        "  receipts: nothing was run",
+        "  no file that the answer names exists: summary.md",
+        "counts says: 3",
+        "  receipts: nothing was run",
+        "  its answer has passed the check",
+    ]
 
 
 def test_branches(examples: Path) -> None:

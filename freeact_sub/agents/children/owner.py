@@ -287,7 +287,7 @@ class ChildOwner:
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
-            plan = replace(await planned(request, self._agent, self._tree), payer=payer)
+            plan = replace(await planned(request, self._agent, self._tree), payer=payer, of_program=started_by == "program")
             kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
             self._check_open()
             return self._make(plan, started_by, origin, kept)

@@ -49,9 +49,10 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
 
 def status_line(result: RunResult) -> str:
     """Return status, spending and time of a run and its descendants in one line."""
+    passed = "; its answer has passed the check" if result.verified else ""
     reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
     kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
-    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{reused}{kept}]"
+    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{passed}{reused}{kept}]"
 
 
 def receipts_line(result: RunResult) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from pydantic_ai.messages import UserContent
@@ -12,6 +12,7 @@ from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.children.choices import check_tools, chosen_model
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.type_effects import resolved
+from freeact_sub.agents.children.verifier import Verifier, checked_check
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import digest_of_task
@@ -48,6 +49,8 @@ class Work:
     """Produces the answer instead of a model."""
     digest: str | None = None
     """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/answers.py`."""
+    verifier: Verifier = field(default_factory=Verifier)
+    """Checks the answer."""
 
     def __post_init__(self) -> None:
         for name in ("prompt", "note"):  # no provider takes half a character
@@ -110,6 +113,9 @@ class PlannedChild:
     """Set for a child implemented in Python."""
     earlier: EarlierChild | None = None
     """The ended child that this run resumes. None: the child is new."""
+    starter: TreeAgent
+    of_program: bool = False
+    """A program starts it, not a model or its code."""
     payer: Account | None = None
     """An account below that of its parent's run, which pays. None: the run's."""
 
@@ -118,10 +124,12 @@ class PlannedChild:
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:
             return run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
-        if self.earlier is not None:  # what it answers follows from what it has done before
-            return run(Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare))
-        digest = digest_of_task(self.request, child)
-        return run(Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, digest=digest))
+        check, verify = self.request.check, self.request.verify
+        verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=self.of_program)
+        work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
+        if self.earlier is not None or check or verify:
+            return run(work)  # what it answers follows from what it has done before, and what was checked is in its kernel
+        return run(replace(work, digest=digest_of_task(self.request, child)))
 
 
 async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> PlannedChild:
@@ -132,7 +140,7 @@ async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> Planne
         InvalidRequestError: There is no such type, or no such child.
         ConfigError: Its model cannot be built.
     """
-    request, answers = _made(request, agent)
+    request, answers = _made(replace(request, check=checked_check(request.check)), agent)
     earlier = None
     if request.resume is not None:
         earlier = await earlier_child(request.resume, agent, tree)
@@ -146,7 +154,7 @@ async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> Planne
         model = acting_by(model or agent.model, agent_type.code_actions)
     if earlier is not None and request.model is None:
         model = await model_of(earlier, model or agent.model, agent)
-    return PlannedChild(request=request, agent_type=agent_type, model=model, answers=answers, earlier=earlier)
+    return PlannedChild(request=request, agent_type=agent_type, model=model, answers=answers, starter=agent, earlier=earlier)
 
 
 def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildAgent | None]:
@@ -170,4 +178,6 @@ def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildA
         )
     if request.branch or request.branch_of is not None or request.keep or request.prepare is not None or request.resume:
         raise InvalidRequestError("this child is Python code and has no kernel: leave out inputs, branch, keep and resume")
+    if request.check is not None or request.verify is not None:
+        raise InvalidRequestError("this child is Python code, whose answer is not checked: leave out check")
     return request, made

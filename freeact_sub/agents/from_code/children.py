@@ -39,7 +39,7 @@ MAX_PROBLEM_CHARS: Final = 2000
 
 SAME: Final = (
     *("prompt", "description", "agent", "model", "thinking", "mode", "scope", "branch", "branch_of", "own_files"),
-    *("history", "keep", "resume", "inputs_digest"),
+    *("history", "keep", "resume", "inputs_digest", "check"),
 )
 """Parameters that mean the same in a `SpawnRequest`."""
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -73,6 +73,9 @@ class TaskParams(Params):
     """The digest of the values in the file. Empty: they are too large."""
     output: dict[str, Any] | None = None
     """The answer's JSON schema. None: text."""
+    check: str | None = None
+    verify: bool = False
+    """The type of the answer has a method `verify`."""
     by_value: Literal["", "pandas.DataFrame", "pandas.Series", "numpy.ndarray"] = ""
     """The type of an answer that is a variable of the child."""
 
@@ -103,13 +106,21 @@ class _WorkingChild:
 
     async def check(self, value: Any) -> str:
         """Return what the kernel finds wrong with an answer; empty if nothing, or if it does not reply."""
+        try:
+            return await self._ask(value, verify=False)
+        except TimeoutError:
+            return ""
+
+    async def verify(self, value: Any) -> str:
+        """Return what `verify` of the answer's type finds wrong with it. Raises: TimeoutError: The kernel does not reply."""
+        return await self._ask(value, verify=True)
+
+    async def _ask(self, value: Any, *, verify: bool) -> str:
         self.verdict = asyncio.get_running_loop().create_future()
-        self.answers.put_nowait(value)
+        self.answers.put_nowait({"value": value, "verify": verify})
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 return await self.verdict
-        except TimeoutError:
-            return ""
         finally:
             self.verdict = None
 
@@ -157,6 +168,7 @@ class TaskRequests:
             budget=asked.to_budget(),
             output_type=_type(asked, task),
             output_schema=asked.output,
+            verify=task.verify if asked.verify else None,
             prepare=prepare if asked.inputs else None,
             tool_call_id=tool_call_id_of(clock),
         )

@@ -19,6 +19,7 @@ from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
+from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.folder_instructions import FolderInstructions
 from freeact_sub.agents.from_code.ask import AskRequests
@@ -105,7 +106,7 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
-        self._has_model, self._found = True, FileFacts()
+        self._has_model, self._found, self._verifier = True, FileFacts(), Verifier()
         self.asks = AskRequests(self.resources.calls, self.single_requests, self.children.fan_outs)
         self.progress = ProgressRequests(agent, self.children.fan_outs)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
@@ -144,7 +145,7 @@ class AgentLoop:
             agent.shared.stream.emit_held_back(agent.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
         self._turns, self._takes_messages, self._digest = None, True, work.digest
-        self._has_model, self._found = work.program is None, FileFacts()
+        self._has_model, self._found, self._verifier = work.program is None, FileFacts(), work.verifier
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -261,8 +262,6 @@ class AgentLoop:
         keep_answer(agent, self._digest, result)
         agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
         if agent.parent is not None:
-            if agent.run.parent is not None:
-                agent.run.parent.receipts.child(agent.agent_id, result.status)
             self._tree.histories.keep(agent.agent_id, agent.run.record.history, agent.model, result.reused_from)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
@@ -290,6 +289,8 @@ class AgentLoop:
             node=self._kept,
             receipts=ending.receipts or run.receipts.receipts(self._found, has_model=self._has_model),
             missing_files=self._found.missing,
+            verified=self._verifier.verified and ending.status == "completed",
+            unverified=self._verifier.unverified if ending.status == "completed" else "",
         )
 
     def give_up(self) -> None:
@@ -337,7 +338,8 @@ class AgentLoop:
 
     async def _run_model(self, content: str | list[UserContent], prompt: str, output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
-        hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten)
+        verify = partial(self._verifier.reason_to_go_on, agent=self.agent, kernel=self.resources.kernel)
+        hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten, verify=verify)
         output_type = by_value(output_type, self.resources.kernel.take)
         return await hooks.answer(
             content,

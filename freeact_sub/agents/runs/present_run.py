@@ -288,6 +288,8 @@ class PresentRun:
     def end(self, status: RunStatus) -> None:
         """End the run and release its reservations; a child's conversation is dropped, as nobody reads it any more."""
         self.account.close()
+        if self.parent is not None:
+            self.parent.receipts.child(self.holder.agent_id, status)
         if not self._is_root:
             self.parent, self.record.history = None, []
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None

@@ -119,6 +119,8 @@ class ToolCalls:
 
     from_code: ClassVar[bool] = False
     """Code in a cell makes them, not the model."""
+    tries: ClassVar[bool] = True
+    """A cell may be tried in a copy of the agent's kernel while a person is asked."""
     reports_cancel: ClassVar[bool] = False
     """Cancelled calls are reported. The model's are not: the run ends with them and reports its own end."""
 
@@ -251,7 +253,7 @@ class ToolCalls:
             tool_call_id=tool_call_id,
             pause=self._paused(clock),
             hooks=hooks_of_call(agent, tool_call_id),
-            try_out=agent.shared.trials.of(agent.agent_id, call),
+            try_out=agent.shared.trials.of(agent.agent_id, call) if self.tries else None,
         )
         if acts_outside(call):
             agent.run.note_outside_action()

@@ -231,6 +231,7 @@ class AgentProxy(tasks.NodeMaker):
         history: str | int = "none",
         keep: bool = False,
         resume: str | None = None,
+        check: str | None = None,
     ) -> Any:
         """Start a child agent and wait until it ends: `r = await agent.task(...)`, or without `await` in plain code.
 
@@ -248,8 +249,7 @@ class AgentProxy(tasks.NodeMaker):
             mode: `plan`, `ask`, `auto` or `full`, but never more than this agent's mode.
             scope: The limits of its work: a folder, files, a part of the task.
             max_turns: The number of model responses that the child may use.
-            budget: Limits for the child and its descendants, such as `{"seconds": 60, "tokens": 50_000}`.
-                Default: 10 turns and an hour.
+            budget: Limits for it and its descendants, as `{"seconds": 60, "tokens": 50_000}`. Default: 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
             branch_of: A node: the kernel starts as a copy of its kernel.
             own_files: A branch works in its own copy of the workspace, which no other agent sees; without `branch_of`, it is
@@ -258,10 +258,11 @@ class AgentProxy(tasks.NodeMaker):
                 `all`, or the number of the last exchanges, each a prompt with all that followed it.
             keep: The kernel outlives the child: the result's `node`.
             resume: The `agent_id` of an ended child, which continues with its conversation and its variables.
+            check: Code on `answer`, run in a copy of the child's kernel. If it raises, or its last line is false, the child
+                must correct its answer, once; then `r.unverified` says why. A method `verify` of `output` does the same.
 
         Returns:
-            A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,
-            `files_written`, `files_removed`, `warnings`.
+            A `TaskResult`: `output`, `text`, `status`, `usage`, `receipts`, `verified` and more (`help(r)`).
 
         Raises:
             TaskError: The child did not complete; `result` holds its partial result.
@@ -275,8 +276,7 @@ class AgentProxy(tasks.NodeMaker):
     def shell(self, command: str, *, reason: str) -> Any:
         """Run a command outside the sandbox, in the workspace, if a person agrees; every mode asks.
 
-        `await agent.shell(...)`, or without `await` in plain code. Its output appears as it arrives. All its processes end
-        when it ends.
+        `await agent.shell(...)`, or without `await` in plain code. Output appears as it arrives; its processes end with it.
 
         Args:
             command: A shell command.

@@ -6,6 +6,7 @@ The request to the host (`task`) waits for the child's end. A typed answer is va
 the child works, a second request (`task_check`) waits for an answer to validate, and returns what is wrong with it.
 """
 
+import inspect
 import json
 import uuid
 from dataclasses import dataclass, fields
@@ -49,6 +50,10 @@ class TaskResult:
     nothing_was_run; each has fields of its own. None: the child is Python code."""
     missing_files: tuple[str, ...] = ()
     """The files that its answer names, if none of them exists."""
+    verified: bool = False
+    """The answer has passed `check`, or `verify` of its type."""
+    unverified: str = ""
+    """Why it has not."""
 
     def __repr__(self) -> str:
         shown = repr(self.output)
@@ -106,7 +111,7 @@ class TaskCall:
             params["by_value"] = by_value
         elif output is not None and output is not str:
             self.schema, self.decode = schemas.schema_of(output)
-            params["output"] = self.schema
+            params["output"], params["verify"] = self.schema, has_verify(output)
         if inputs:
             self.file, lines = values.give(f"values-{self.task_id}", inputs)
             params["inputs"], params["inputs_digest"] = lines, values.digest(self.file)
@@ -127,7 +132,9 @@ class TaskCall:
             return
         problem = ""
         try:
-            self.decode(reply["value"])
+            value = self.decode(reply["value"]["value"])
+            if reply["value"]["verify"] and not (passed := value.verify()) and passed is not None:
+                problem = f"verify gave {passed!r}"
         except Exception as error:  # noqa: BLE001  # border: a type may validate by code of its own, which may raise anything
             problem = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         self.requests.send("task_check", {"task_id": self.task_id, "problem": problem}, self.on_check)
@@ -159,6 +166,14 @@ class TaskCall:
             self.requests.send("task_cancel", {"task_id": self.task_id}, lambda _: None)
         if self.file is not None:
             values.drop(self.file)
+
+
+def has_verify(output: Any) -> bool:
+    """Whether a type checks its values by a method `verify`. Raises: TypeError: It would have to be awaited."""
+    verify = getattr(output, "verify", None) if isinstance(output, type) else None
+    if inspect.iscoroutinefunction(verify):
+        raise TypeError(f"agent.task: output: {output.__name__}.verify is async: in a cell it must be a plain method")
+    return callable(verify)
 
 
 class ChildSnapshot:

@@ -28,7 +28,7 @@ from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-)[0-9a-f]{8,}|[0-9.]+ s\b|^[0-9a-f]{4}$")
 OF_A_MOMENT = {"timestamp", "run_id", "conversation_id", "tool_call_id", "time", "seq", "seconds", "provider_details", "key"}
 EMPTY = (None, "", [], {}, False)
-OF_A_MOMENT |= {"usage", "tree_usage", "context_tokens", "window_tokens", "parent_id", "agent_id"}
+OF_A_MOMENT |= {"usage", "tree_usage", "context_tokens", "window_tokens", "parent_id", "agent_id", "receipts"}
 RECORDED = Path(__file__).with_name("recorded_turns.json")
 """What runs were before. `RECORD=1` writes what they are."""
 

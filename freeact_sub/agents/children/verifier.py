@@ -1,0 +1,206 @@
+"""`Verifier`: checks the answer of a run before it is accepted, by `check` of who started it and `verify` of its type.
+
+Code that a parent's model has written runs in a branch of the child's kernel, which is dropped afterwards: it sees what the
+child has, and changes none of its variables. It needs approval like a cell of the parent, and so does what it does there.
+A function of the program is the program's own and runs in it.
+"""
+
+import ast
+import asyncio
+import inspect
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from freeact_sub.agents.from_code.actions import action_of
+from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.types.output_types import Refusal
+from freeact_sub.calls import CodeAction
+from freeact_sub.cells import ExecuteReply
+from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
+from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, put_values
+from freeact_sub.system.closing import carry_out
+from freeact_sub.text import clean, one_line, shortened
+
+Check: TypeAlias = str | Callable[[Any], Any]
+"""Code that looks at `answer`, or a function of it. It fails if it raises, or if its value is false."""
+MAX_CODE_CHARS: Final = 20_000
+PROBLEM_CHARS: Final = 1_500
+LINE_CHARS: Final = 500
+AGAIN: Final = (
+    "Your answer was checked, and is not accepted:\n{problem}\nCorrect what is wrong, and give your whole final answer "
+    "again. It is checked once more."
+)
+NO_SYNTAX: Final = "check: it is not Python that can be run: {why}"
+
+
+class CopiedKernel(Protocol):
+    """The kernel of the agent that has answered."""
+
+    async def copy(self, handler: HostRequestHandler | None = None) -> Kernel:
+        """See `AgentKernel.copy`."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class Verifier:
+    """Checks the answers of one run, each time that it ends."""
+
+    check: Check | None = None
+    verify: Callable[[Any], Awaitable[str]] | None = None
+    """`verify` of a type that only a parent's kernel knows: returns what is wrong with an answer, or nothing."""
+    starter: TreeAgent | None = None
+    """Has started the run."""
+    of_program: bool = False
+    """The check is the program's own: nobody is asked whether it may run."""
+    verified: bool = False
+    """The last answer has passed."""
+    unverified: str = ""
+    """Why it has not. Empty: it has, or there is no check."""
+    _sent_back: bool = False
+
+    async def reason_to_go_on(self, answer: Any, agent: TreeAgent, kernel: CopiedKernel, *, may_go_on: bool) -> str:
+        """Check an answer; return what the model reads if it must correct it, which is asked of it once.
+
+        Args:
+            answer: The answer.
+            agent: Gave it.
+            kernel: The agent's.
+            may_go_on: The agent can make another request.
+        """
+        self.verified, self.unverified = False, ""
+        if isinstance(answer, Refusal):
+            return ""
+        try:
+            async with asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds):
+                problem, was_checked = await self._problem(answer, agent, kernel)
+        except (FreeactError, TimeoutError) as error:
+            self.unverified = f"its check could not run: {error or 'it took too long'}"
+            return ""
+        self.verified = was_checked and not problem
+        if not problem:
+            return ""
+        problem = shortened(clean(problem).strip(), PROBLEM_CHARS)
+        last = one_line(problem.splitlines()[-1] if problem else "", LINE_CHARS)  # of a traceback
+        self.unverified = f"the check of the answer has failed{' again' if self._sent_back else ''}: {last}"
+        if self._sent_back or not may_go_on:
+            return ""
+        self._sent_back = True
+        return AGAIN.format(problem=problem)
+
+    async def _problem(self, answer: Any, agent: TreeAgent, kernel: CopiedKernel) -> tuple[str, bool]:
+        """What is wrong with an answer, and whether anything was checked."""
+        problems = []
+        if callable(own := getattr(type(answer), "verify", None)) and not isinstance(answer, str):
+            problems.append(await _called(own, answer))
+        if self.verify is not None:
+            problems.append(await self.verify(answer))
+        if callable(self.check):
+            problems.append(await _called(self.check, answer))
+        elif self.check is not None and not any(problems):
+            problems.append(await self._run(self.check, answer, agent, kernel))
+        return next(filter(None, problems), ""), bool(problems)
+
+    async def _run(self, code: str, answer: Any, agent: TreeAgent, kernel: CopiedKernel) -> str:
+        starter = self.starter or agent
+        if not self.of_program:
+            call = CodeAction(code=code, description="check of a child's answer")
+            with agent.run.clocks_paused():
+                code = await CheckCalls(starter).ask_for(call) or code
+        host = CheckHost(starter, agent)
+        copy = await kernel.copy(host.reply)
+        try:
+            await put_values({"answer": answer}, copy)
+            buffer = CellOutputBuffer(model_chars=PROBLEM_CHARS)
+            reply = await _cell(as_check(code), copy, buffer, agent)
+            if copy.lost_reason is not None:
+                raise KernelError(copy.lost_reason)
+        finally:
+            await carry_out(copy.aclose())
+        return "" if reply.status == "ok" else buffer.text or f"it has ended: {reply.status}"
+
+
+class CheckCalls(ToolCalls):
+    """The calls of a check, which runs in another kernel than its agent's."""
+
+    tries = False
+
+
+class CheckHost:
+    """Answers what the code of a check asks of its host."""
+
+    def __init__(self, starter: TreeAgent, agent: TreeAgent) -> None:
+        self._starter, self._agent = starter, agent
+
+    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
+        """See `HostRequestHandler`: actions need the approval that those of the parent need; nothing else is there."""
+        if method == "files":  # what a check reads, its child has not read
+            return
+        if method != "check":
+            raise FreeactError(f"a check has no {method!r}: it looks at what the child has, and at files")
+        call = action_of(params, self._agent.shared.config.workspace)
+        with self._agent.run.clocks_paused():
+            await CheckCalls(self._starter).ask_for(call, None, clock)
+
+
+async def _cell(code: str, kernel: Kernel, buffer: CellOutputBuffer, agent: TreeAgent) -> ExecuteReply:
+    clock = CellClock(agent.shared.config.kernel.cell_timeout_seconds)
+    async with kernel.execute(code, buffer, clock) as cell:
+        async for _ in cell:
+            pass
+        return await cell.reply()
+
+
+async def _called(check: Callable[[Any], Any], answer: Any) -> str:
+    """Call a function of the program, in a thread if it is not async; return what is wrong, or nothing."""
+    try:
+        value = check(answer) if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check, answer)
+        if inspect.isawaitable(value):
+            value = await value
+        passed = value is None or bool(value)
+    except Exception as error:  # noqa: BLE001  # border: code of the SDK's user; any error is a verdict
+        return f"{type(error).__name__}: {error}"
+    return "" if passed else f"it gave {value!r}"
+
+
+def checked_check(check: Check | None) -> Check | None:
+    """Return a check that can be run.
+
+    Raises:
+        InvalidRequestError: It cannot.
+    """
+    if isinstance(check, str):
+        as_check(check)
+    elif check is not None and not callable(check):
+        raise InvalidRequestError(f"check: it is code or a function, not {check!r:.100}")
+    return check
+
+
+def as_check(code: str) -> str:
+    """Return code that raises an error if its last line, an expression, is false.
+
+    Raises:
+        InvalidRequestError: It is not Python, or too long.
+    """
+    if len(code) > MAX_CODE_CHARS:
+        raise InvalidRequestError(f"check: it has more than {MAX_CODE_CHARS:,} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the code, such as odd escapes
+            tree = compile(code, "check", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InvalidRequestError(NO_SYNTAX.format(why=error)) from error
+    if not isinstance(tree, ast.Module) or not tree.body:
+        raise InvalidRequestError(NO_SYNTAX.format(why="there is none"))
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        return code
+    lines = code.encode().splitlines(keepends=True)
+    start = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
+    end = sum(map(len, lines[: (last.end_lineno or last.lineno) - 1])) + (last.end_col_offset or 0)
+    data = code.encode()
+    before, shown = data[:start].decode(), data[start:end].decode()
+    raises = f"raise AssertionError({f'the check is false: {shown}'!r} + f' (answer = {{answer!r:.300}})')"
+    return f"{before}_is_right = (\n{shown}\n)\nif not _is_right:\n    {raises}"
