@@ -114,6 +114,14 @@ from freeact_sub.events.ending import (
 from freeact_sub.events.plan import (
     PlanStep as PlanStep,
 )
+from freeact_sub.events.receipts import (
+    CallReceipt as CallReceipt,
+    CellReceipt as CellReceipt,
+    ChildReceipt as ChildReceipt,
+    CommandReceipt as CommandReceipt,
+    FileReceipt as FileReceipt,
+    Receipts as Receipts,
+)
 from freeact_sub.events.strategy_step import (
     SearchedState as SearchedState,
 )

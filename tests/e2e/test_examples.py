@@ -22,7 +22,6 @@ PROGRAMS = (
     "children/fan_out",
     "children/pipeline",
     "children/named_agents/run",
-    "children/receipts",
     "values/typed_output",
     "values/rlm",
     "values/values",
@@ -32,6 +31,7 @@ PROGRAMS = (
     "extending/skills/run",
 )
 OTHERS = (  # a real model is asked more than once
+    "children/receipts",
     "values/agent_function",
     "values/map_frame",
     "strategies/branches",
