@@ -43,7 +43,7 @@ os.chdir("..")
     assert child_end(events).files_written == ()
     assert result.files_read == ()
     [report] = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
-    assert report.endswith("[receipts: 2 cells; 3 files read]\nok")
+    assert report.endswith(" s; receipts: 2 cells; 3 files read]\nok")
 
 
 async def test_what_programs_write_is_told_of(make, tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from freeact_sub.agents.children.record import ChildRecord
-from freeact_sub.agents.children.report import ANSWER_BYTES, receipts_line, status_line
+from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
 from freeact_sub.agents.runs.results import AgentStatus, RunResult, text_of
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import caller_in
@@ -251,9 +251,7 @@ class Messages:
     def show_end(self, child: OwnedChild, result: RunResult) -> None:
         """Emit an event: the report on a child's end that the agent's model is about to read."""
         answer = shortened(text_of(result.output), ANSWER_BYTES)
-        text = "\n".join(
-            part for part in (status_line(result), receipts_line(result), *result.doubts, result.error, answer) if part
-        )
+        text = "\n".join(part for part in (status_line(result), *result.doubts, result.error, answer) if part)
         message = AgentMessage(
             kind="status",
             recipient_id=self._agent.agent_id,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.events.receipts import Receipts
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import counted, one_line
 
@@ -40,7 +41,7 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
     if len(result.warnings) > WARNINGS_SHOWN:
         warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")
     doubts = [f"[FACT] {one_line(text, ERROR_CHARS)}" for text in result.doubts]
-    head = "\n".join(filter(None, [status_line(result), receipts_line(result), *doubts, *warnings]))
+    head = "\n".join([status_line(result), *doubts, *warnings])
     if result.status == "completed":
         return f"{head}\n{answer}"
     partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
@@ -48,23 +49,21 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
 
 
 def status_line(result: RunResult) -> str:
-    """Return status, spending and time of a run and its descendants in one line."""
-    passed = "; its answer has passed the check" if result.verified else ""
-    reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
-    kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
-    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{passed}{reused}{kept}]"
-
-
-def receipts_line(result: RunResult) -> str:
-    """Return what a run has done, in one line, as the host saw it. Empty: Python code gave its answer."""
-    if result.receipts is None:
-        return ""
+    """Return status, spending and time of a run and its descendants, and what it has done, in one line."""
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
     read = f"; {counted(count, 'file')} read" if count else ""
-    last = one_line(result.receipts.printed[-PRINTED_CHARS:], PRINTED_CHARS)
-    printed = f"; the last output ends with: {last}" if last else ""
-    return f"[receipts: {result.receipts}{read}{written}{printed}]"
+    made = "" if result.receipts is None else _receipts(result.receipts)
+    passed = "; its answer has passed the check" if result.verified else ""
+    reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
+    kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
+    spent = f"{result.tree_usage}; {result.seconds:.1f} s"
+    return f"[{result.agent_id}: {result.status}; {spent}{made}{read}{written}{passed}{reused}{kept}]"
+
+
+def _receipts(made: Receipts) -> str:
+    last = one_line(made.printed[-PRINTED_CHARS:], PRINTED_CHARS)
+    return f"; receipts: {made}" + (f"; its last output ends with: {last}" if last else "")
 
 
 def _files(what: str, names: Sequence[str]) -> str:

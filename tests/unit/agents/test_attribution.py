@@ -98,8 +98,8 @@ async def test_a_parent_reads_how_many_files_were_read_which_were_written_and_th
         files_written=("w",),
         warnings=("one", "two", "three"),
     )
-    _, receipts, *rest = (await report(replace(result, receipts=Receipts(cells_run=1)), tmp_path)).splitlines()
-    assert receipts == "[receipts: 1 cell; 1 file read; files written: w]"
+    status, *rest = (await report(replace(result, receipts=Receipts(cells_run=1)), tmp_path)).splitlines()
+    assert status.endswith(" s; receipts: 1 cell; 1 file read; files written: w]")
     assert rest == ["[WARNING] one", "[WARNING] two", "[WARNING] More of these: 1", "ok"]
 
 
