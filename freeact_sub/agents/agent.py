@@ -391,10 +391,10 @@ class Agent(Generic[OutputT]):
 
     compact = COMPACTION(CompactionByHand.compact)
     run_compaction = COMPACTION(CompactionByHand.run_compaction)
-
     keep_undo = UNDO(Undoable.keep_undo)
     undo = UNDO(Undoable.undo)
     redo = UNDO(Undoable.redo)
     undo_previews = UNDO(Undoable.undo_previews)
     diff = UNDO(Undoable.diff)
     line_changes = UNDO(Undoable.line_changes)
+    effects = UNDO(Undoable.effects)

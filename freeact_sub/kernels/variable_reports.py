@@ -1,6 +1,8 @@
 """What kernels say of their variables (`guest/state.py`), read and compared: text of a bounded length, not trusted."""
 
+import asyncio
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,8 +10,13 @@ from typing import Any, Final
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.guest import state
+from freeact_sub.kernels.handover import read_whole
+from freeact_sub.kernels.kernel import Kernel
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
+from freeact_sub.text import one_line
 
 REPORT_BYTES: Final = 32 << 20
+REPORT_SECONDS: Final = state.DIGEST_SECONDS + 20
 FIELD_CHARS: Final = 300
 VARIABLES: Final = 100_000
 
@@ -48,6 +55,26 @@ def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterato
             yield VariableChange(name=name, what="perhaps", before=old.line, after=new.line)
         elif old.id != new.id or old.digest != new.digest:
             yield VariableChange(name=name, what="changed", before=old.line, after=new.line)
+
+
+async def reported(kernel: Kernel) -> dict[str, About]:
+    """What a kernel says of its variables, in a silent cell of ours, after the one that runs.
+
+    Raises:
+        KernelError: It does not say.
+    """
+    name, buffer = f"variables-{uuid.uuid4().hex}", CellOutputBuffer()
+    code = f"__import__('sys').modules['freeact_guest.state'].report_to({name!r})"
+    if kernel.scratch is None:
+        raise KernelError("its provider keeps no files for it")
+    async with kernel.execute(code, buffer, CellClock(REPORT_SECONDS), silent=True) as cell:
+        reply = await cell.reply()
+    if reply.status != "ok":
+        raise KernelError(one_line(buffer.text or reply.status, FIELD_CHARS))
+    try:
+        return parsed(await asyncio.to_thread(read_whole, name, kernel.scratch, max_bytes=REPORT_BYTES))
+    except OSError as error:
+        raise KernelError(f"its report cannot be read: {error}") from error
 
 
 def parsed(data: bytes | bytearray) -> dict[str, About]:

@@ -28,6 +28,11 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
         yield EffectLine("head", "trying it …")
         return
     yield from _heads(effects)
+    yield from change_lines(effects)
+
+
+def change_lines(effects: Effects) -> Iterator[EffectLine]:
+    """The same without the words about a trial: paths, output, variables, diffs."""
     if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:
         yield EffectLine("file", one_line(visible(" ".join(paths)), CHARS))  # first: a small card shows the first lines
     output = clean(effects.output).strip().splitlines()

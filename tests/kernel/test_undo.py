@@ -53,6 +53,16 @@ async def test_conversation_variables_and_files_go_back_and_forward(agent_of, tm
         for code in (one, two, three):
             await run(agent, code)
         assert agent.undoable == (one, two, three)
+        effects = await agent.effects()
+        assert [(change.name, change.what, change.after) for change in effects.variables] == [
+            ("lock", "new", effects.variables[0].after),
+            ("x", "changed", "list 3 [1, 2, 3]"),
+        ]
+        assert not effects.files
+        effects = await agent.effects(2)
+        assert {change.name: change.what for change in effects.variables} == {"f": "new", "lock": "new", "x": "changed"}
+        assert {file.path: file.what for file in effects.files} == {"a": "changed", "b": "added"}
+        assert not effects.reason
         length = len(agent.history)
         report = await agent.undo(2)
         assert (report.prompts, sorted(report.files)) == ((two, three), ["a", "b"])

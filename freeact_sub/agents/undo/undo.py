@@ -20,9 +20,11 @@ from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import News, known_news
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
+from freeact_sub.agents.undo.effects import effects_since
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError
+from freeact_sub.events.effects import Effects
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.snapshots import LostVariable
 from freeact_sub.system.closing import carry_out, end_task
@@ -214,6 +216,22 @@ class Undo:
         """
         changed = await self._changed(1)
         return await asyncio.to_thread(lambda: [(file.path, line_counts(file)) for file in changed])
+
+    async def effects(self, prompts: int) -> Effects:
+        """Return what has changed since before so many prompts.
+
+        Raises:
+            FreeactError: There are not so many.
+        """
+        try:
+            files, problem = await self._changed(prompts), ""
+        except ShadowError as error:
+            files, problem = [], str(error)
+        async with self._one_at_a_time:
+            state = self._states[self._position - prompts]
+            known = state is not None and (state.is_new or state.kernel is not None)
+            before = state.kernel if state is not None else None
+            return await effects_since(before, self._loop.resources.kernel, files, problem, known=known)
 
     async def _changed(self, prompts: int) -> list[ChangedFile]:
         async with self._one_at_a_time:

@@ -8,6 +8,7 @@ from typing import Final
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.undo.undo import Undo, UndoReport
 from freeact_sub.errors import AgentBusyError, FreeactError
+from freeact_sub.events.effects import Effects
 
 NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
 
@@ -67,6 +68,13 @@ class Undoable:
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
         """Return the files that `diff` shows, each with its numbers of added and removed lines. None: it is not text."""
         return await self._kept().line_changes()
+
+    async def effects(self, prompts: int = 1) -> Effects:
+        """Return what has changed since before the last prompt, or the last few: variables and files, as a trial tells them.
+
+        `reason` says what could not be compared. Raises AgentBusyError if a run is live.
+        """
+        return await (await self._at_rest()).effects(prompts)
 
     def _kept(self) -> Undo:
         """Return what is kept. Raises: FreeactError: Nothing is."""

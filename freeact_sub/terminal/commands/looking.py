@@ -35,6 +35,38 @@ def diff(person: "Console", rest: str) -> None:
         person.display.screen.start(_diff(person, agent, int(rest or 1)))
 
 
+def effects(person: "Console", rest: str) -> None:
+    """`/effects [N]`."""
+    if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
+        person.display.note("give a number of prompts, such as /effects 3")
+    elif (agent := person.present.agent) is None or not agent.undoable:
+        person.display.note("nothing to compare yet: no prompt has run")
+    elif person.present.phase == "running":
+        person.display.note(
+            "the agent is at work: /effects shows what it has changed when it has ended, /diff its files now"
+        )
+    else:
+        person.display.screen.start(_effects(person, agent, int(rest or 1)))
+
+
+async def _effects(person: "Console", agent: "Agent", prompts: int) -> None:
+    from freeact_sub.terminal.questions.effects_part import drawn_changes  # noqa: PLC0415  # slow to import
+
+    try:
+        found = await agent.effects(prompts)
+    except FreeactError as error:
+        person.display.note(str(error))
+        return
+    since = "your last prompt" if prompts == 1 else f"your last {prompts} prompts"
+    undo = "/undo" if prompts == 1 else f"/rewind {prompts}"
+    lines = drawn_changes(found)
+    head = (
+        f"changed since {since} ({undo} takes it back):" if lines else f"no variable and no file has changed since {since}"
+    )
+    problem = [Text(f"not compared: {visible(found.reason)}", "yellow")] if found.reason else []
+    _show(person, Text("\n").join([Text(head, "bold"), *problem, *lines]), len(lines))
+
+
 async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
     try:
         text = await agent.diff(prompts)

@@ -284,6 +284,12 @@ COMMANDS: Final = (
         name="/diff", usage="[N]", words="show how files have changed since the last prompt, or the last N", run=looking.diff
     ),
     Command(
+        name="/effects",
+        usage="[N]",
+        words="show which variables and files have changed since the last prompt, or the last N; /undo takes it back",
+        run=looking.effects,
+    ),
+    Command(
         name="/status", words="show the model, the mode, the folder, the Python of cells, the session", run=looking.status
     ),
     Command(name="/config", words="show the settings that differ from the defaults", run=looking.config),

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.events import Effects
-from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
+from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_lines
 
 STYLES: Final[dict[LineKind, str]] = {
     "head": "dim",
@@ -24,6 +24,11 @@ INDENTED: Final = ("output", "variable", "added", "removed", "context")
 def effects_part(effects: Effects | None) -> RenderableType:
     """Draws them. Args: effects: None: the trial has not ended yet."""
     return Group(*map(_drawn, effect_lines(effects)))
+
+
+def drawn_changes(effects: Effects) -> list[Text]:
+    """Draws what has changed, a line each; empty if nothing has."""
+    return [_drawn(line) for line in change_lines(effects)]
 
 
 def _drawn(line: EffectLine) -> Text:

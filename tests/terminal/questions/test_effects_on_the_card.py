@@ -43,3 +43,6 @@ def test_a_yes_is_to_what_the_person_has_seen(tmp_path: Path, term: str) -> None
         terminal.wait_for("\n42" if plain else "    42")
         answer("y")
         terminal.wait_for("all of it was asked")
+        terminal.wait_for_match(r"^> ?\Z" if plain else READY)
+        terminal.enter("/effects")
+        terminal.wait_for("changed since your last prompt (/undo takes it back):", "rows: list ", "-one two")
