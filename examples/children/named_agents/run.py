@@ -59,8 +59,13 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
     if not results:
         return _task("checker", "Hold draft.md against rain.csv.")
     if len(results) == 1:
-        return _task("editor", f"Judge this.\n{results[0].rpartition(chr(10))[2]}")
-    return f"The editor says: {results[1].rpartition(chr(10))[2]}"
+        return _task("editor", f"Judge this.\n{_answer(results[0])}")
+    return f"The editor says: {_answer(results[1])}"
+
+
+def _answer(report: str) -> str:
+    """A child's answer, which stands below lines in brackets about its run."""
+    return "\n".join(line for line in report.splitlines() if not line.startswith("["))
 
 
 def _task(agent: str, prompt: str) -> ToolCallPart:
