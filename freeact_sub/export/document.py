@@ -80,7 +80,7 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
             yield plan_list(item)
         case AgentFinished():
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, (*item.doubts, *item.warnings))]
-            end += [f"{'' if place else 'Receipts: '}{visible(line)}" for place, line in enumerate(receipt_lines(item))]
+            end += map(visible, receipt_lines(item))
             yield "\n".join(filter(None, end))
             if item.output and item.output != answer:
                 yield below(item.output, level)

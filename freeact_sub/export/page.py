@@ -172,7 +172,7 @@ def _end(item: AgentFinished, answer: str) -> str:
     if lines := receipt_lines(item):
         rest = "".join(f"<li>{escaped(line)}</li>" for line in lines[1:])
         below = f'<ul class="files">{rest}</ul>' if rest else ""
-        pieces.append(f'<details><summary class="quiet">Receipts: {escaped(lines[0])}</summary>{below}</details>')
+        pieces.append(f'<details><summary class="quiet">{escaped(lines[0])}</summary>{below}</details>')
     return "".join(pieces)
 
 

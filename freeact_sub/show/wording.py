@@ -176,7 +176,7 @@ def ending_notes(event: AgentFinished) -> list[str]:
     """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
     notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
-    notes.append("" if event.receipts is None else f"receipts: {event.receipts}")
+    notes += receipt_lines(event)[:1]
     return [note for note in notes if note]
 
 
@@ -185,7 +185,7 @@ def receipt_lines(event: AgentFinished) -> list[str]:
     made = event.receipts
     if made is None:
         return []
-    lines = [str(made)]
+    lines = [f"receipts: {made}"]
     lines += [f"command: {ran.command}{' (outside the sandbox)' if ran.outside else ''}" for ran in made.commands]
     lines += [f"call: {call.name}{' (failed)' if call.status == 'failed' else ''}" for call in made.calls]
     lines += [f"child: {short_id(child.agent_id)} ({child.status.replace('_', ' ')})" for child in made.children]

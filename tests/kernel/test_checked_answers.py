@@ -1,5 +1,6 @@
 """`check=` and `verify`: answers are checked in a copy of the child's kernel before they are accepted."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -7,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, finished, hand_over, read, root_text
 
-from freeact_sub import Agent, Config
+from freeact_sub import Agent, Config, SpawnRequest
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Decision
 from freeact_sub.testing import ScriptedModel
@@ -157,3 +158,25 @@ async def test_a_program_checks_by_functions_and_code_of_its_own(tmp_path):
     assert results["function"].unverified == "the check of the answer has failed again: it gave False"
     assert results["limit"].unverified == "the check of the answer has failed: it gave False"
     assert results["code"].files_read == (), "what a check reads, its child has not read"
+
+
+async def test_a_check_that_hangs_has_not_run_and_ends_with_its_run(tmp_path):
+    async def hangs(_):
+        began.set()
+        await asyncio.Event().wait()
+
+    began = asyncio.Event()
+    script = {"code": ["yes", "no"], "function": ["yes", "no"], "cancelled": ["yes", "no"]}
+    async with make(tmp_path, script, kernel={"cell_timeout_seconds": 0.5}) as agent:
+        results = [await agent.task("code", check="while True: pass"), await agent.task("function", check=hangs)]
+        began.clear()
+        child = await agent.spawn(SpawnRequest(prompt="cancelled", check=hangs))
+        await began.wait()
+        child.cancel()
+        results.append(await child.result())
+    assert [(result.output, result.unverified) for result in results] == [
+        ("yes", "its check could not run: it took too long"),
+        ("yes", "its check could not run: it took too long"),
+        ("yes", ""),
+    ]
+    assert results[-1].status == "cancelled"

@@ -74,10 +74,9 @@ class Verifier:
         if isinstance(answer, Refusal):
             return ""
         try:
-            async with asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds):
-                problem, was_checked = await self._problem(answer, agent, kernel)
+            problem, was_checked = await self._problem(answer, agent, kernel)
         except (FreeactError, TimeoutError) as error:
-            self.unverified = f"its check could not run: {error or 'it took too long'}"
+            self.unverified = f"its check could not run: {str(error) or 'it took too long'}"
             return ""
         self.verified = was_checked and not problem
         if not problem:
@@ -94,11 +93,11 @@ class Verifier:
         """What is wrong with an answer, and whether anything was checked."""
         problems = []
         if callable(own := getattr(type(answer), "verify", None)) and not isinstance(answer, str):
-            problems.append(await _called(own, answer))
+            problems.append(await _called(own, answer, agent))
         if self.verify is not None:
             problems.append(await self.verify(answer))
         if callable(self.check):
-            problems.append(await _called(self.check, answer))
+            problems.append(await _called(self.check, answer, agent))
         elif self.check is not None and not any(problems):
             problems.append(await self._run(self.check, answer, agent, kernel))
         return next(filter(None, problems), ""), bool(problems)
@@ -117,6 +116,8 @@ class Verifier:
             reply = await _cell(as_check(code), copy, buffer, agent)
             if copy.lost_reason is not None:
                 raise KernelError(copy.lost_reason)
+            if reply.status == "timeout":
+                raise TimeoutError
         finally:
             await carry_out(copy.aclose())
         return "" if reply.status == "ok" else buffer.text or f"it has ended: {reply.status}"
@@ -153,13 +154,23 @@ async def _cell(code: str, kernel: Kernel, buffer: CellOutputBuffer, agent: Tree
         return await cell.reply()
 
 
-async def _called(check: Callable[[Any], Any], answer: Any) -> str:
-    """Call a function of the program, in a thread if it is not async; return what is wrong, or nothing."""
+async def _called(check: Callable[[Any], Any], answer: Any, agent: TreeAgent) -> str:
+    """Call a function of the program, in a thread if it is not async; return what is wrong, or nothing.
+
+    Raises:
+        TimeoutError: It takes longer than a cell may take.
+    """
+    limit = asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds)
     try:
-        value = check(answer) if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check, answer)
-        if inspect.isawaitable(value):
-            value = await value
+        async with limit:
+            value = check(answer) if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check, answer)
+            if inspect.isawaitable(value):
+                value = await value
         passed = value is None or bool(value)
+    except TimeoutError as error:
+        if limit.expired():
+            raise
+        return f"TimeoutError: {error}"
     except Exception as error:  # noqa: BLE001  # border: code of the SDK's user; any error is a verdict
         return f"{type(error).__name__}: {error}"
     return "" if passed else f"it gave {value!r}"

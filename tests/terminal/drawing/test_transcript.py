@@ -6,6 +6,7 @@ from support.drawn_story import DrawnStory, call, output
 from support.sample_events import CHILD, ROOT, USAGE
 
 from freeact_sub.events import AgentFinished, AgentStarted, Response, UsageUpdated
+from freeact_sub.events.receipts import CommandReceipt, Receipts
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.records import EVENT_CHARS, MAX_CHARS, Records
@@ -44,7 +45,9 @@ def test_a_great_many_short_events_are_bounded_too() -> None:
 def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
     records, views = Records(), Stories()
     answer = Response(**CHILD, content="first line\nsecond line")
-    end = AgentFinished(**CHILD, status="completed", output=answer.content, usage=USAGE, tree_usage=USAGE, seconds=2)
+    made = Receipts(cells_run=2, commands_run=1, commands=(CommandReceipt(command="make"),))
+    facts = {"usage": USAGE, "tree_usage": USAGE, "receipts": made, "missing_files": ("a.csv",)}
+    end = AgentFinished(**CHILD, **facts, status="completed", output=answer.content, seconds=2)
     started = AgentStarted(**CHILD, prompt="look north", description="the north")
     events = [AgentStarted(**ROOT, prompt="go"), call(), output("x\n" * 40), started, answer, end]
     events += [call("import os\n" * 30, **CHILD), UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE)]
@@ -59,8 +62,12 @@ def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
     root, child = text_of(blocks), text_of(of_child)
     assert root.count("  x\n") == 40
     assert "✓ bbbb the north  first line" in root
+    assert "bbbb the north  no file that the answer names exists: a.csv" in root
     assert "second line" not in root
     assert child.startswith("bbbb the north\n> look north\n")
     assert "second line" in child
+    assert "no file that the answer names exists: a.csv\n" in child
+    assert "receipts: 2 cells, 1 command\n" in child
+    assert "command: make\n" in child
     assert child.count("import os") == 30, "the call that has no output yet"
     assert records.count("agent-aaaa0000") == 5

@@ -29,6 +29,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.events.plan import PlanStep
+from freeact_sub.events.receipts import FileReceipt, Receipts
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.export import FORMATS, export_events, export_session
 from freeact_sub.export.document import fenced
@@ -183,7 +184,14 @@ def test_what_an_agent_did_is_told_in_order_with_pictures_questions_files_and_co
         request("r", call, time=2.0, tool_call_id="mcp"),
         ApprovalDecided(**ROOT, request_id="r", allowed=False, reason="not today", time=5.0),
         Response(**ROOT, content="It is **done**."),
-        ended(output="It is **done**.", files_written=("a.png",), usage=Usage(turns=2, input_tokens=7), time=6.0),
+        ended(
+            output="It is **done**.",
+            files_written=("a.png",),
+            usage=Usage(turns=2, input_tokens=7),
+            time=6.0,
+            receipts=Receipts(cells_run=1, files_written=(FileReceipt(path="a.png", sha256="e3b0c44298fc1c14", size=9),)),
+            missing_files=("b<>.csv",),
+        ),
     ]
     (agent,) = report_of(events).agents
     kinds = [type(item).__name__ for item in agent.items]
@@ -194,11 +202,17 @@ def test_what_an_agent_did_is_told_in_order_with_pictures_questions_files_and_co
     assert source.count("data:image/png;base64,") == 1
     assert source.count("<strong>done</strong>") == 1  # the answer is the last text, and is told once
     page = ParsedPage(source).text
-    for words in ("Plot it", "two", "not today", "a.png", "tokens 7", "after 3.0 s"):
+    made = (
+        "receipts: 1 cell",
+        "written: a.png (9 bytes, sha256 e3b0c44298fc)",
+        "no file that the answer names exists: b<>.csv",
+    )
+    for words in ("Plot it", "two", "not today", "a.png", "tokens 7", "after 3.0 s", *made):
         assert words in page
     document = export_events(events, "md")
     assert "```python\nprint(1)\n```" in document
     assert "- a.png" in document
+    assert all(line in document for line in made)
 
 
 def test_calls_that_code_makes_side_by_side_keep_their_results():
