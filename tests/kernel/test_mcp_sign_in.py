@@ -20,6 +20,7 @@ from freeact_sub.config.own_folders import token_folder
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.login import SignInDialog
 from freeact_sub.mcp.tokens import SignIn, TokenFile
+from freeact_sub.sessions.sqlite.bodies import Bodies
 
 pytestmark = pytest.mark.kernel
 
@@ -117,6 +118,10 @@ async def test_tokens_are_refreshed_before_they_expire_and_when_the_clock_was_wr
     assert place.kept().access_token not in (first, second)
     refreshed = [form for form in place.seen("token") if form["grant_type"] == "refresh_token"]
     assert [form["resource"] for form in refreshed] == [place.url, place.url]
+    written = Bodies(place.folder).clean(f"{second} and {json.dumps(place.kept().tokens)}")
+    assert all(
+        token not in written for token in (second, place.kept().access_token, place.kept().tokens["refresh_token"])
+    ), "a session that was open before has none of them"
 
 
 async def test_processes_that_refresh_at_once_use_a_refresh_token_once(place: Place) -> None:

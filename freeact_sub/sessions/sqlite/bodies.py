@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import SessionError
+from freeact_sub.system.late_secrets import late_secrets
 
 MAX_CHARS: Final = 32_000
 """Characters of a text in the database, at most."""
@@ -28,7 +29,7 @@ class Bodies:
 
     def clean(self, text: str) -> str:
         """The text without secrets and lone surrogates."""
-        for secret in self._secrets:
+        for secret in (*self._secrets, *late_secrets()):
             if secret in text:
                 text = text.replace(secret, "[secret]")
         return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
