@@ -30,6 +30,10 @@ PICTURES: Final[dict[PictureUse, str]] = {
 Prompt: TypeAlias = str | Sequence[UserContent | Path]
 """A text; or texts, pictures and files in order: contents of pydantic-ai, and paths of files, which are read."""
 
+MCP: Final = (
+    "\n- MCP servers, callable from code: await agent.mcp.SERVER.TOOL(...); help(agent.mcp.SERVER.TOOL) explains one: "
+    "{servers}."
+)
 SANDBOXED: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 KNOWS: Final = {
@@ -132,7 +136,7 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         pictures=PICTURES[agent.shared.stream.pictures],
         outside=SANDBOXED if agent.policy.wall == "workspace" else "",
         own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
-        mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
+        mcp=MCP.format(servers=servers) if servers else "",
         skills=catalogue(skills_of(agent)),
         spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )

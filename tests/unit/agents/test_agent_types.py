@@ -212,9 +212,9 @@ async def test_a_type_s_mcp_servers(make, types):
     script = Recorder({"root": [[task("first", agent="none"), task("second", agent="one")], "done"]})
     async with make(script, config=config) as agent:
         await read(agent.run("root"))
-    assert "agent.mcp.SERVER.TOOL: a, b." in script.instructions["root"]
-    assert "agent.mcp.SERVER.TOOL: a." in script.instructions["second"]
-    assert "agent.mcp" not in script.instructions["first"].replace("callable from code as agent.mcp.SERVER.TOOL: a", "")
+    assert "explains one: a, b." in script.instructions["root"]
+    assert "explains one: a." in script.instructions["second"]
+    assert "agent.mcp" not in script.instructions["first"]
 
 
 async def test_servers_of_a_type_s_own_are_for_its_agents_and_those_below(make, types, monkeypatch):
@@ -233,7 +233,7 @@ async def test_servers_of_a_type_s_own_are_for_its_agents_and_those_below(make, 
     async with make(script, config=config) as agent:
         await read(agent.run("root"))
         assert {*agent.config.mcp_servers} == {"a"}
-    had = {prompt: re.findall(r"agent\.mcp\.SERVER\.TOOL: (.*?)\.", text) for prompt, text in script.instructions.items()}
+    had = {prompt: re.findall(r"explains one: (.*?)\.", text) for prompt, text in script.instructions.items()}
     assert had == {"root": ["a"], "plain": ["a"], "kept": ["c"], "below": ["c"], "other": ["c"]}
 
 

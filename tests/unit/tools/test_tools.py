@@ -26,17 +26,33 @@ def test_the_file_says_what_the_code_does(tool):
     assert_same(told["parameters_json_schema"], code, code.get("$defs", {}))
 
 
+def test_what_each_request_of_a_root_pays_for_stays_small():
+    told = [load_definition(tool.name) for tool in TOOLS if tool.name != "ask_parent"]
+    words = [json.dumps([each.name, each.description, each.parameters_json_schema]) for each in told]
+    assert sum(map(len, words)) < 7_600, "in characters: leave out what a model does not need, or raise it knowingly"
+
+
 def assert_same(told, code, definitions):
     """A schema says what the code's does, and describes each argument; what stands inside it as well."""
     if "$ref" in code:
         code = definitions[code["$ref"].rpartition("/")[2]]
+    code = plain(code)
     written = {name: item for name, item in told.items() if name not in ("description", "properties", "items")}
     known = ("title", "description", "properties", "items", "$defs")
     assert written == {name: item for name, item in code.items() if name not in known}
-    assert told.get("additionalProperties", False) is False or "properties" not in told
     assert set(told.get("properties", {})) == set(code.get("properties", {}))
     for name, item in told.get("properties", {}).items():
         assert item["description"], name
         assert_same(item, code["properties"][name], definitions)
     if "items" in told or "items" in code:
         assert_same(told["items"], code["items"], definitions)
+
+
+def plain(code):
+    """A schema without what each request would pay for and no model needs: what a call may leave out is not said twice."""
+    kinds = [kind for kind in code.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        code = {name: item for name, item in code.items() if name != "anyOf"} | kinds[0]
+    left_out = {"minLength"} | ({"default"} if code.get("default") in ("", None, False, {}, []) else set())
+    left_out |= {"additionalProperties"} if code.get("additionalProperties") is False else set()
+    return {name: item for name, item in code.items() if name not in left_out}
