@@ -30,6 +30,7 @@ from freeact_sub.kernels.wire.channels import (
     reply_of,
 )
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.wire.traffic import Traffic, is_needed
 from freeact_sub.system.closing import carry_out, end_task
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
@@ -46,9 +47,6 @@ EXIT_SECONDS: Final = 5.0
 """Seconds that a kernel may take to end by itself after a cell has called `exit()`."""
 MAX_REFUSED: Final = 100
 """Messages of one cell that cannot be used; after them only what is needed to end the cell and to answer it is read."""
-MAX_NEEDED_BYTES: Final = 65_536
-NEEDED: Final = (b'"status"', b'"freeact_')
-"""In the headers of such messages."""
 FLOODED: Final = "[more of what the cell put out cannot be read: the rest of its output is left out]\n"
 
 logger = logging.getLogger(__name__)
@@ -105,6 +103,7 @@ class KernelClient:
         """None: they are not open yet, or not any more."""
         self._cell: _Cell | None = None
         self._earlier = EarlierOutput()
+        self._traffic = Traffic()
         self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
         """Waits for the end of a cell that is no longer read."""
@@ -248,6 +247,8 @@ class KernelClient:
             while not (cell.idle and (cell.reply is not None or status is not None)):
                 if self.lost_reason is not None:
                     status = status or "kernel_lost"
+                    if not cell.abandoned:
+                        await self._traffic.end()
                     return
                 if status is None and (cell.clock.expired or cell.interrupted):
                     status = "timeout" if cell.clock.expired else "interrupted"
@@ -313,6 +314,7 @@ class KernelClient:
         """Reads a channel's messages. It skips unusable ones and reports this to the reader that would miss them."""
         if self._channels is None:
             return
+        self._traffic.came()
         try:
             if isinstance(came, MessageError):
                 self._pass_over(channel, came)
@@ -359,9 +361,7 @@ class KernelClient:
 
     def _is_wanted(self, parts: list[bytes]) -> bool:
         """Whether to read output of a cell; False after too many unusable messages, which take time to check."""
-        if self._cell is None or self._cell.refused <= MAX_REFUSED:
-            return True
-        return sum(map(len, parts)) <= MAX_NEEDED_BYTES and any(kind in parts[0] for kind in NEEDED)
+        return self._cell is None or self._cell.refused <= MAX_REFUSED or is_needed(parts)
 
     def _count_refused(self) -> None:
         if self._cell is not None:

@@ -18,6 +18,7 @@ from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.kernels.wire import client as client_module
+from freeact_sub.kernels.wire.afterwards import EXITS
 from freeact_sub.kernels.wire.channels import (
     CHANNELS,
     MAX_DEPTH,
@@ -258,6 +259,21 @@ async def test_a_kernel_that_ends_before_it_greets_has_not_started():
     with pytest.raises(KernelStartError, match="exit code 3"):
         await opening
     await client.aclose()
+
+
+async def test_what_a_kernel_sent_before_its_end_is_read_though_the_end_was_heard_first():
+    buffer = CellOutputBuffer()
+    async with opened() as (client, channels, _), client.execute("exit()", buffer, CellClock(None)) as cell:
+        parent = {"msg_id": await channels.request_id()}
+        client.lose("its process ended with exit code 0")
+        for number in range(5):
+            await asyncio.sleep(0)
+            channels.put("iopub", {"msg_type": "stream"}, parent, {}, {"name": "stdout", "text": f"{number}\n"})
+        reply = {"status": "ok", "execution_count": 1, "payload": [{"source": "ask_exit"}]}
+        channels.put("shell", {"msg_type": "execute_reply"}, parent, {}, reply)
+        outputs = [output async for output in cell]
+        assert (await cell.reply()).status == "kernel_lost"
+    assert "".join(output.text for output in outputs) == f"0\n1\n2\n3\n4\n{EXITS}"
 
 
 HOSTILE = {
