@@ -122,7 +122,7 @@ def walls(config: Config) -> Iterator[Finding]:
             reason = f" ({support().reason})" if support().reason else ""
             yield Finding("wall", "limited", f"{where} it does not hold {'; '.join(gaps)}{reason}", ADVICE)
         else:
-            yield Finding("wall", "works", f"{where} all of it holds")
+            yield Finding("wall", "works", f"all of it holds {where}")
 
 
 async def _refuse(method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from freeact_sub.config.schema import Config
     from freeact_sub.models.found import FoundModel
 
-HEAD: Final = "No model is set yet. Which one is to be used? (It is saved for all folders.)"
+HEAD: Final = "No model is set yet. Which one do you want to use? (Saved for all folders.)"
 NAMED: Final = 4
 """How many models a sentence names."""
 

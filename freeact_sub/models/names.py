@@ -68,8 +68,8 @@ def require_model(config: Config) -> None:
     """
     if not config.model:
         raise ConfigError(
-            f"no model is set: set a provider's key, such as ANTHROPIC_API_KEY; or start a local server ({LOCAL}); or pass "
-            f"--model PROVIDER:NAME, which `model` in {user_folder() / 'config.toml'} saves"
+            f"no model is set: set a provider's key, such as ANTHROPIC_API_KEY, start a local server ({LOCAL}), or pass "
+            f"--model PROVIDER:NAME; to save it, set `model` in {user_folder() / 'config.toml'}"
         )
 
 

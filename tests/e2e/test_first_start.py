@@ -101,7 +101,7 @@ def saved(home: Path) -> str:
 def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Path, ollama: Chat) -> None:
     (port,) = ports(ollama).values()
     terminal = start(ports(ollama), env={"OPENAI_API_KEY": "secret"})
-    terminal.wait_at_bottom("No model is set yet. Which one is to be used?", "> 1  openai:", "OPENAI_API_KEY is set")
+    terminal.wait_at_bottom("No model is set yet. Which one do you want to use?", "> 1  openai:", "OPENAI_API_KEY is set")
     terminal.wait_at_bottom("2  openai-chat:qwen3:8b", f"Ollama at 127.0.0.1:{port}", "3  openai-chat:llama4")
     assert "embed" not in terminal.bottom
     assert "secret" not in terminal.bottom

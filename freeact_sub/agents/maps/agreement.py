@@ -83,10 +83,9 @@ class Agreement:
             agent.run.fan_out = _call(rest, told)
             return Payer(account=self._account)
         budget = self._bound(rest, told)
-        rest = replace(rest, at_once=self._at_once(rest, budget))
-        told = rest.quote()
+        bounded = replace(rest, at_once=self._at_once(rest, budget))
         bound = dollars(float(budget.cost_usd)) if budget.cost_usd is not None else f"{budget.tokens:,} tokens"
-        call = replace(_call(rest, told), bound=bound, cheaper=await self._cheaper(rest, told))
+        call = replace(_call(rest, bounded.quote()), bound=bound, cheaper=await self._cheaper(rest, told))
         agent.run.fan_out = call
         decision = None
         if agent.shared.config.headless is None:
@@ -101,7 +100,7 @@ class Agreement:
         elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         if decision is None or decision.nobody:
-            agent.emitter.put(Notice(content=call.summary))
+            self.tell(rest)
             return Payer()
         self._account = Account(ledger=run.ledger, owner=agent.agent_id, budget=budget, parent=run)
         return Payer(account=self._account, model=decision.model)
