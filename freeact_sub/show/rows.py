@@ -137,7 +137,8 @@ def _finished(view: AgentStory, event: AgentFinished) -> Rows:
         parts.append(Part(form="markdown", text=clean(event.output), name="answer"))
     if event.error:
         parts.append(Part(text=clean(event.error), tone="bad", name="error"))
-    parts += [Part(text=clean(warning), tone="warning", name="warning") for warning in (*event.doubts, *event.warnings)]
+    parts += [Part(text=clean(doubt), tone="warning" if view.parent_id else "quiet") for doubt in event.doubts]
+    parts += [Part(text=clean(warning), tone="warning", name="warning") for warning in event.warnings]
     parts += [Part(text=note, tone="quiet", brief=True) for note in ending_notes(event)]
     tone: Tone = "success" if event.status == "completed" else "failure"
     yield Row(title=f"ended ({event.status.replace('_', ' ')})", parts=tuple(parts), tone=tone)

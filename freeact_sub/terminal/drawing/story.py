@@ -302,7 +302,9 @@ class Story:
         error = f": {clean(event.error)}" if event.error else ""
         if event.status != "completed":
             yield from self._note(f"✗ {event.status.replace('_', ' ')}{error}", "bold red", indent=0)
-        for warning in (*event.doubts, *event.warnings):
+        for doubt in event.doubts:  # a person who only asked sees it, and is not alarmed
+            yield from self._note(clean(doubt), "dim" if view.parent_id is None else "yellow")
+        for warning in event.warnings:
             yield from self._note(clean(warning), "yellow")
         for note in [note for note in ending_notes(event) if note.startswith("files")]:
             yield from self._note(note, "dim", indent=0)

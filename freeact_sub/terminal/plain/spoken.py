@@ -161,7 +161,8 @@ class SpokenStory:
             case AgentFinished(status="completed"):
                 answer = "" if event.output == view.answer and view.parent_id is None else clean(event.output)
                 yield from self._said(f"{name} is done, {_spent(event)}", answer)
-                yield from (f"{name}: warning: {clean(warning)}" for warning in (*event.doubts, *event.warnings))
+                yield from (f"{name}: {clean(doubt)}" for doubt in event.doubts)
+                yield from (f"{name}: warning: {clean(warning)}" for warning in event.warnings)
             case AgentFinished():
                 how = event.status.replace("_", " ")
                 yield from self._said(f"{name} ended ({how}), {_spent(event)}", clean(event.error or event.output))
