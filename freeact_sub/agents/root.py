@@ -288,7 +288,8 @@ class Root:
 def _title_of(program: AgentProgram) -> str:
     """What a program is for: the first line of its docstring, else its name."""
     told = (inspect.getdoc(program) or "").partition("\n")[0] if inspect.isroutine(program) else ""
-    return told or f"[program {getattr(program, '__name__', '')}]"
+    name = getattr(program, "__name__", "").replace("<lambda>", "")
+    return told or f"[program {name}]".replace(" ]", "]")
 
 
 def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]:

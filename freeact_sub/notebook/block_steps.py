@@ -1,7 +1,8 @@
 """The steps and the status of an agent's block in a notebook, made from its story; `render.py` draws them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from freeact_sub.events import AgentFinished, AgentStarted, Response, Thoughts
@@ -13,6 +14,8 @@ from freeact_sub.show.wording import call_progress_text, ending_notes, plan_line
 from freeact_sub.text import busy, counted
 
 WAITING: Final = "waiting for you"
+MOST_ASKS: Final = 5
+"""More questions to a model, one after the other, are one line."""
 LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
 """The number of items that a block keeps: an agent may run for hours, and each step redraws its block."""
 
@@ -38,7 +41,20 @@ def steps_of(story: AgentStory) -> list[Step]:
             steps.append(Said(f"… {counted(story.kept.left_out, 'step')} left out …", "gap"))
         if item is not first:
             steps += _steps_of(story, item)
-    return steps
+    return [*_folded(steps)]
+
+
+def _folded(steps: Iterable[Step]) -> Iterator[Step]:
+    """Tell many answered questions to a model, such as those of a map, in one line."""
+    for is_answer, group in groupby(steps, _is_answered_question):
+        found = [*group]
+        yield from (
+            [Said(f"{len(found):,} questions to a model, answered")] if is_answer and len(found) > MOST_ASKS else found
+        )
+
+
+def _is_answered_question(step: Step) -> bool:
+    return isinstance(step, CallStep) and step.name == "ask" and step.outcome == "success" and not step.approvals
 
 
 def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:

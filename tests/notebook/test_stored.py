@@ -6,6 +6,7 @@ import pytest
 from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 from support.cli import prompt_of
+from support.stories import apply, block_of
 
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
@@ -98,3 +99,18 @@ async def test_a_notebook_goes_on_after_its_kernel_was_started_again(tmp_path, m
 def child_of(session):
     with SqliteStore(state_folder()).reader(session.session_id) as reader:
         return reader.agents()[1].agent_id
+
+
+def test_many_answered_questions_to_a_model_are_one_line_and_a_failed_one_is_told():
+    made = block_of(started(ROOT, "map"))
+    for number in range(20):
+        call = {**ROOT, "call_id": f"ask-{number}"}
+        apply(made, events.ToolCallStarted(**call, tool_name="ask", args={"prompt": f"row {number}"}))
+        ended = "failed" if number == 7 else "success"
+        apply(made, events.ToolOutput(**call, tool_name="ask", content=f"answer {number}", outcome=ended))
+    first, failed, last = steps_of(made)
+    assert (first.text, failed.result, last.text) == (
+        "7 questions to a model, answered",
+        "answer 7",
+        "12 questions to a model, answered",
+    )
