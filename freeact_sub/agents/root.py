@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypedDict
 
@@ -100,7 +101,7 @@ class Root:
             return
         shared.provider.place(mode, shared.config.kernel, shared.config.workspace)  # it may refuse
         shared.gate.mode = mode
-        self.session.journal.mode_changes(self.agent.agent_id, mode)
+        self.session.journal.keep_agent(replace(self.agent.stored, mode=mode))
         if self.loop is None:
             return
         check_event_loop(self._home)

@@ -132,11 +132,12 @@ async def talk(client: AcpClient, workspace: Path) -> None:
     await client.call("session/set_config_option", sessionId=session, configId="model", value="openai-chat:other")
     assert await client.prompt(session, "hi") == "end_turn"
     assert client.said.endswith("Hello from other")
-    await client.call("session/set_mode", sessionId=other, modeId="plan")
-    await client.call("session/close", sessionId=other)
-    back = await client.call("session/resume", sessionId=other, cwd=str(workspace), mcpServers=[])
-    assert back["modes"]["currentModeId"] == "plan", "the mode that its user has chosen"
-    await client.call("session/close", sessionId=other)
+    for each in (await client.new(workspace), other):  # one without a prompt, and one with
+        await client.call("session/set_mode", sessionId=each, modeId="plan")
+        await client.call("session/close", sessionId=each)
+        back = await client.call("session/resume", sessionId=each, cwd=str(workspace), mcpServers=[])
+        assert back["modes"]["currentModeId"] == "plan", "the mode that its user has chosen"
+        await client.call("session/close", sessionId=each)
     with pytest.raises(AcpError, match="load it first"):
         await client.prompt(other, "hi")
     with pytest.raises(AcpError, match="Method not found"):

@@ -32,7 +32,6 @@ from freeact_sub.events import (
 )
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
-from freeact_sub.modes import Mode
 from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter, StoredAgent
 
 NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress, ToolProgress)
@@ -110,15 +109,15 @@ class Journal:
         self._calls[agent.agent_id] = 0
         if self.writer is None:
             return
-        self.writer.agent(**asdict(agent))
-        self.writer.mode(agent.agent_id, agent.mode)  # it may have changed since its first run
+        self.keep_agent(agent)
         number, bounds = self.runs[agent.agent_id], budget.model_dump(exclude_none=True)
         self.writer.run_begins(agent.agent_id, number, self.root_run, prompt=prompt, budget=bounds)
 
-    def mode_changes(self, agent_id: str, mode: Mode) -> None:
-        """Record that an agent has another mode from now on."""
+    def keep_agent(self, agent: StoredAgent) -> None:
+        """Record an agent, and the mode that it has now."""
         if self.writer is not None:
-            self.writer.mode(agent_id, mode)
+            self.writer.agent(**asdict(agent))
+            self.writer.mode(agent.agent_id, agent.mode)
 
     def run_ends(self, result: RunResult, messages: Sequence[ModelMessage], *, of_root: bool) -> None:
         """Records the end of a run. Args: of_root: its conversation goes on with the next run."""
