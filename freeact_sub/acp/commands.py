@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import agent_name, short_id
-from freeact_sub.agents import AgentInfo
 from freeact_sub.errors import FreeactError
+from freeact_sub.show.agents_at_work import find_agent
 from freeact_sub.show.own_commands import OwnCommand, own_commands, prompt_of
 from freeact_sub.text import counted, one_line, visible
 
@@ -87,10 +87,10 @@ async def _rewound(rest: str, rewind: Callable[[int], Awaitable[Any]]) -> str:
 
 async def _send(session: "Session", rest: str) -> str:
     name, _, text = rest.partition(" ")
-    found = _named(session, name)
     run = session.agent.present_run
-    if found is None or not text.strip():
+    if not text.strip():
         return "To whom, and what? `/send NAME text`; `/agents` lists the names."
+    found = find_agent(session.agent.agents(), name)
     sent = run is not None and run.send(text.strip(), found.agent_id)
     return f"sent to {agent_name(found.agent_id, found.description)}" if sent else "nobody will read it: it has ended"
 
@@ -99,9 +99,9 @@ async def _cancel(session: "Session", rest: str) -> str:
     if not rest:
         session.cancel()
         return "cancelled"
-    found = _named(session, rest)
-    if found is None or not session.agent.cancel(found.agent_id):
-        return f"no agent {rest!r} is at work"
+    found = find_agent(session.agent.agents(), rest)
+    if not session.agent.cancel(found.agent_id):
+        return f"{agent_name(found.agent_id, found.description)} has ended"
     return f"{agent_name(found.agent_id, found.description)} is cancelled"
 
 
@@ -121,18 +121,11 @@ async def _context(session: "Session", _: str) -> str:
     return "\n".join([f"about {use.tokens:,} tokens{window}", *(f"- {name}: {tokens:,}" for name, tokens in parts.items())])
 
 
-def _named(session: "Session", name: str) -> AgentInfo | None:
-    """The agent whose id, or short id, begins like this."""
-    agents = session.agent.agents()
-    found = [agent for agent in agents if name and (short_id(agent.agent_id).startswith(name) or agent.agent_id == name)]
-    return found[-1] if found else None
-
-
 async def carried_out(session: "Session", name: str, rest: str) -> str:
     """Carry out a command, and return what the person reads."""
     try:
         return await COMMANDS[name].run(session, rest)
-    except FreeactError as error:
+    except (FreeactError, LookupError) as error:
         return str(error)
 
 

@@ -29,8 +29,8 @@ from freeact_sub.kernels.wire.channels import (
     read_message,
     reply_of,
 )
+from freeact_sub.kernels.wire.last_messages import LastMessages, is_needed
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
-from freeact_sub.kernels.wire.traffic import Traffic, is_needed
 from freeact_sub.system.closing import carry_out, end_task
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
@@ -103,7 +103,7 @@ class KernelClient:
         """None: they are not open yet, or not any more."""
         self._cell: _Cell | None = None
         self._earlier = EarlierOutput()
-        self._traffic = Traffic()
+        self._last_messages = LastMessages()
         self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
         """Waits for the end of a cell that is no longer read."""
@@ -248,7 +248,7 @@ class KernelClient:
                 if self.lost_reason is not None:
                     status = status or "kernel_lost"
                     if not cell.abandoned:
-                        await self._traffic.end()
+                        await self._last_messages.end()
                     return
                 if status is None and (cell.clock.expired or cell.interrupted):
                     status = "timeout" if cell.clock.expired else "interrupted"
@@ -314,7 +314,7 @@ class KernelClient:
         """Reads a channel's messages. It skips unusable ones and reports this to the reader that would miss them."""
         if self._channels is None:
             return
-        self._traffic.came()
+        self._last_messages.came()
         try:
             if isinstance(came, MessageError):
                 self._pass_over(channel, came)

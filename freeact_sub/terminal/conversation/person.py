@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from freeact_sub.agent_names import agents_meant, candidates
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.events import QuestionRequest
+from freeact_sub.show.agents_at_work import find_agent
 from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.table import Result, offers, run_command
 from freeact_sub.terminal.conversation.ports import Steering
 from freeact_sub.terminal.conversation.present import Present
-from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.children import present_children
 from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.input.offered import ServerOffers, asks_servers

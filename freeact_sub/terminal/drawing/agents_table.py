@@ -1,7 +1,7 @@
-"""Draws the tree of agents for `/agents`, and finds the agent at work that a person names."""
+"""Draws the tree of agents for `/agents`."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from freeact_sub.activity import LABEL_CHARS
-from freeact_sub.agent_names import agent_name, agents_meant, candidates, short_id
+from freeact_sub.agent_names import short_id
 from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.agents_at_work import AT_WORK, status_text
 from freeact_sub.terminal.drawing.parts import colour
 from freeact_sub.text import counted, one_line, visible
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 WIDE: Final = 96
 """In a terminal of at least so many columns each agent has one row; otherwise up to three."""
-AT_WORK: Final = ("queued", "starting", "running", "waiting")
 
 COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
     ("agent", "left", True),
@@ -59,7 +59,7 @@ class AgentsTable:
     def _lines(self) -> Iterator[Text]:
         for first, others, agent in _rows(self.agents):
             label, action = self._label(agent), agent.action
-            name = (first, self._name(agent), f" {label}" if label else "", f" · {_status(agent)}")
+            name = (first, self._name(agent), f" {label}" if label else "", f" · {status_text(agent)}")
             yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
             numbers = (
                 f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
@@ -78,7 +78,7 @@ class AgentsTable:
             cells = (
                 Text.assemble(first, self._name(agent)),
                 _cut(self._label(agent)),
-                _status(agent),
+                status_text(agent),
                 _cut(agent.action),
                 str(agent.usage.turns),
                 f"{agent.seconds:.1f} s",
@@ -95,31 +95,6 @@ class AgentsTable:
     def _name(self, agent: "AgentInfo") -> tuple[str, str]:
         view = self.views.by_id.get(agent.agent_id)
         return short_id(agent.agent_id), colour(view) if view else ""
-
-
-def find_agent(agents: Sequence["AgentInfo"], name: str, known: Mapping[str, str] | None = None) -> "AgentInfo":
-    """Finds an agent at work (`agents_meant`).
-
-    Args:
-        agents: All agents.
-        name: What the person calls it.
-        known: The labels by which people see them, by id. None: those that their parents gave.
-
-    Raises:
-        LookupError: There is none, or more than one; the text is for the person.
-    """
-    labels = {agent.agent_id: (known or {}).get(agent.agent_id) or agent.description for agent in agents}
-    found = agents_meant(name, labels)
-    at_work = [agent for agent in agents if agent.agent_id in found and agent.status in AT_WORK]
-    if len(at_work) == 1:
-        return at_work[0]
-    if at_work:
-        names = candidates([agent.agent_id for agent in at_work], labels)
-        raise LookupError(f"{name} matches several agents: {names}; type the id of one")
-    if len(found) == 1:
-        ended = next(agent for agent in agents if agent.agent_id == found[0])
-        raise LookupError(f"{agent_name(ended.agent_id, labels[ended.agent_id])} is not at work ({_status(ended)})")
-    raise LookupError(f"no agent {name} is at work (/agents lists them)")
 
 
 def _rows(agents: Sequence["AgentInfo"]) -> Iterator[Row]:
@@ -140,10 +115,6 @@ def _rows(agents: Sequence["AgentInfo"]) -> Iterator[Row]:
 
 def _cut(text: str) -> Text:
     return Text(text, overflow="ellipsis", no_wrap=True)
-
-
-def _status(agent: "AgentInfo") -> str:
-    return agent.status.replace("_", " ")
 
 
 def _marked(text: str) -> str:

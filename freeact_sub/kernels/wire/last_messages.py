@@ -1,4 +1,4 @@
-"""`Traffic`: whether messages of a kernel still come. `is_needed`: which of too many are read."""
+"""`LastMessages`: whether messages of a kernel still come. `is_needed`: which of too many are read."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LAST_SECONDS: Final = 5.0
 """Seconds at most for its last messages."""
 
 
-class Traffic:
+class LastMessages:
     """Counts the messages of one kernel."""
 
     def __init__(self) -> None:
