@@ -31,6 +31,13 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
     yield from change_lines(effects)
 
 
+def effect_line(effects: Effects | None) -> EffectLine:
+    """The line for a card that has no room for more."""
+    if effects is None or effects.status != "done" or effects.cell == "error":
+        return next(effect_lines(effects))
+    return next(change_lines(effects), _head(effects))
+
+
 def change_lines(effects: Effects) -> Iterator[EffectLine]:
     """The same without the words about a trial: paths, output, variables, diffs."""
     if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:

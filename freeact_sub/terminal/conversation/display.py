@@ -58,7 +58,7 @@ KEYS: Final = (
     ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
 )
 """Keys and other input with their meanings, for `/help`."""
-CARD_ROWS: Final = 10
+CARD_ROWS: Final = 13
 """The rows of a card besides its call, plus some rows above it."""
 
 
@@ -199,6 +199,13 @@ class Display:
             asks = Text("What this cell would do:", "bold yellow")
             self.print(Group(asks, parts[1]))  # too long for the card: all of it stands above
         self.refresh()
+
+    def drawn_question(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
+        """All of a question: the call, and below it the effects of a cell that is tried."""
+        call = self._drawn_call(request)
+        if self._tried is None or not isinstance(request, ApprovalRequest) or request.effects is None:
+            return call
+        return Group(call, Text(), effects_part(request.effects))
 
     def _drawn_call(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
         code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None

@@ -17,14 +17,14 @@ from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
 from freeact_sub.show.wording import asked_text, cheaper_models, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, TwoParts, colour, draw_part
-from freeact_sub.terminal.questions.effects_part import effects_part
+from freeact_sub.terminal.questions.effects_part import effects_line, effects_part
 from freeact_sub.terminal.questions.form import form_keys, form_part
 from freeact_sub.text import visible
 
 SMALL_ROWS = 14
 """With fewer rows the card leaves out the other questions."""
 MOST_SMALL = 4
-"""With fewer rows for the call there are no effects."""
+"""With fewer rows for the call and its effects, these take one."""
 OPENS: dict[FileOperation, str] = {
     "write": "the code opens it for writing, and what it writes is not known yet",
     "append": "the code opens it to append, and what it adds is not known yet",
@@ -83,8 +83,10 @@ def _with_effects(
 ) -> RenderableType:
     """The call, and below it what it did in its trial: each has at least half of the rows that it could fill."""
     call = drawn_call(request, workspace, code)
-    if not (tried and isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)) or room < MOST_SMALL:
+    if not (tried and isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)):
         return Cut(body=call, rows=room)
+    if room < MOST_SMALL:
+        return Group(Cut(body=call, rows=room - 1), effects_line(request.effects))
     return TwoParts(upper=call, lower=effects_part(request.effects), rows=room)
 
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.events import Effects
-from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_lines
+from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_line, effect_lines
 
 STYLES: Final[dict[LineKind, str]] = {
     "head": "dim",
@@ -24,6 +24,13 @@ INDENTED: Final = ("output", "variable", "added", "removed", "context")
 def effects_part(effects: Effects | None) -> RenderableType:
     """Draws them. Args: effects: None: the trial has not ended yet."""
     return Group(*map(_drawn, effect_lines(effects)))
+
+
+def effects_line(effects: Effects | None) -> Text:
+    """The one row that a small card has for them."""
+    drawn = _drawn(effect_line(effects))
+    drawn.no_wrap, drawn.overflow = True, "ellipsis"
+    return drawn
 
 
 def drawn_changes(effects: Effects) -> list[Text]:

@@ -106,7 +106,7 @@ class Tried:
         return self.found
 
 
-@pytest.mark.parametrize("rows", [12, 18, 34])
+@pytest.mark.parametrize("rows", [8, 12, 18, 34])
 @pytest.mark.parametrize("tried", [True, False])
 def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     event = request("one", CodeAction(code="\n".join(f"line_{number} = {number}" for number in range(30))), lambda _: True)
@@ -121,6 +121,6 @@ def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     finally:
         del ASKED[event.request_id]
     assert len(text.splitlines()) <= rows
-    assert "line_0" in text
+    assert "line_0" in text or rows == 8
     assert "y yes" in text
     assert ("±notes +big -gone" in text) is tried
