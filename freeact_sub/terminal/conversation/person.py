@@ -17,7 +17,6 @@ from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.drawing.children import present_children
 from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.input.offered import ServerOffers, asks_servers
-from freeact_sub.terminal.questions.card import drawn_call
 from freeact_sub.terminal.questions.keys import DecisionKeys
 from freeact_sub.text import shortened
 
@@ -97,7 +96,7 @@ class Person:
     def show_all(self) -> None:
         """Shows the open question's call, or all that the agent has done, for Ctrl-O."""
         if (request := self.display.questions.current) is not None:
-            self.display.page_drawn(drawn_call(request, self.present.config.workspace))
+            self.display.page_drawn(self.display.drawn_question(request))
         else:
             self.display.page_agent(self.display.views.root)
 
