@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.agent import Agent
     from freeact_sub.agents.children.child import Child
     from freeact_sub.agents.children.record import ChildRecord
+    from freeact_sub.agents.comparing import Continuation, compare_models
     from freeact_sub.agents.ports import KernelNode
     from freeact_sub.agents.root import RunOptions
     from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
@@ -28,6 +29,7 @@ __all__ = [
     "Child",
     "ChildAgent",
     "ChildRecord",
+    "Continuation",
     "ExecutionContext",
     "KernelNode",
     "Run",
@@ -35,6 +37,7 @@ __all__ = [
     "RunResult",
     "SessionFork",
     "UndoReport",
+    "compare_models",
     "depth_of",
     "fork_session",
     "parent_of",
@@ -48,6 +51,7 @@ _HOMES: Final = {
     "Child": "children.child",
     "ChildAgent": "shared",
     "ChildRecord": "children.record",
+    "Continuation": "comparing",
     "ExecutionContext": "shared",
     "KernelNode": "ports",
     "Run": "runs.run",
@@ -55,6 +59,7 @@ _HOMES: Final = {
     "RunResult": "runs.results",
     "SessionFork": "sessions.forking",
     "UndoReport": "undo.undo",
+    "compare_models": "comparing",
     "fork_session": "sessions.forking",
 }
 

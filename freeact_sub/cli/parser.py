@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from freeact_sub import __version__
 from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.cli.mcp_options import add_mcp, add_mcp_server
+from freeact_sub.cli.session_options import add_session_options, add_sessions
 from freeact_sub.config.command_options import add_options, add_place
 from freeact_sub.modes import MODES
 
@@ -59,7 +60,7 @@ def _with_run(words: Sequence[str]) -> list[str]:
     """The words, in which `-p PROMPT` stands for `run PROMPT`."""
     end = words.index("--") if "--" in words else len(words)
     at = next((index for index, word in enumerate(words[:end]) if word in PROMPT_OPTIONS), None)
-    if at is None:
+    if at is None or {"sessions", "fork"} <= {*words[:at]}:  # it has such an option itself
         return [*words]
     return [*words[:at], *([] if "run" in words[:at] else ["run"]), *words[at + 1 :]]
 
@@ -156,9 +157,9 @@ def command_line() -> _Parser:
     _add_skills(commands, place)
     _add_permissions(commands, common)
     _add_gateway(commands, common)
-    _add_session_options(parser, chooses=True)
-    _add_session_options(run, chooses=False)
-    _add_sessions(commands, place)
+    add_session_options(parser, chooses=True)
+    add_session_options(run, chooses=False)
+    add_sessions(commands, place)
     _add_rlm(commands, common)
     _add_map(commands, common)
     add_mcp(commands, place)
@@ -332,51 +333,3 @@ def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     bound = "the most to spend: dollars, as 3 or $0.50, or '200000 tokens'"
     parser.add_argument("--budget", metavar="AMOUNT", default=argparse.SUPPRESS, help=bound)
-
-
-def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
-    """Adds `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
-    group = parser.add_mutually_exclusive_group()
-    last = "continue the latest session of this folder"
-    group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
-    number: Any = {"nargs": "?", "const": ""} if chooses else {}
-    text = "continue a session; without ID choose from a list" if chooses else "continue a session"
-    group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
-    again = "run the session's cells again, with approvals, instead of reading its variables from files"
-    parser.add_argument("--replay", action="store_true", default=argparse.SUPPRESS, help=again)
-
-
-def _add_sessions(commands: Any, place: argparse.ArgumentParser) -> None:
-    sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
-    sessions.set_defaults(main="freeact_sub.cli.sessions:run_way")
-    ways = sessions.add_ways("list", "show", "export", "fork", "rm", "prune")
-    listed = ways.add_parser("list", help="list the sessions of this folder", parents=[place], allow_abbrev=False)
-    listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
-    show = ways.add_parser("show", help="print the transcript", parents=[place], allow_abbrev=False)
-    show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    show.add_argument(
-        "--agent", metavar="ID", help="print only one agent: its short id, such as a3f2, or a part of its name"
-    )
-    export = ways.add_parser(
-        "export",
-        help="write a session to a file: a page, a notebook, a text, or its events",
-        description="Write the work of all agents of a session to a file for other people.",
-        parents=[place],
-        allow_abbrev=False,
-    )
-    export.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    forms = "html: one page without scripts; ipynb: a notebook that runs; md: text; jsonl: one event per line"
-    export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
-    export.add_argument("-o", "--out", metavar="FILE", type=Path, help="the file (default: standard output)")
-    fork = ways.add_parser("fork", help="copy a session, so that both can continue", parents=[place], allow_abbrev=False)
-    fork.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    remove = ways.add_parser("rm", help="remove a session", parents=[place], allow_abbrev=False)
-    remove.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    ways.add_parser(
-        "prune",
-        help="archive old sessions, and remove the oldest above the limit",
-        description="Archive the sessions that are older than sessions.archive_after_days, and remove the oldest while all "
-        "take more than sessions.max_bytes. It happens by itself once a day.",
-        parents=[place],
-        allow_abbrev=False,
-    )

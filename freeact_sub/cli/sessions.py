@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.cli.forks import fork, is_of_the_past
 from freeact_sub.cli.streams import can_draw, is_terminal, print_line, write_out
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
@@ -20,6 +21,8 @@ SHOWN: Final = 20
 
 def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
     """Runs the subcommand; returns the exit status."""
+    if options.way == "fork" and is_of_the_past(options):
+        return fork(options, settings)
     config = settings(looking=True)
     store = session_store(config.sessions)
     match options.way:

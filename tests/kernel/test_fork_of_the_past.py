@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from pydantic_ai.messages import ToolCallPart, UserPromptPart
+from support.sessions import everything_of
 
 from freeact_sub import Agent, Config, fork_session, list_sessions, session_events
 from freeact_sub.errors import SessionError
@@ -50,20 +51,6 @@ def resume(session_id, **options):
     return asyncio.to_thread(lambda: Agent.resume(session_id, model=MODEL, **options))
 
 
-def all_of(session_id):
-    """What the original must stay."""
-    store = session_store()
-    with store.reader(session_id) as reader:
-        root = reader.agents()[0]
-        return (
-            store.find(session_id),
-            reader.chain(root.agent_id),
-            reader.runs(),
-            [*reader.events()],
-            sorted(path.name for path in store.folder_of(session_id).rglob("*")),
-        )
-
-
 def _prompts(session_id):
     with session_store().reader(session_id) as reader:
         return [text.split("]\n\n")[-1] for text in prompts(reader.messages(reader.agents()[0].agent_id))]
@@ -81,10 +68,10 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
         for code in (THREE, SHOW):
             await run(agent, code)
         original = agent.session_id
-        before = all_of(original)
+        before = everything_of(original)
         present = await agent.fork(at=-2)
-        assert all_of(original) == before
-    before = all_of(original)
+        assert everything_of(original) == before
+    before = everything_of(original)
     assert (await asyncio.to_thread(_prompts, present))[0] == ONE  # then the summary
     config = Config(workspace=work, mode=mode)
     forked = await resume(original, config=config, at=2)
@@ -101,7 +88,7 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
         assert "x: list" in news
         await run(forked, "x.append('forked'); open('a', 'w').write('forked')")
         second = forked.session_id
-    assert all_of(original) == before
+    assert everything_of(original) == before
     assert [path.name for path in work.iterdir() if path.name[0] != "."] == ["b"]
     assert [session.session_id for session in list_sessions(work)] == [original]
     # a fork of the fork, in which the prompts before count as well, and which its own prompts follow
@@ -126,7 +113,7 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
     for session in (present, second, other.session_id, last.session_id, first.session_id):
         await asyncio.to_thread(store.remove, session)
     assert not [*store.copies.iterdir()]
-    assert all_of(original) == before
+    assert everything_of(original) == before
 
 
 async def test_what_was_not_kept_is_named_and_cells_can_be_run_again(work):

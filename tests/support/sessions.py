@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from freeact_sub.sessions import state_folder
+from freeact_sub.sessions import session_store, state_folder
 from freeact_sub.sessions.sqlite import SqliteStore, SqliteWriter
 
 
@@ -48,3 +48,12 @@ async def as_after_a_crash(agent: Any, folder: Path) -> SqliteStore:
     await agent.debug.root.shared.journal.committed()
     shutil.copytree(state_folder(), folder / "freeact")
     return SqliteStore(folder / "freeact")
+
+
+def everything_of(session_id: str) -> tuple[object, ...]:
+    """All that a session has, to see whether it stays as it is."""
+    store = session_store()
+    with store.reader(session_id) as reader:
+        root = reader.agents()[0]
+        files = sorted(path.name for path in store.folder_of(session_id).rglob("*"))
+        return store.find(session_id), reader.chain(root.agent_id), reader.runs(), [*reader.events()], files

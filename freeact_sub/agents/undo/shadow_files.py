@@ -92,10 +92,13 @@ class ShadowFiles:
             return await self._restore(await self._changes(now, before))
 
     async def _changes(self, before: str, after: str) -> list[FileChange]:
-        trees = [tree for mark, _, tree in (state.partition(":") for state in (before, after)) if mark == self._mark]
-        if len(trees) < 2:  # one of them is of elsewhere
+        return await self._opened.changes(*self._trees(before, after))
+
+    def _trees(self, *states: str) -> list[str]:
+        trees = [tree for mark, _, tree in (state.partition(":") for state in states) if mark == self._mark]
+        if len(trees) < len(states):  # one of them is of elsewhere
             raise ShadowError("the kept files belong to another workspace")
-        return await self._opened.changes(*trees)
+        return trees
 
     async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
         ignores = [
@@ -170,6 +173,15 @@ class ShadowFiles:
             )
             for path in sorted(old.keys() | new.keys())
         ]
+
+    async def patch(self, before: str, now: str) -> bytes:
+        """Return what has changed from one moment to another, for `git apply`. Args: see `record`.
+
+        Raises:
+            ShadowError: It cannot be read.
+        """
+        async with _in_time("the files were not compared"):
+            return await self._opened.patch(*self._trees(before, now))
 
     async def aclose(self) -> None:
         """Removes all states that are not to be kept."""

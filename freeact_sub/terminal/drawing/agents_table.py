@@ -62,9 +62,9 @@ class AgentsTable:
             name = (first, self._name(agent), f" {label}" if label else "", f" · {status_text(agent)}")
             yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
             numbers = (
-                f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
+                f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {marked(agent.usage.tokens_text)} tokens"
             )
-            cost = _marked(agent.usage.cost_text)
+            cost = marked(agent.usage.cost_text)
             for line in (f"{numbers} · {cost}" if cost else numbers, action):
                 if line:
                     yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
@@ -82,8 +82,8 @@ class AgentsTable:
                 _cut(agent.action),
                 str(agent.usage.turns),
                 f"{agent.seconds:.1f} s",
-                _marked(agent.usage.tokens_text),
-                _marked(agent.usage.cost_text),
+                marked(agent.usage.tokens_text),
+                marked(agent.usage.cost_text),
             )
             table.add_row(*cells[: len(columns)])
         return table
@@ -117,6 +117,6 @@ def _cut(text: str) -> Text:
     return Text(text, overflow="ellipsis", no_wrap=True)
 
 
-def _marked(text: str) -> str:
+def marked(text: str) -> str:
     """Return a number for a column; a lower bound is marked."""
     return text.replace("at least ", "≥ ")
