@@ -46,7 +46,7 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
         check_name(config.model_copy(update={"model": model}))
     from freeact_sub.agents.comparing import Comparison  # noqa: PLC0415
 
-    comparing = _Comparing(Comparison(config))
+    comparing = _ShownComparison(Comparison(config))
     return asyncio.run(comparing.run(options.session_id, models, at=at, prompt=prompt))
 
 
@@ -81,7 +81,7 @@ async def _fork_alone(session_id: str, at: int | None, config: "Config") -> int:
     return 0
 
 
-class _Comparing:
+class _ShownComparison:
     """A comparison, with its progress on standard error and its table on standard output."""
 
     def __init__(self, comparison: "Comparison") -> None:
@@ -97,9 +97,9 @@ class _Comparing:
         comparison.on_end = self._tell_end
         with Interrupts(self._interrupt):
             try:
-                await comparison.prepare(session_id, models, at=at, prompt=prompt)
-                self._is_prepared = True
                 async with self._progress():
+                    await comparison.prepare(session_id, models, at=at, prompt=prompt)
+                    self._is_prepared = True
                     await comparison.run()
             except BaseException as error:
                 if self._main is not None and self._interrupted:
@@ -138,7 +138,7 @@ class _Comparing:
             return
         from rich.live import Live  # noqa: PLC0415
 
-        from freeact_sub.terminal.drawing.continuations import progress_table  # noqa: PLC0415
+        from freeact_sub.terminal.drawing.continuations import progress_lines  # noqa: PLC0415
         from freeact_sub.terminal.drawing.parts import make_console  # noqa: PLC0415
 
         comparison = self._comparison
@@ -147,7 +147,7 @@ class _Comparing:
             async def draw() -> None:
                 while True:
                     comparison.observe_agents()
-                    live.update(progress_table(comparison.continuations), refresh=True)
+                    live.update(progress_lines(comparison.continuations), refresh=True)
                     await asyncio.sleep(REFRESH_SECONDS)
 
             drawing = asyncio.create_task(draw(), name="draws the progress")
@@ -158,7 +158,8 @@ class _Comparing:
                 await asyncio.wait({drawing})
 
     def _print(self, continuations: Sequence["Continuation"], workspace: Path) -> None:
-        from freeact_sub.terminal.drawing.continuations import result_table  # noqa: PLC0415
+        from freeact_sub.agents.comparing import PATCH  # noqa: PLC0415
+        from freeact_sub.terminal.drawing.continuations import result_lines  # noqa: PLC0415
         from freeact_sub.terminal.drawing.parts import make_console  # noqa: PLC0415
 
         if not continuations:
@@ -166,22 +167,22 @@ class _Comparing:
         console = make_console(sys.stdout)
         if not is_terminal(sys.stdout):
             console.width = PIPE_COLUMNS
-        console.print(result_table(continuations))
+        console.print(result_lines(continuations))
         for missing in dict.fromkeys(each.fork.missing for each in continuations):
             if missing:
                 tell(missing)
-        for number, each in enumerate(continuations, 1):
-            session_id = each.fork.session_id
-            print_line(f"\n{number}  {each.model}: {each.fork.workspace}")
-            print_line(f"   freeact-sub --resume {session_id}")
-            if each.patch is not None:
-                print_line(f"   {apply_command(workspace, each.patch)}")
-            print_line(f"   freeact-sub sessions rm {session_id}")
-        print_line("\nThese continue one, take its files over into your workspace, and remove it.")
+        first = continuations[0].fork
+        container = str(first.workspace.parent.parent / "ID").replace(str(Path.home()), "~", 1)
+        top, below = place_to_apply(workspace)
+        print_line(
+            f"\ncontinue one       freeact-sub --resume ID\n"
+            f"look at its files  ls {container}/{shlex.quote(first.workspace.name)}\n"
+            f"take them over     {' '.join(['git', '-C', shlex.quote(str(top)), 'apply', *below])} {container}/{PATCH}\n"
+            f"remove one         freeact-sub sessions rm ID"
+        )
 
 
-def apply_command(workspace: Path, patch: Path) -> str:
-    """The command that applies a patch to a workspace. In a folder of a repository, git would look for files in its root."""
+def place_to_apply(workspace: Path) -> tuple[Path, list[str]]:
+    """Where `git apply` changes a workspace, and its options: in a folder of a repository it reads paths from the root."""
     top = next((folder for folder in (workspace, *workspace.parents) if (folder / ".git").exists()), workspace)
-    below = [] if top == workspace else [f"--directory={workspace.relative_to(top)}"]
-    return shlex.join(["git", "-C", str(top), "apply", *below, str(patch)])
+    return top, [] if top == workspace else [f"--directory={shlex.quote(str(workspace.relative_to(top)))}"]

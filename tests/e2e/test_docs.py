@@ -74,6 +74,7 @@ def test_its_options_exist(page: str) -> None:
         | options_of("permissions", "check")
         | options_of("kernelspec", "install")
         | options_of("mcp", "add")
+        | options_of("sessions", "fork")
         | OTHER_PROGRAMS
         | OF_MAGICS
     )

@@ -79,22 +79,20 @@ def test_models_continue_side_by_side_and_the_workspace_stays(server: Chat, work
     words = ("sessions", "fork", session_id[:-1], "--at", "1", "--model", "openai-chat:good, openai-chat:bad")
     done = run(*words, cwd=work, check=1)  # one gave no answer
     assert (everything_of(session_id), files_in(work)) == (before, files)
-    header, good, bad, *rest = done.stdout.splitlines()
-    assert header.split() == ["model", "status", "cost", "time", "files", "answer"]
-    assert re.match(r"1 +openai-chat:good +completed +[\d,]+ tokens +\d+ s +2 files \+2 -0 +rows: 3$", good)
-    assert re.match(r"2 +openai-chat:bad +limit +[\d,]+ tokens +\d+ s +none +\S", bad)
+    header, good, answer, session, bad, error, _, _, *commands = done.stdout.splitlines()
+    assert header.split() == ["model", "status", "cost", "time", "files"]
+    assert re.match(r"1  openai-chat:good +completed +[\d,]+ tokens +\d+ s +2 files \+2 -0$", good)
+    assert re.match(r"2  openai-chat:bad +limit +[\d,]+ tokens +\d+ s +none$", bad)
+    assert (answer, error[:3]) == ("   rows: 3", "   ")
     for text in ("openai-chat:good: completed · ", "openai-chat:bad: limit · "):
         assert text in done.stderr
     asked = [request["messages"] for request in server.server.requests if request["model"] == "good"]
     assert "count the rows" in str(asked[0][-1])  # the prompt that followed, again
     assert "[1, 1, 'good']" in str(asked[1][-1])  # with the variables of then
-    commands = [shlex.split(line) for line in rest if line.startswith("   ")]
-    assert [command[:3] for command in commands[3:]] == [
-        ["freeact-sub", "--resume", commands[4][-1]],
-        ["freeact-sub", "sessions", "rm"],
-    ]
-    resume, apply, remove = commands[:3]
-    copy = Path(next(line for line in rest if line.startswith("1  ")).partition(": ")[2])
+    said = [line[19:].replace("ID", session.strip()).replace("~", str(Path.home())) for line in commands]
+    resume, look, apply, remove = map(shlex.split, said)
+    assert resume == ["freeact-sub", "--resume", session.strip()]
+    copy = Path(look[-1])
     changed = {"data": "first\n1\ngood\n", "new": "x\n"}
     assert files_in(copy) == changed
     (work / "data").write_text("first\n1\n")  # as it was then
@@ -108,13 +106,8 @@ def test_models_continue_side_by_side_and_the_workspace_stays(server: Chat, work
     alone = run("sessions", "fork", session_id, "--at", "-1", cwd=work)
     assert alone.stdout.strip() in [session.session_id for session in list_sessions()]
     assert f"freeact-sub --resume {alone.stdout.strip()} continues it" in alone.stderr
-    for words, problem in (
-        (("--at", "2", "--model", "openai-chat:good"), "no prompt followed prompt 2"),
-        (("--at", "9"), "has 2 prompts, so a fork cannot begin after 9"),
-        (("--model", "good:", "--at", "1"), "good:"),
-        (("--mode", "auto"), "--mode is for models"),
-    ):
-        assert problem in run("sessions", "fork", session_id, *words, cwd=work, check=None).stderr
+    refused = run("sessions", "fork", session_id, "--at", "2", "--model", "openai-chat:good", cwd=work, check=1)
+    assert "no prompt followed prompt 2" in refused.stderr
     assert len(list_sessions()) == 3  # and the other one
 
 
@@ -132,7 +125,7 @@ def test_an_end_in_the_middle_leaves_the_original_and_nothing_at_work(server: Ch
     said, _ = program.communicate(timeout=LIMIT_SECONDS)
     if number == signal.SIGINT:
         assert program.returncode == 130
-        assert len(re.findall(r"openai-chat:slow +cancelled ", said)) == 2
+        assert len(re.findall(r"openai-chat:slow +cancelled", said)) == 2
     assert (everything_of(session_id), files_in(work)) == (before, files)
     assert [session.session_id for session in list_sessions(work)] == [session_id]
     sweep()  # as the next start does

@@ -1,9 +1,10 @@
 """Draws how models continue a session side by side: what each does, and what became of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
+from rich.console import Group
 from rich.text import Text
 
 from freeact_sub.terminal.drawing.agents_table import marked
@@ -14,34 +15,28 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 MODEL_CHARS: Final = 28
 ANSWER_CHARS: Final = 300
+HEADINGS: Final = ("model", "status", "cost", "time", "files")
+INDENT: Final = "   "
+AT_WORK: Final = ("waiting", "working")
 GOOD: Final = "completed"
 DENIED: Final = "all denied"
 
 
-def progress_table(continuations: Sequence["Continuation"]) -> Table:
+def progress_lines(continuations: Sequence["Continuation"]) -> Group:
     """What each does now."""
-    table = _table(("model", "status", "cost", "does"))
-    for each in continuations:
-        does = each.action if each.status == "working" else one_line(each.error or each.answer, ANSWER_CHARS)
-        table.add_row(_model(each), _status(each), _cost(each), _cut(does))
-    return table
+    does = [each.action if each.status == "working" else _said(each) for each in continuations]
+    return Group(*_lines(continuations, [[text] for text in does], done=False))
 
 
-def result_table(continuations: Sequence["Continuation"]) -> Table:
-    """What became of each."""
-    table = _table(("", "model", "status", "cost", "time", "files", "answer"))
-    for number, each in enumerate(continuations, 1):
-        said = each.error or next(iter(each.answer.strip().splitlines()), "")
-        facts = (_cost(each), duration(each.seconds), files_text(each))
-        table.add_row(str(number), _model(each), _status(each), *facts, _cut(one_line(said, ANSWER_CHARS)))
-    return table
+def result_lines(continuations: Sequence["Continuation"]) -> Group:
+    """What became of each, with its answer and its session below it."""
+    return Group(*_lines(continuations, [[_said(each), each.fork.session_id] for each in continuations], done=True))
 
 
 def facts_of(continuation: "Continuation") -> list[str]:
     """Status, cost, time, files and the first line of the answer, as texts."""
-    said = continuation.error or next(iter(continuation.answer.strip().splitlines()), "")
-    facts = [_status(continuation).plain, _cost(continuation), duration(continuation.seconds), files_text(continuation)]
-    return [*facts, visible(one_line(said, ANSWER_CHARS))]
+    facts = [_status(continuation), _cost(continuation), _time(continuation), files_text(continuation)]
+    return [*facts, visible(_said(continuation))]
 
 
 def files_text(continuation: "Continuation") -> str:
@@ -55,22 +50,31 @@ def files_text(continuation: "Continuation") -> str:
     return f"{counted(len(continuation.files), 'file')} +{came} -{went}"
 
 
-def _table(headings: Iterable[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading not in ("model", "does", "answer"))  # these give way
-    return table
+def _lines(continuations: Sequence["Continuation"], below: Sequence[Sequence[str]], *, done: bool) -> Iterator[Text]:
+    """A heading, and of each continuation a row with lines below it. Args: done: with time and files."""
+    count = len(HEADINGS) if done else len(HEADINGS) - 2
+    rows = [[_model(each), _status(each), _cost(each), _time(each), files_text(each)][:count] for each in continuations]
+    widths = [max(map(cell_len, column)) for column in zip(HEADINGS, *rows, strict=False)]
+    yield _row("", HEADINGS[:count], widths, "bold")
+    for number, (row, more) in enumerate(zip(rows, below, strict=True), 1):
+        yield _row(str(number), row, widths, "red" if row[1] not in (*AT_WORK, GOOD) else "")
+        for text in filter(None, more):
+            yield Text(f"{INDENT}{visible(text)}", "dim", no_wrap=True, overflow="ellipsis")
 
 
-def _model(continuation: "Continuation") -> Text:
+def _row(number: str, cells: Sequence[str], widths: Sequence[int], style: str) -> Text:
+    text = "  ".join(set_cell_size(cell, width) for cell, width in zip(cells, widths, strict=False))
+    return Text(f"{number:<{len(INDENT)}}{text}".rstrip(), style, no_wrap=True, overflow="ellipsis")
+
+
+def _model(continuation: "Continuation") -> str:
     """The model; of a long name its end, which tells models apart."""
     name = visible(continuation.model)
-    return Text(name if len(name) <= MODEL_CHARS else f"…{name[1 - MODEL_CHARS :]}")
+    return name if len(name) <= MODEL_CHARS else f"…{name[1 - MODEL_CHARS :]}"
 
 
-def _status(continuation: "Continuation") -> Text:
-    status = DENIED if continuation.unattended else continuation.status
-    return Text(status, "red" if status not in (GOOD, "waiting", "working") else "")
+def _status(continuation: "Continuation") -> str:
+    return DENIED if continuation.unattended else continuation.status
 
 
 def _cost(continuation: "Continuation") -> str:
@@ -78,5 +82,10 @@ def _cost(continuation: "Continuation") -> str:
     return marked(usage.cost_text or (f"{usage.tokens_text} tokens" if usage.tokens else ""))
 
 
-def _cut(text: str) -> Text:
-    return Text(visible(text), overflow="ellipsis", no_wrap=True)
+def _time(continuation: "Continuation") -> str:
+    return duration(continuation.seconds)
+
+
+def _said(continuation: "Continuation") -> str:
+    """The first line of the answer, or why there is none."""
+    return one_line(continuation.error or next(iter(continuation.answer.strip().splitlines()), ""), ANSWER_CHARS)
