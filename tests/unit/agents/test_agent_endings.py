@@ -42,7 +42,7 @@ async def test_the_turn_limit_ends_a_child_as_limit_with_a_report_of_what_it_has
     report = [event for event in of_kind(events, ToolOutput) if event.tool_name == "task"][0]
     assert report.outcome == "failed"
     assert report.content.startswith("[ERROR] ")
-    assert f": limit; {end.tree_usage}; {end.seconds:.1f} s]\n" in report.content
+    assert f": limit; {end.tree_usage}; {end.seconds:.1f} s; receipts: 3 cells; " in report.content
     assert "limit" in report.content
     assert "so far: 3 cells" in report.content
     assert result.status == "completed"
