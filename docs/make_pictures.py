@@ -1,4 +1,6 @@
-"""Makes the picture of the README: `make demo` in a real terminal, at the moment when it asks about an MCP call.
+"""Makes the pictures of the README and of docs/effects.md, in a real terminal.
+
+The first is `make demo` at the moment when it asks about an MCP call, the other a cell that shows what it would do.
 
     python docs/make_pictures.py [--out docs]
 
@@ -14,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,11 +28,39 @@ from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 106, 44
+EFFECTS_ROWS: Final = 43
 PROJECT: Final = "/home/me/project"
 """The folder that the picture shows in place of the temporary one; with `TMPDIR` unset both have the same length."""
 LIMIT_SECONDS: Final = 240
 KEY_SECONDS: Final = 0.6
 """A question takes keys once it has stood for a moment."""
+ANSWERS: Final = (("asks to run this cell", "a"), ("asks to start a child", "a"), ("asks to call convert", "y"))
+ASKS: Final = ("Approval 1 of 2", "asks to call conversion", "y yes")
+PROGRAM: Final = """
+import asyncio
+from pathlib import Path
+from pydantic_ai.messages import ToolCallPart
+from freeact_sub.agents import Agent
+from freeact_sub.config.effects import EffectsConfig
+from freeact_sub.config.schema import Config
+from freeact_sub.terminal.conversation import converse
+from freeact_sub.testing import ScriptedModel
+
+CODE = '''import pandas as pd
+from pathlib import Path
+
+df = pd.read_csv("sales.csv")
+good = df[df.amount > 0]
+good.to_csv("sales.csv", index=False)
+Path("reports/june.md").write_text(f"# June\\\\ntotal: {good.amount.sum()}\\\\n")
+print(len(df) - len(good), "row dropped")
+'''
+config = Config(workspace=Path.cwd(), effects=EffectsConfig(enabled=True, seconds=60))
+model = ScriptedModel([ToolCallPart("execute_ipython_cell", {"code": CODE}), "done"])
+asked = "Drop the returned goods, and correct the report."
+asyncio.run(converse(lambda: Agent(config, model=model), config=config, prompt=asked, open_session=None, plain=False))
+"""
+"""A conversation whose model writes one cell."""
 RICH_NAMES: Final = {"brown": "yellow", "bfightmagenta": "bright_magenta", "brightbrown": "bright_yellow"}
 """pyte's names of colours where they differ."""
 
@@ -42,21 +72,44 @@ def main() -> None:
     out: Path = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:
         examples = shutil.copytree(ROOT / "examples", Path(folder) / "examples")
-        screen = session(examples / "demo/demo.py", Path(folder))
+        demo = [str(examples / "demo/demo.py"), "--mode", "ask"]
+        save(session(demo, Path(folder), ROWS, ANSWERS, ASKS), folder, "make demo", out / "session.svg")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program.py"
+        program.write_text(PROGRAM, encoding="utf-8")
+        work = Path(folder) / "project"
+        (work / "reports").mkdir(parents=True)
+        (work / "sales.csv").write_text("name,amount\nanna,10\nben,-3\ncarla,7\n", encoding="utf-8")
+        (work / "reports/june.md").write_text("# June\ntotal: 99\n", encoding="utf-8")
+        shown = session([str(program)], work, EFFECTS_ROWS, (), ("tried, in a copy", "y yes"))
+        save(shown, str(work), "freeact-sub", out / "effects.svg")
+
+
+def save(screen: pyte.Screen, folder: str, title: str, file: Path) -> None:
+    """Draw a screen. Args: folder: see `line_of`."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
-    for row in range(ROWS):
+    last = max(row for row, text in enumerate(screen.display) if text.strip())
+    for row in range(last + 1):
         console.print(line_of(screen, row, folder), no_wrap=True, overflow="crop")
-    (out / "session.svg").write_text(console.export_svg(title="make demo", unique_id="session"), encoding="utf-8")
+    file.write_text(console.export_svg(title=title, unique_id=file.stem), encoding="utf-8")
 
 
-def session(demo: Path, folder: Path) -> pyte.Screen:
-    """The screen when the demo asks about a call that a cell makes."""
-    screen = pyte.Screen(COLUMNS, ROWS)
+def session(
+    command: Sequence[str], folder: Path, rows: int, answers: Iterable[tuple[str, str]], until: Iterable[str]
+) -> pyte.Screen:
+    """The screen of a program at some moment.
+
+    Args:
+        command: The program and its arguments.
+        folder: Where it runs.
+        rows: Of the terminal.
+        answers: Questions, and the key that answers each.
+        until: What the screen shows at the moment.
+    """
+    screen = pyte.Screen(COLUMNS, rows)
     stream = pyte.ByteStream(screen)
-    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": ""}
-    child = pexpect.spawn(
-        sys.executable, [str(demo), "--mode", "ask"], cwd=folder, env=environment, dimensions=(ROWS, COLUMNS)
-    )
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "", "PYDANTIC_AI_NO_BANNER": "1"}
+    child = pexpect.spawn(sys.executable, [*command], cwd=folder, env=environment, dimensions=(rows, COLUMNS))
 
     def wait(condition: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -69,15 +122,11 @@ def session(demo: Path, folder: Path) -> pyte.Screen:
                 continue
 
     try:
-        for question, answer in (
-            ("asks to run this cell", "a"),
-            ("asks to start a child", "a"),
-            ("asks to call convert", "y"),
-        ):
+        for question, answer in answers:
             wait(lambda shown, question=question: "Approval 1 of" in shown and question in shown)  # type: ignore[misc]  # a default
             time.sleep(KEY_SECONDS)
             child.send(answer)
-        wait(lambda shown: "Approval 1 of 2" in shown and "asks to call conversion" in shown and "y yes" in shown)
+        wait(lambda shown: all(words in shown for words in until))
         picture = copy.deepcopy(screen)
         child.send("\x03")
         child.expect(pexpect.EOF, timeout=LIMIT_SECONDS)

@@ -157,8 +157,15 @@ def test_its_links_lead_somewhere() -> None:
 def test_its_picture_can_be_made_again(tmp_path: Path) -> None:
     done = run_python(ROOT / "docs/make_pictures.py", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    for picture in (tmp_path / "effects.svg", ROOT / "docs/effects.svg"):
+        for words in (
+            "tried, in a copy that is dropped; y runs it:",
+            "±reports/june.md ±sales.csv",
+            "df: pandas.DataFrame 3 x 2",
+        ):
+            assert words in _words(picture)
     for picture in (tmp_path / "session.svg", ROOT / "docs/session.svg"):
-        text = " ".join("".join(ET.parse(picture).getroot().itertext()).replace("\u00a0", " ").split())
+        text = _words(picture)
         for words in (
             "make demo",
             "● Child clean ridge.csv",
@@ -167,3 +174,7 @@ def test_its_picture_can_be_made_again(tmp_path: Path) -> None:
             "asks to call conversion of the MCP server units",
         ):
             assert words in text
+
+
+def _words(picture: Path) -> str:
+    return " ".join("".join(ET.parse(picture).getroot().itertext()).replace("\u00a0", " ").split())
