@@ -24,6 +24,7 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import KernelSnapshotError, SessionError
+from freeact_sub.kernels.snapshots.files import MANIFEST
 from freeact_sub.kernels.snapshots.moved import move_workspace
 from freeact_sub.kernels.workspaces.layer import FOLDER, Copying, CopyLimitError
 from freeact_sub.sessions import (
@@ -123,6 +124,9 @@ class _Fork:
             self._root_id, self._at, self._next = _place(reader, self._stored, at)
             calls = reader.calls(self._root_id) if self._next is not None else []
             until = 0 if self._next is None else self._next.number
+            since = float("inf") if self._next is None else self._next.root_run
+            self._changed = {run.agent_id for run in reader.runs() if run.root_run >= since} - {self._root_id}
+            """The children that have worked since: their variables of then are not kept."""
         self._had_cells = any(call.name == CELL_TOOL and call.run < until for call in calls)
         self.session_id = new_session_id()
         self._home = store.copies / self.session_id
@@ -206,8 +210,10 @@ class _Fork:
             is_kept = use_variables_before(folder, self._root_id, self._next.number)
             if not is_kept and self._had_cells:
                 self._missing.append("there are no variables (those of then are not kept; --replay runs the cells again)")
+        for agent_id in self._changed:
+            remove(str(folder / VARIABLES / agent_id))
         for snapshot in (*folder.glob(f"{VARIABLES}/*/"), *folder.glob(f"{PAST}/*/*/")):
-            if not snapshot.is_dir():
+            if not (snapshot / MANIFEST).exists():
                 continue
             try:
                 move_workspace(snapshot, self._stored.workspace, self._workspace)

@@ -1,12 +1,14 @@
 """A session is forked: the copy has all that was said, the variables and the answers, and each goes on by itself."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
 from support.agents import cell, of_kind, read
 
+from freeact_sub import fork_session
 from freeact_sub.errors import AgentBusyError, SessionBusyError, SessionError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.testing import prompts
@@ -55,6 +57,36 @@ async def test_both_go_on_by_themselves(make, store):
     async with make(script, config=FULL, chunk_chars=len(LONG), session=third) as last:
         events, _ = await read(last.run("add d"))
         assert texts(events) == ["['b', 'd']"]
+
+
+async def test_a_fork_of_the_past_has_the_children_of_then(make, store):
+    async with make(script, config=FULL, chunk_chars=len(LONG), session="new") as agent:
+        await read(agent.run("begin"))
+        child, other = await agent.spawn_and_run("begin"), await agent.spawn_and_run("begin")
+        await read(agent.run("add a"))
+        await read(agent.run_program(lambda: agent.task("add b", resume=child.agent_id)))
+        later = await agent.spawn_and_run("begin")
+        spent = agent.usage
+    fork = await fork_session(agent.session_id, 1, store=store)
+    assert fork.next_prompt == "add a"
+    with store.reader(agent.session_id) as old, store.reader(fork.session_id) as new:
+        assert later.agent_id in [each.agent_id for each in old.agents()]
+        assert [each.agent_id for each in new.agents()] == [agent.agent_id, child.agent_id, other.agent_id]
+        for agent_id, prompts_of_it in ((agent.agent_id, 3), (child.agent_id, 1)):
+            runs = old.runs(agent_id)[:prompts_of_it]
+            assert [run.prompt for run in new.runs(agent_id)] == [run.prompt for run in runs]
+            assert new.messages(agent_id) == old.messages(agent_id)[: len(new.messages(agent_id))]
+            assert len(new.messages(agent_id)) == 4
+        assert [each.to_json() for each in new.events()] == [
+            each.to_json() for each in [*old.events()][: len([*new.events()])]
+        ]
+        assert 0 < len(new.calls()) < len(old.calls())
+    assert 0 < store.find(fork.session_id).usage.tokens < spent.tokens
+    async with make(script, config=FULL, chunk_chars=len(LONG), session=fork.session_id) as forked:
+        for resumed, variables in ((child, "NameError: name 'notes' is not defined"), (other, "['c']")):
+            asked = partial(forked.task, "add c", resume=resumed.agent_id)
+            events, _ = await read(forked.run_program(asked))
+            assert texts(events) == [variables]  # of the one that has worked since those of then are not kept
 
 
 async def test_files_that_git_removes_meanwhile_keep_no_fork(make, store, monkeypatch):
