@@ -52,6 +52,8 @@ class CellConversation:
         self._open: list[CopyChange] = []
         """What was changed and not taken over."""
         self._run: HostedRun | None = None
+        self._showing: asyncio.Task[RunResult] | None = None
+        """The run."""
         self._present: asyncio.Task[RunResult] | None = None
         """The run, and what is shown after it."""
         self._asker: LineAsker | None = None
@@ -88,7 +90,8 @@ class CellConversation:
         self._run = HostedRun(self._beside, self._name, prompt, note, refused, given)
         self._asker, self._area, page = LineAsker(asyncio.get_running_loop()), ChangeArea(), Page(names=names)
         showing = show_run(self._run, names, questions, page=page, ask=self._asker.ask)
-        self._present = asyncio.create_task(self._finished(self._run, showing), name="run of an agent beside")
+        self._showing = asyncio.create_task(self._beside.do(showing), name="run of an agent beside")
+        self._present = asyncio.create_task(self._finished(self._run, self._showing), name="end of a run beside")
         return await self._wait(page if may_leave else None, begun)
 
     async def settled(self) -> None:
@@ -187,6 +190,7 @@ class CellConversation:
     async def _wait(self, page: Page | None, begun: float) -> RunResult | None:
         """Waits for the run in this cell. Args: page: to be left when the user goes on; None: never."""
         assert self._present is not None
+        assert self._showing is not None
         assert self._asker is not None
         assert self._run is not None
         self._asker.wait_in_cell()
@@ -196,7 +200,9 @@ class CellConversation:
                 await wait_awake({self._present} if page is None else {self._present, leaving})
         except (asyncio.CancelledError, KeyboardInterrupt):
             self._run.cancel()
-            await asyncio.wait({self._present}, timeout=CANCEL_SECONDS)
+            await asyncio.wait({self._showing}, timeout=CANCEL_SECONDS)
+            if not self._present.done():  # to compare much memory takes seconds: the table comes when the cell has ended
+                self._area.show(NOTHING)
             raise RunInterruptedError("interrupted: the run was cancelled") from None
         finally:
             self._asker.leave_cell()
@@ -209,9 +215,9 @@ class CellConversation:
         self._present.add_done_callback(self._tell_failure)
         return None
 
-    async def _finished(self, run: HostedRun, showing: Any) -> RunResult:
+    async def _finished(self, run: HostedRun, showing: "asyncio.Task[RunResult]") -> RunResult:
         try:
-            result: RunResult = await self._beside.do(showing)
+            result = await showing
         finally:
             if self._handed is not None:
                 self._handed.give_up()

@@ -30,6 +30,7 @@ from freeact_sub.events.json_lines import json_line
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues
+from freeact_sub.models.build import build_model
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
 from freeact_sub.notebook.peer import NO_COPY, Handlers, Peer, PeerLostError
 from freeact_sub.notebook.stored import read_stored, session_words, stored_session
@@ -298,6 +299,13 @@ def _load_config(options: Any) -> Config:
         return load_config(**arguments, trust=trust)
 
 
+async def load_client() -> None:
+    """Loads the client of the model that the settings name: the first prompt would have to wait for it."""
+    with contextlib.suppress(FreeactError):  # the first prompt says what is wrong, and may name another model
+        config = load_config(trust=Trust(user_folder()))
+        await asyncio.to_thread(build_model, config)
+
+
 async def process_ended(process: int) -> None:
     """Waits for the end of another process. Where the system has no means for that, for ever."""
     if not hasattr(os, "pidfd_open"):
@@ -317,11 +325,12 @@ async def serve(kernel: int, connection: socket.socket, answers: socket.socket) 
     host = NotebookHost()
     await host.peer.open(connection)
     answering = asyncio.create_task(answer_all(answers), name="takes answers")
+    loading = asyncio.create_task(load_client(), name="loads the client of the model")
     # what the kernel has started may keep its end of the connection open
     ends = [asyncio.create_task(host.peer.ended()), asyncio.create_task(process_ended(kernel))]
     if os.getppid() == kernel:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    for task in (answering, *ends):
+    for task in (answering, loading, *ends):
         task.cancel()
     with contextlib.suppress(TimeoutError, FreeactError):
         await carry_out(host.close_all(), timeout_seconds=CLOSE_SECONDS)

@@ -26,6 +26,7 @@ def host():
 """
 SLOW = """
 import time, pathlib
+begun = time.time()
 print("working")
 while not pathlib.Path("go").exists():
     time.sleep(0.02)
@@ -106,10 +107,11 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
         stopped = await notebook.run("%agent_stop\nprint('stopped')")
         idle = await notebook.run("%agent_stop")
         async with notebook.running("%%agent\nA third time.", cell_id="third") as third:
-            await third.wait_for(lambda page: "working" in page.html)
+            await third.wait_for(lambda page: page.html.count("working") > 1)  # in the code, and below it
             await notebook.interrupt()
             interrupted_at = time.monotonic()
         seconds = time.monotonic() - interrupted_at
+        await notebook.run("%agent_wait")
     assert page.reply["status"] == waited.reply["status"] == stopped.reply["status"] == "ok"
     assert "goes on beside your cells" not in page.text
     assert mine.text.strip() == "['a'] mine"
@@ -121,11 +123,13 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
     assert "No agent is at work" in idle.text
     assert interrupted.reply["status"] == "error"
     assert third.outputs[-1]["traceback"] == ["interrupted: the run was cancelled"]
+    assert third.html.index("the run was cancelled") < third.html.index("<td>begun</td>")
     assert seconds < LOADED_MACHINE_SECONDS
 
 
 async def test_no_key_is_in_a_copy_and_the_process_ends_with_the_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "".join(KEY))
+    monkeypatch.setenv("FREEACT_MODEL", "openai-chat:local")
     first = by_turn(cell(SEARCH.format(first=KEY[0][::-1], rest=KEY[1][::-1])), ["done"])
     second = by_turn(cell("import os; print('PID', os.getpid())"), ["done"])
 
@@ -134,10 +138,11 @@ async def test_no_key_is_in_a_copy_and_the_process_ends_with_the_kernel(tmp_path
 
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
         await notebook.run(MINE)
-        options = f"--model openai-chat:local --base-url {server.base_url} --yes --sandbox off"
+        options = f"--base-url {server.base_url} --yes --sandbox off"
+        host = int((await notebook.run("print(host())")).text)
+        await eventually(lambda: "jiter" in Path(f"/proc/{host}/maps").read_text())  # it has loaded the model's client
         found = await notebook.run(f"%%agent {options}\nSearch.")
         assert server.headers[0]["authorization"] == f"Bearer {''.join(KEY)}"
-        host = int((await notebook.run("print(host())")).text)
         os.kill(host, 9)
         await eventually(lambda: not is_running(host) and not threads_of(host))
         lost = await notebook.run(f"%%agent {options}\nAnew.")

@@ -127,12 +127,15 @@ class NotebookCopy:
         kernel = self._kernel
         if kernel is None:
             raise KernelLostError(self.lost_reason or "the copy was closed")
+        number = len(self.cells)
+        if not silent:
+            self.cells.append((code, False))  # a run that is cancelled may end before its cell
         try:
             async with kernel.execute(code, buffer, clock, silent=silent) as run:
                 yield run
         finally:
             if not silent and kernel is self._kernel:
-                self.cells.append((code, buffer.ended is not None and buffer.ended.status == "ok"))
+                self.cells[number] = (code, buffer.ended is not None and buffer.ended.status == "ok")
 
     async def interrupt(self) -> None:
         """See `Kernel`."""
