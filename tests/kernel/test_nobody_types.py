@@ -133,7 +133,8 @@ async def test_a_command_is_shown_in_a_terminal_and_gives_its_exit_code(kernel, 
     output, code = ENDS[command]
     ran = await run_cell(kernel, f"!{command}\nprint('code', _exit_code)")
     assert ran.status == "ok"
-    assert ran.text.endswith(f"{output}code {code}\n")
+    note = {"0": "", "-9": "[ended by signal 9]\n", "-15": "[ended by signal 15]\n"}.get(code, f"[exit code {code}]\n")
+    assert ran.text.endswith(f"{output}{note}code {code}\n")
 
 
 async def test_an_interrupted_command_ends_with_what_it_has_started(kernel, tmp_path):

@@ -60,13 +60,19 @@ def install(module: Any) -> None:
 
 
 def system(command: str) -> int:
-    """Run a command, print its output, and return its exit code, or the negative number of the signal that ended it."""
+    """Run a command, print its output, and return its exit code, or the negative number of the signal that ended it.
+
+    A failure is printed: the code that runs a command with `!` rarely looks at the exit code.
+    """
     name = os.environ.get("SHELL", "sh")
     shell = shutil.which(name)
     if shell is None:
         raise OSError(f'"{name}" shell not found')
     code = _run([shell, "-c", command])
-    return code if code <= EXITED_BY_SIGNAL else EXITED_BY_SIGNAL - code
+    code = code if code <= EXITED_BY_SIGNAL else EXITED_BY_SIGNAL - code
+    if code:
+        print(f"[exit code {code}]" if code > 0 else f"[ended by signal {-code}]")  # noqa: T201  # as in `_show`
+    return code
 
 
 def spawn(argv: Any, master_read: Read | None = None, stdin_read: Read | None = None) -> int:
