@@ -18,6 +18,8 @@ import pytest
 from support.chat_server import ChatCall, ChatServer
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
+from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
+
 pytest.importorskip("jupyterlab")
 playwright = pytest.importorskip("playwright.async_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,6 +53,10 @@ def script(request):
         return ["It is done."]
     prompt = [message for message in request["messages"] if message["role"] == "user"][-1]["content"]
     text = prompt if isinstance(prompt, str) else prompt[0]["text"]
+    if text.startswith("Delegate"):
+        return [ChatCall("task", {"prompt": "Look around.", "description": "the looker"})]
+    if text.startswith("Look"):
+        return ["The child has looked."]
     return [ChatCall("execute_ipython_cell", {"code": STEPS[text.split()[0]]})]
 
 
@@ -198,9 +204,26 @@ async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
         stopped = await notebook.add("%%agent\nWait for me.")
         await notebook.click(stopped, "Approve")
         await notebook.says(stopped, WORKS)
+        await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the last one
+        other = await notebook.add("%%agent --mode ask --name other\nDouble the column.")
+        await notebook.click(other, "Approve")
+        await notebook.says(other, "doubled 12")
+        await notebook.says(stopped, "The agent goes on beside your cells")
+        await notebook.picture("two-agents")
+        await notebook.add("%agent_stop --name agent")
+        await notebook.says(stopped, "the run was cancelled")
+        await notebook.add("%agent_close other")
+        stopped = await notebook.add("%%agent\nWait for me.")
+        await notebook.click(stopped, "Approve")
+        await notebook.says(stopped, WORKS)
         await notebook.page.get_by_title("Interrupt the kernel").first.click()
         await notebook.says(stopped, "interrupted: the run was cancelled")
         await notebook.picture("stopped")
+
+        parent = await notebook.add("%%agent\nDelegate it.")
+        await notebook.click(parent, "Approve")
+        await notebook.says(parent, "The child has looked.")
+        await notebook.picture("child")
 
         restarted = await notebook.add("%%agent\nWait once more.")
         await notebook.click(restarted, "Approve")
