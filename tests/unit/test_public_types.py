@@ -4,6 +4,7 @@ import types
 import typing
 
 import pytest
+from pydantic_ai.messages import ModelMessage
 
 import freeact_sub
 
@@ -43,7 +44,7 @@ def annotations_of(value: object) -> typing.Iterator[tuple[str, object]]:
 
 def names_for_types() -> dict[str, object]:
     """Names that stand only behind `TYPE_CHECKING`."""
-    return {name: getattr(freeact_sub, name) for name in freeact_sub.__all__}
+    return {"ModelMessage": ModelMessage} | {name: getattr(freeact_sub, name) for name in freeact_sub.__all__}
 
 
 INNER = {"DebugState", "Kernel", "KernelProvider", "McpServers", "OwnFiles", "SessionStore"}
