@@ -1,11 +1,16 @@
 """The card of a cell in a pseudo-terminal, with real kernels: it shows what the cell would do, and a yes is to that."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from support.sandbox import NEEDS_A_WALL
 from support.terminal import ALT_ENTER, CONVERSATION, ENTER, READY, Terminal
+
+from freeact_sub.system.private_folders import sweep
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, NEEDS_A_WALL]
 CHANGES = "rows = open('rows').read().split(); open('rows', 'w').write(rows[0]);"
@@ -46,3 +51,31 @@ def test_a_yes_is_to_what_the_person_has_seen(tmp_path: Path, term: str) -> None
         terminal.wait_for_match(r"^> ?\Z" if plain else READY)
         terminal.enter("/effects")
         terminal.wait_for("changed since your last prompt (/undo takes it back):", "rows: list ", "-one two")
+
+
+def test_a_child_is_asked_about_with_effects_and_a_killed_program_leaves_nothing_of_a_trial(tmp_path: Path) -> None:
+    (tmp_path / "cell").write_text("open('made', 'w').close()\nwhile True: pass")
+    command, env = [sys.executable, str(CONVERSATION)], {"EFFECTS": "1", "PYDANTIC_AI_NO_BANNER": "1"}
+    with Terminal(command, cwd=tmp_path, env=env) as terminal:
+        terminal.wait_for(READY)
+        terminal.enter("children north")
+        terminal.answer("y", "asks to start a child")
+        terminal.answer("y", "north asks to run this cell", TRIED, "    north was here")
+        terminal.wait_for("the children are done")
+        terminal.wait_at_bottom(READY)
+        before = descendants(terminal.pid)
+        terminal.enter("run cell")
+        terminal.wait_for("trying it …")
+        terminal.wait_until(lambda: len(descendants(terminal.pid) - before) > 0, "the trial to begin")
+        started = descendants(terminal.pid)
+        os.kill(terminal.pid, signal.SIGKILL)
+        terminal.wait_end()
+        _, left = psutil.wait_procs(started, timeout=60)
+        assert not left
+        sweep()  # as the next start does
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".freeact") == ["cell"]
+
+
+def descendants(pid: int) -> set[psutil.Process]:
+    """All processes that a program has started."""
+    return {*psutil.Process(pid).children(recursive=True)}
