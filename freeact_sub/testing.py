@@ -228,6 +228,8 @@ class FakeKernel:
         """See `BranchingKernel.branch`. Names are its own; values that can be changed are shared, unlike in a real one."""
         if self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason}")
+        if spec.trial is not None:
+            raise KernelBranchError("a kernel without a process has no wall for a trial")
         branch = FakeKernel(spec, handler)
         branch._namespace = dict(self._namespace)
         return branch

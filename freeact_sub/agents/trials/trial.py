@@ -59,6 +59,8 @@ async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Tried:
         return _refused(_short(str(error)))
     try:
         found = await CellTrial(kernel, host, settings.seconds, agent.shared.config.kernel.output_chars).run(_code(call))
+    except KernelError as error:
+        return _refused(_short(str(error)))
     finally:
         agent.shared.trials.end_later(agent.agent_id, carry_out(kernel.aclose()))
     effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)

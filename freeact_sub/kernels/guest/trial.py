@@ -32,6 +32,10 @@ found: dict[str, Any] = {}
 """What is told of the variables: `before`, `after`."""
 
 
+confined: list[bool] = []
+"""Not empty: `confine` has been called."""
+
+
 # --- in the kernel that would be copied
 
 
@@ -97,6 +101,7 @@ def confine(bounds: dict[str, Any]) -> None:
     more = bounds["memory_bytes"]
     lower(resource.RLIMIT_DATA, data_bytes() + more)
     lower(resource.RLIMIT_FSIZE, more)
+    confined.append(True)
     if (tempfile := sys.modules.get("tempfile")) is not None:
         tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
 
@@ -186,6 +191,8 @@ def on_one_mount(*paths: Any) -> bool:
 
 def before() -> None:
     """Notes the variables as they are. Called once, before the cell."""
+    if not confined:
+        raise RuntimeError("a branch of its provider has no wall for a trial")
     os.rename, os.replace, os.link = (
         across_folders(os.rename),
         across_folders(os.replace),
