@@ -115,7 +115,11 @@ def _receipt(name: str, root: int, deadline: float) -> FileReceipt:
     if time.monotonic() > deadline:
         return FileReceipt(path=name)
     try:
-        with around(root, name) as (folder, last), os.fdopen(os.open(last, READ, dir_fd=folder), "rb") as file:
+        # an opener, because a descriptor of a folder would stay open
+        with (
+            around(root, name) as (folder, last),
+            open(last, "rb", opener=lambda at, _: os.open(at, READ, dir_fd=folder)) as file,
+        ):
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
                 return FileReceipt(path=name)
