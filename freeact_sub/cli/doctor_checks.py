@@ -28,7 +28,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 CONNECT_SECONDS: Final = 1.0
 NAMED: Final = 4
 """How many models a line names."""
-PACKAGES: Final = {"notebook": "ipywidgets", "gateway": "websockets", "web": "starlette"}
+PACKAGES: Final = {"notebook": "ipywidgets", "acp": "acp", "gateway": "websockets", "web": "starlette"}
 """A package of each of our extras, by the extra; pictures have a line of their own."""
 
 

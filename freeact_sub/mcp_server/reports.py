@@ -32,6 +32,8 @@ class RunReport(BaseModel):
     seconds: float = Field(0.0, description="without the time in which a question was open")
     files_written: list[str] = []
     files_removed: list[str] = []
+    receipts: str = Field("", description="what it has really run, as the host saw it")
+    missing_files: list[str] = Field([], description="files that the answer names, if none of them exists")
     warnings: list[str] = []
 
 
@@ -118,6 +120,8 @@ def run_report(session_id: str, result: RunResult[Any]) -> RunReport:
         seconds=round(result.seconds, 3),
         files_written=[*result.files_written],
         files_removed=[*result.files_removed],
+        receipts="" if result.receipts is None else str(result.receipts),
+        missing_files=[*result.missing_files],
         warnings=[*result.warnings],
     )
 
@@ -125,7 +129,7 @@ def run_report(session_id: str, result: RunResult[Any]) -> RunReport:
 def run_result(report: RunReport) -> CallToolResult:
     """Return the result of a call that ran a prompt."""
     text = report.answer if report.status == "completed" else f"{report.status}: {report.error}\n{report.answer}".strip()
-    facts = f"\n\n(session {report.session_id})"
+    facts = f"\n\n(session {report.session_id}{f'; receipts: {report.receipts}' if report.receipts else ''})"
     return _result(report, text + facts, is_error=report.status != "completed")
 
 

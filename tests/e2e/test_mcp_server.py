@@ -125,6 +125,7 @@ async def test_an_agent_works_and_its_questions_reach_the_person(tmp_path, era):
             ran = await client.done("run", prompt="touch it")
             assert ran["status"] == "completed", ran
             assert "touched" in ran["answer"]
+            assert "1 cell" in ran["receipts"]
             assert (tmp_path / "beside").exists()
             assert client.news
             assert any("touch ../beside" in asked.message for asked in client.asked)
