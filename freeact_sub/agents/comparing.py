@@ -1,6 +1,7 @@
 """`compare_models`: several models continue a session side by side, each in a fork with its own copy of the workspace."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ PATCH: Final = "changes.patch"
 WAITING: Final = "waiting"
 WORKING: Final = "working"
 CLOSE_SECONDS: Final = 60.0
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -154,8 +157,10 @@ class Comparison:
             began, continuation.status = time.monotonic(), WORKING
             try:
                 await self._ask(continuation)
-            except FreeactError as error:
-                continuation.status, continuation.error = "failed", str(error)
+            except Exception as error:  # border: one that fails in any way must not take the others' answers with it
+                if not isinstance(error, FreeactError):
+                    logger.exception("a continuation of a session has failed")
+                continuation.status, continuation.error = "failed", str(error) or type(error).__name__
             finally:
                 self._agents.pop(id(continuation), None)
             continuation.seconds, continuation.action = time.monotonic() - began, ""

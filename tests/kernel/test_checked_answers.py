@@ -1,6 +1,7 @@
 """`check=` and `verify`: answers are checked in a copy of the child's kernel before they are accepted."""
 
 import asyncio
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -180,3 +181,54 @@ async def test_a_check_that_hangs_has_not_run_and_ends_with_its_run(tmp_path):
         ("yes", ""),
     ]
     assert results[-1].status == "cancelled"
+
+
+class Unshowable:
+    def __bool__(self):
+        return False
+
+    def __repr__(self):
+        raise ValueError("no text")
+
+
+def stops(_):
+    raise StopIteration
+
+
+async def test_whatever_a_function_does_is_a_verdict(tmp_path):
+    checks = {"exits": lambda _: sys.exit(3), "stops": stops, "unshowable": lambda _: Unshowable()}
+    async with make(tmp_path, {name: ["a", "b"] for name in checks}) as agent:
+        results = {name: await agent.task(name, check=check) for name, check in checks.items()}
+    assert {
+        name: (result.status, result.output, result.unverified.split("again: ")[-1]) for name, result in results.items()
+    } == {
+        "exits": ("completed", "b", "SystemExit: 3"),
+        "stops": ("completed", "b", "StopIteration:"),
+        "unshowable": ("completed", "b", "ValueError: no text"),
+    }
+
+
+async def test_a_check_asks_as_much_as_the_kernel_in_which_it_runs(tmp_path):
+    """A kernel that was kept from mode `ask` has no wall, on which `auto` relies."""
+    outside = tmp_path / "outside"
+    check = f"import subprocess\nsubprocess.run(['touch', {str(outside)!r}]).returncode == 0"
+    again = f"print(agent.task('more', resume=kept, check={check!r}).unverified)"
+    script = {
+        "root": [[cell("kept = agent.task('child', keep=True).agent_id")], "done", [cell(again)], "done"],
+        "child": [[cell("x = 1")], "ok"],
+        "more": ["ok", "ok"],
+    }
+    asked = []
+
+    def rule(event):
+        asked.append(event.call.kind)
+        return Decision(allowed=event.call.kind != "shell")
+
+    (tmp_path / "w").mkdir()
+    async with make(tmp_path / "w", script, mode="ask") as agent:
+        await read(agent.run("root"), rule)
+        agent.mode = "auto"
+        asked.clear()
+        events, _ = await read(agent.run("root"), rule)
+    assert "shell" in asked, root_text(events)
+    assert not outside.exists(), root_text(events)

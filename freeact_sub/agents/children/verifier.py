@@ -21,6 +21,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.cells import ExecuteReply
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, put_values
+from freeact_sub.modes import MODES
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import clean, one_line, shortened
 
@@ -107,7 +108,7 @@ class Verifier:
         if not self.of_program:
             call = CodeAction(code=code, description="check of a child's answer")
             with agent.run.clocks_paused():
-                code = await CheckCalls(starter).ask_for(call) or code
+                code = await CheckCalls(stricter(starter, agent)).ask_for(call) or code
         host = CheckHost(starter, agent)
         copy = await kernel.copy(host.reply)
         try:
@@ -129,6 +130,11 @@ class CheckCalls(ToolCalls):
     tries = False
 
 
+def stricter(starter: TreeAgent, agent: TreeAgent) -> TreeAgent:
+    """Whose rules count for a check: the kernel may have no wall where the starter's mode relies on one."""
+    return min(starter, agent, key=lambda each: MODES.index(each.present_policy.mode))
+
+
 class CheckHost:
     """Answers what the code of a check asks of its host."""
 
@@ -143,7 +149,7 @@ class CheckHost:
             raise FreeactError(f"a check has no {method!r}: it looks at what the child has, and at files")
         call = action_of(params, self._agent.shared.config.workspace)
         with self._agent.run.clocks_paused():
-            await CheckCalls(self._starter).ask_for(call, None, clock)
+            await CheckCalls(stricter(self._starter, self._agent)).ask_for(call, None, clock)
 
 
 async def _cell(code: str, kernel: Kernel, buffer: CellOutputBuffer, agent: TreeAgent) -> ExecuteReply:
@@ -160,20 +166,40 @@ async def _called(check: Callable[[Any], Any], answer: Any, agent: TreeAgent) ->
     Raises:
         TimeoutError: It takes longer than a cell may take.
     """
-    limit = asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds)
+    async with asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds):
+        if inspect.iscoroutinefunction(check):
+            return await _awaited(check(answer))
+        value = await asyncio.to_thread(_verdict_of, lambda: check(answer))
+        return value if isinstance(value, str) else await _awaited(value)
+
+
+async def _awaited(value: Awaitable[Any]) -> str:
     try:
-        async with limit:
-            value = check(answer) if inspect.iscoroutinefunction(check) else await asyncio.to_thread(check, answer)
-            if inspect.isawaitable(value):
-                value = await value
-        passed = value is None or bool(value)
-    except TimeoutError as error:
-        if limit.expired():
-            raise
-        return f"TimeoutError: {error}"
-    except Exception as error:  # noqa: BLE001  # border: code of the SDK's user; any error is a verdict
+        given = await value
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001  # border: code of the SDK's user; any error is a verdict
+        return _sentence(error)
+    verdict = _verdict_of(lambda: given)
+    return verdict if isinstance(verdict, str) else "it gave an awaitable"
+
+
+def _verdict_of(call: Callable[[], Any]) -> str | Awaitable[Any]:
+    """What is wrong by the value of a call, or nothing, or what must be awaited first. It never raises."""
+    try:
+        value = call()
+        if inspect.isawaitable(value):
+            return value
+        return "" if value is None or bool(value) else f"it gave {value!r}"
+    except BaseException as error:  # noqa: BLE001  # as above; `sys.exit` and `pytest.fail` too
+        return _sentence(error)
+
+
+def _sentence(error: BaseException) -> str:
+    try:
         return f"{type(error).__name__}: {error}"
-    return "" if passed else f"it gave {value!r}"
+    except Exception:  # noqa: BLE001  # an error that cannot be shown
+        return type(error).__name__
 
 
 def checked_check(check: Check | None) -> Check | None:

@@ -26,6 +26,8 @@ MAX_SECONDS: Final = 0.3
 MAX_NAMES: Final = 20
 ANSWER_CHARS: Final = 100_000
 """Characters of an answer in which names are looked for."""
+WORD_CHARS: Final = 500
+"""A longer word is no name; the pattern takes a time that grows with its square."""
 SUFFIXES: Final = frozenset(
     """bib bmp bz2 c cfg conf cpp css csv doc docx feather gif gz h h5 hdf5 html ini ipynb jpeg jpg json jsonl md mp3 mp4
     npy npz odt parquet pdf pickle pkl png ppt pptx ps1 py rs rst sh sql sqlite svg tar tex tif tiff toml ts tsv txt wav
@@ -33,7 +35,7 @@ SUFFIXES: Final = frozenset(
 )
 """Ends of names that are files. Not among them: what is often the name of a function, an attribute or a product."""
 _NAME: Final = re.compile(
-    r"(?<![\w*?{}<>$@%\\./~-])"  # not the end of a pattern, a template or an address
+    r"(?<![\w*?{}<>$@%\\./~+-])"  # not the end of a pattern, a template or an address
     r"(?P<name>(?:\.{0,2}/)?[\w.+-]+(?:/[\w.+-]+)*\.(?P<suffix>[A-Za-z][A-Za-z0-9]{0,7}))"
     r"(?![\w(*?{<$@/\\-]|\.\w)"
 )
@@ -62,13 +64,17 @@ async def file_facts(files: RunFiles, answer: str, workspace: Path) -> FileFacts
 def _look(files: RunFiles, names: Collection[str], workspace: Path) -> FileFacts:
     deadline = time.monotonic() + MAX_SECONDS
     read, written = [*files.read], [*files.written]
-    with opened_workspace(workspace) as root:
-        receipts = {name: _receipt(name, root, deadline) for name in [*written[:MAX_FILES], *read[:MAX_FILES]]}
+    try:
+        with opened_workspace(workspace) as root:
+            receipts = {name: _receipt(name, root, deadline) for name in [*written[:MAX_FILES], *read[:MAX_FILES]]}
+        missing = missing_files(names, workspace, {*files.read, *files.written, *files.removed})
+    except OSError:  # the workspace is gone; the answer is not
+        return FileFacts()
     return FileFacts(
         written=tuple(receipts[name] for name in written[:MAX_FILES]),
         read=tuple(receipts[name] for name in read[:MAX_FILES]),
         left_out=len(read[MAX_FILES:]) + len(written[MAX_FILES:]),
-        missing=missing_files(names, workspace, {*files.read, *files.written, *files.removed}),
+        missing=missing,
     )
 
 
@@ -76,7 +82,7 @@ def named_files(text: str) -> tuple[str, ...]:
     """The file names in a text, by their form alone: letters, digits and slashes that end in the suffix of a file."""
     found: dict[str, None] = {}
     for word in text[:ANSWER_CHARS].split():
-        if "://" in word:
+        if "://" in word or len(word) > WORD_CHARS:
             continue
         for match in _NAME.finditer(word):
             if match["suffix"].lower() in SUFFIXES and len(found) < MAX_NAMES:

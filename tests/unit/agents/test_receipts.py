@@ -26,6 +26,8 @@ from freeact_sub.show.wording import receipt_lines
         ("https://example.com/data.csv, www.example.com, Node.js, version 1.2.py3, i.e. nothing.", ()),
         ("All *.csv files, data_*.csv, {name}.csv, <name>.csv, $HOME.txt, ~/notes.md, .csv", ()),
         (".." * 50_000 + "a.b" * 50_000, ()),
+        ("+" * 100_000, ()),
+        (("+" * 400 + " ") * 250, ()),
     ],
 )
 def test_names_of_files_are_known_by_their_form(answer, names):
@@ -51,6 +53,11 @@ async def test_no_file_that_an_answer_names_exists(answer, missing, tmp_path):
     (tmp_path / "linked").symlink_to("/nowhere")
     files = RunFiles(key="k", label="l", removed={"old.csv": None})
     assert (await file_facts(files, answer, tmp_path)).missing == missing
+
+
+async def test_a_workspace_that_is_gone_costs_no_answer(tmp_path):
+    files = RunFiles(key="k", label="l", written={"a.csv": None})
+    assert await file_facts(files, "It is in a.csv.", tmp_path / "gone") == FileFacts()
 
 
 async def test_digests_follow_no_link_and_wait_for_no_pipe(tmp_path):
