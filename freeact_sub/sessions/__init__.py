@@ -36,11 +36,13 @@ from freeact_sub.sessions.records import (
 )
 from freeact_sub.sessions.store import (
     FILES,
+    FORK_NOTE,
     PAST,
     VARIABLES,
     SessionReader,
     SessionStore,
     SessionWriter,
+    home_of_copy,
     list_sessions,
     new_session_id,
     newest,
@@ -50,6 +52,7 @@ from freeact_sub.sessions.store import (
 
 __all__ = [
     "FILES",
+    "FORK_NOTE",
     "PAST",
     "VARIABLES",
     "ForkPoint",
@@ -64,6 +67,7 @@ __all__ = [
     "StoredRun",
     "StoredSession",
     "cells_of",
+    "home_of_copy",
     "list_sessions",
     "new_session_id",
     "newest",

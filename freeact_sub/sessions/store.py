@@ -6,6 +6,7 @@ store once, from its settings, and hands it on.
 """
 
 import os
+import re
 import secrets
 import threading
 import time
@@ -38,6 +39,10 @@ VARIABLES: Final = "variables"
 FILES: Final = "files"
 PAST: Final = "past"
 """The names in a session's folder for the variables of its kernels, the states of its files, and earlier variables."""
+FORK_NOTE: Final = "fork.json"
+"""The name of the file in which a fork of the past keeps what is not as it was then, beside its copy of the workspace."""
+SESSION_ID: Final = re.compile(r"[0-9]{8}-[0-9]{4}-[0-9a-f]{6}")
+"""What `new_session_id` makes."""
 
 
 class SessionReader(Protocol):
@@ -148,8 +153,8 @@ class SessionStore(Protocol):
     """The sessions of a user. The methods block, so an event loop calls them in a thread, except `open`."""
 
     copies: Path
-    """The folder of the copies of workspaces in which forks work, each in a folder by the fork's id. A copy is removed with
-    the last session that works in it."""
+    """The folder of the copies of workspaces in which forks work, each in a folder by the fork's id (`home_of_copy`). A copy
+    is removed with the last session that works in it."""
 
     def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
         """Return all sessions, latest use first. Args: workspace: only those of this folder.
@@ -273,6 +278,18 @@ def newest(store: SessionStore, workspace: Path) -> StoredSession:
 def new_session_id() -> str:
     """An id that sorts by time, such as `20261122-1754-9f3a1c`."""
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def home_of_copy(store: SessionStore, workspace: Path) -> Path | None:
+    """Return the folder that a fork has made for its copy of a workspace, also if it is gone.
+
+    Args:
+        store: The store of the fork.
+        workspace: Where a session works. Only the copy itself has such a folder: people start sessions in any other
+            folder, also in one below or above a copy.
+    """
+    home = workspace.parent
+    return home if home.parent == store.copies and SESSION_ID.fullmatch(home.name) else None
 
 
 def stats_below(folder: str) -> Iterator[os.stat_result]:

@@ -29,6 +29,7 @@ from freeact_sub.kernels.snapshots.moved import move_workspace
 from freeact_sub.kernels.workspaces.layer import FOLDER, Copying, CopyLimitError
 from freeact_sub.sessions import (
     FILES,
+    FORK_NOTE,
     PAST,
     VARIABLES,
     ForkPoint,
@@ -36,6 +37,7 @@ from freeact_sub.sessions import (
     SessionStore,
     StoredRun,
     StoredSession,
+    home_of_copy,
     new_session_id,
     session_store,
 )
@@ -51,7 +53,6 @@ LINKED: Final = (".venv", "venv", "node_modules")
 """Folders of packages, to which the copy has a link."""
 NOT_COPIED: Final = frozenset(LEFT_OUT) - {*LINKED, ".freeact"}
 SECONDS: Final = 600.0
-NOTE: Final = "fork.json"
 UNDO_WAS_OFF: Final = "no state was stored before the next prompt"
 NEWS: Final = (
     "[This conversation was forked after prompt {at}. Your workspace is {new} from now on, a copy of {old} as it was then: "
@@ -223,7 +224,7 @@ class _Fork:
         news = NEWS.format(at=self._at, new=self._workspace, old=self._stored.workspace, missing=missing)
         last = None if self._next is None else self._next.root_run - 1
         note = {"last": last, "news": news, "missing": self._sentence}
-        (self._home / NOTE).write_text(json.dumps(note), encoding="utf-8")
+        (self._home / FORK_NOTE).write_text(json.dumps(note), encoding="utf-8")
 
 
 def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tuple[str, int, StoredRun | None]:
@@ -251,18 +252,21 @@ def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapp
         return {}
     if not stored.workspace.is_dir():
         raise SessionError(f"the session {stored.session_id} worked in {stored.workspace}, which is gone")
-    note = _note(stored)
+    note = _note(store, stored)
     return note if note.get("last") == root_run else {}
 
 
 def missing_in(store: SessionStore, session_id: str) -> str:
     """What is not in a fork of the past as it was then, in a sentence. Empty: nothing. It reads files."""
-    return str(_note(store.find(session_id)).get("missing", ""))
+    return str(_note(store, store.find(session_id)).get("missing", ""))
 
 
-def _note(stored: StoredSession) -> dict[str, Any]:
+def _note(store: SessionStore, stored: StoredSession) -> dict[str, Any]:
+    home = home_of_copy(store, stored.workspace)
+    if home is None:
+        return {}
     try:
-        note: dict[str, Any] = json.loads((stored.workspace.parent / NOTE).read_text(encoding="utf-8"))
+        note: dict[str, Any] = json.loads((home / FORK_NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return note
@@ -270,7 +274,7 @@ def _note(stored: StoredSession) -> dict[str, Any]:
 
 def works_in_copy(store: SessionStore, stored: StoredSession) -> bool:
     """Whether a session works in its own copy of a workspace."""
-    return stored.workspace.is_relative_to(store.copies)
+    return home_of_copy(store, stored.workspace) is not None
 
 
 class _WorkspaceCopying(Copying):

@@ -6,6 +6,7 @@ when they are as old as a session that is archived.
 """
 
 import logging
+import os
 import re
 import stat
 import threading
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from freeact_sub.errors import SessionError
 from freeact_sub.sessions.records import StoredSession, Swept
-from freeact_sub.sessions.store import FILES, PAST, VARIABLES, stats_below
+from freeact_sub.sessions.store import FILES, FORK_NOTE, PAST, SESSION_ID, VARIABLES, home_of_copy, stats_below
 from freeact_sub.system.removal import remove
 
 if TYPE_CHECKING:
@@ -87,8 +88,9 @@ def remove_session(store: "SqliteStore", session_id: str) -> None:
     agents = _agents(store, session)
     store.drop(session.session_id)
     _remove_outputs(session.workspace, agents)
-    if session.workspace not in store.workspaces() and session.workspace.is_relative_to(store.copies):
-        remove(str(session.workspace.parent))
+    home = home_of_copy(store, session.workspace)
+    if home is not None and (home / FORK_NOTE).is_file() and not _is_used(store, home, _real_workspaces(store)):
+        remove(str(home))
 
 
 def _archive(store: "SqliteStore", session: StoredSession) -> bool:
@@ -153,12 +155,30 @@ def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop
                     remove(str(path))
 
 
+def _is_used(store: "SqliteStore", home: Path, workspaces: AbstractSet[Path]) -> bool:
+    """Whether a session works in the folder of a copy, anywhere below it, or in the folder of all copies.
+
+    One that works further above, as in the user's home, keeps no copy: it would keep all of them for ever.
+    """
+    copies, home = _real(store.copies), _real(home)
+    return any(each == copies or each.is_relative_to(home) for each in workspaces)
+
+
+def _real_workspaces(store: "SqliteStore") -> set[Path]:
+    return {_real(workspace) for workspace in store.workspaces()}
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # `resolve` raises for links in a circle
+
+
 def _remove_copies(store: "SqliteStore", before: float) -> None:
     """Removes the copies of workspaces in which no session works. Args: before: those that were made before this time."""
-    used = {workspace.parent for workspace in store.workspaces()}
+    workspaces = _real_workspaces(store)
     with suppress(FileNotFoundError):
         for path in store.copies.iterdir():
-            if path not in used and path.lstat().st_mtime < before:
+            is_old = SESSION_ID.fullmatch(path.name) and path.lstat().st_mtime < before
+            if is_old and not _is_used(store, path, workspaces):
                 remove(str(path))
 
 

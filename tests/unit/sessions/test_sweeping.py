@@ -136,3 +136,68 @@ async def test_no_setting_takes_outputs_of_an_agent_that_may_be_at_work(two, tmp
     recent.mkdir()
     assert swept(two, days=0.0) == (["old", "new"], [])
     assert [path.name for path in recent.parent.iterdir()] == ["agent-0000000d"]
+
+
+async def copy_of(store, session_id):
+    """The copy of a workspace in which a fork works, as `fork_session` makes it."""
+    copy = store.copies / session_id / "project"
+    (copy / "sub").mkdir(parents=True)
+    (copy.parent / "fork.json").touch()
+    os.utime(copy.parent, (0, 0))
+    await session_in(store, session_id, copy)
+    return copy
+
+
+async def session_in(store, session_id, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    async with writing(store, session_id, workspace=folder):
+        return session_id
+
+
+@pytest.mark.parametrize("below", [".", "sub", ".."])
+async def test_a_copy_goes_with_the_last_session_that_works_in_it(store, below):
+    copy = await copy_of(store, "20261126-1200-00000f")
+    other = await session_in(store, "other", Path(os.path.normpath(copy / below)))
+    remove_session(store, "20261126-1200-00000f")
+    swept(store)
+    assert (copy / "sub").exists()
+    remove_session(store, other)
+    if below != ".":
+        assert copy.exists()  # no fork has made what the session worked in
+        swept(store)
+    assert not [*store.copies.iterdir()]
+
+
+async def test_a_session_that_has_no_copy_takes_no_folder_along(store, tmp_path):
+    forks = [await copy_of(store, f"20261126-1200-00000{number}") for number in (1, 2)]
+    (forks[0] / "circle").symlink_to("circle")
+    lookalike = store.copies / "20261126-1200-00000a" / "mine"
+    places = [
+        *(forks[0] / "sub", forks[0] / "circle", forks[0].parent, forks[0].parent / "beside", lookalike),
+        *(store.copies, store.copies / "mine", store.folder, store.folder / "sessions", tmp_path, Path("/")),
+    ]
+    for place in places:
+        if place != forks[0] / "circle":
+            place.mkdir(parents=True, exist_ok=True)
+        async with writing(store, "other", workspace=place):
+            pass
+        remove_session(store, "other")
+        assert all((copy / "sub").is_dir() for copy in forks), place
+        assert place.exists() or place.is_symlink()
+    async with writing(store, "other", workspace=tmp_path):
+        remove_session(store, "20261126-1200-000001")
+    assert {path.name for path in store.copies.iterdir()} == {"20261126-1200-000002", lookalike.parent.name, "mine"}
+    swept(store)
+    assert (store.copies / "mine").exists()  # no fork has made it
+    assert forks[1].exists()
+
+
+async def test_copies_behind_a_link_are_kept_while_somebody_works_there(store, tmp_path):
+    store.folder.mkdir()
+    (tmp_path / "disk").mkdir()
+    store.copies.symlink_to(tmp_path / "disk")
+    copy = await copy_of(store, "20261126-1200-00000f")
+    await session_in(store, "other", copy.resolve())
+    remove_session(store, "20261126-1200-00000f")
+    swept(store)
+    assert copy.exists()
