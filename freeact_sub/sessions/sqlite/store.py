@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sqlite3
+import stat
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from freeact_sub.sessions.sqlite.database import NAME, connect, connect_to_read
 from freeact_sub.sessions.sqlite.lock import SessionLock
 from freeact_sub.sessions.sqlite.reader import UNREADABLE, SqliteReader, record_of, texts, usage_of
 from freeact_sub.sessions.sqlite.writer import SqliteWriter
-from freeact_sub.sessions.store import new_session_id, stats_below
+from freeact_sub.sessions.store import SESSION_ID, new_session_id, stats_below
 from freeact_sub.system.removal import remove
 
 FOLDERS: Final = "sessions"
@@ -166,6 +167,41 @@ class SqliteStore:
                 connection.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
                 connection.execute("PRAGMA incremental_vacuum").fetchall()
             remove(str(self.folder_of(session_id)))
+
+    def drop_remains(self, before: float, stop: threading.Event) -> None:
+        """Removes the folders that a program which was killed has left, with no session: of a fork, or of a removal.
+
+        Args:
+            before: Those that were last changed before this time.
+            stop: Ends it soon after it is set.
+
+        Raises:
+            SessionError: The sessions cannot be read.
+        """
+        known = self._ids()
+        with suppress(FileNotFoundError):
+            for path in (self.folder / FOLDERS).iterdir():
+                if known is None or path.name in known or not SESSION_ID.fullmatch(path.name) or stop.is_set():
+                    continue
+                found = path.lstat()
+                if stat.S_ISDIR(found.st_mode) and found.st_mtime < before:
+                    self._drop_remains_of(path.name)
+
+    def _drop_remains_of(self, session_id: str) -> None:
+        try:
+            with self._changing(session_id, "removed"):  # one that is open, and has no prompt yet, has a lock and no row
+                known = self._ids()
+                if known is not None and session_id not in known:
+                    remove(str(self.folder_of(session_id)))
+        except SessionError as error:
+            logger.info("not removed: %s", error)
+
+    def _ids(self) -> set[str] | None:
+        """The ids of all sessions, also of those that cannot be read. None: there is no database."""
+        with self._reading() as connection:
+            if connection is None:
+                return None
+            return {row[0] for row in connection.execute("SELECT session_id FROM sessions")}
 
     def archive(self, session_id: str, folders: Sequence[str]) -> None:
         """Removes large files of a session and keeps the conversation. Args: folders: names in the session's own folder.

@@ -2,7 +2,7 @@
 
 An archived session keeps its rows and can be resumed; its variables and the long outputs of its agents in the workspace are
 removed. When all sessions exceed the limit in bytes, the oldest are removed. Outputs of agents without a session are removed
-when they are as old as a session that is archived.
+when they are as old as a session that is archived, and what a killed program has left of a session after a day.
 """
 
 import logging
@@ -28,7 +28,8 @@ DAY_SECONDS: Final = 86_400
 LARGE: Final = (VARIABLES, FILES, PAST)
 """Folders that an archived session does not keep."""
 STRAY_SECONDS: Final = DAY_SECONDS
-"""The least time that outputs of agents without a session stay, because such an agent may still be working elsewhere."""
+"""The least time that outputs of agents without a session stay, because such an agent may still be working elsewhere.
+Folders and copies without a session stay as long, because a fork may be about to be made."""
 MARK: Final = "swept"
 """A file that was last modified at the last sweep."""
 BLOCK_BYTES: Final = 512
@@ -68,6 +69,7 @@ def sweep(
     for each in {workspace, *(session.workspace for session in sessions)}:
         _remove_strays(each, known, long_ago, stop)
     _remove_copies(store, time.time() - STRAY_SECONDS)
+    store.drop_remains(time.time() - STRAY_SECONDS, stop)
     sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
     total = sum(sizes.values()) + store.database_bytes
     for session in sessions:

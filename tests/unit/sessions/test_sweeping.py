@@ -1,6 +1,7 @@
 """What is old is archived, what is too much is removed, and what is open is neither."""
 
 import os
+import signal
 import threading
 import time
 from contextlib import closing
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.sessions import root, writing
 
+from freeact_sub.sessions.sqlite import store as sqlite_store
 from freeact_sub.sessions.sqlite.database import NAME, connect
 from freeact_sub.sessions.sqlite.sweeping import DAY_SECONDS, MARK, is_due, remove_session, sweep
 
@@ -152,6 +154,40 @@ async def session_in(store, session_id, folder):
     folder.mkdir(parents=True, exist_ok=True)
     async with writing(store, session_id, workspace=folder):
         return session_id
+
+
+async def test_what_a_killed_program_has_left_of_a_session_goes_after_a_day(two):
+    pid = os.fork()
+    if pid == 0:
+        sqlite_store.copy_rows = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        two.fork("old")
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    folders = two.folder / "sessions"
+    (left,) = (path.name for path in folders.iterdir() if path.name not in IDS)
+    names = {"open": "20261126-1200-000001", "known": "20261126-1200-000002", "link": "20261126-1200-000003"}
+    await session_in(two, names["known"], Path("/nowhere"))
+    with closing(connect(two.folder)) as connection:  # nobody can read it, and it is there
+        connection.execute("UPDATE sessions SET created = 'x' WHERE session_id = ?", (names["known"],))
+    lock = two.lock(names["open"])
+    lock.take()
+    for name in ("mine", names["known"]):
+        two.folder_of(name).mkdir()
+    (folders / names["link"]).symlink_to(folders / "mine")
+    assert swept(two, days=None) == ([], [])
+    assert (folders / left).exists()
+    for path in folders.iterdir():
+        os.utime(path, (0, 0), follow_symlinks=False)
+    assert swept(two, days=None, stop=True) == ([], [])
+    database = two.folder / NAME
+    database.rename(two.folder / "aside")
+    assert swept(two, days=None) == ([], [])
+    assert (folders / left).exists()  # without the database nobody knows
+    (two.folder / "aside").rename(database)
+    assert swept(two, days=None) == ([], [])
+    lock.give_back()
+    assert {path.name for path in folders.iterdir()} == {*IDS, "mine", *names.values()}
+    assert [*(folders / "mine").iterdir()] == []
 
 
 @pytest.mark.parametrize("below", [".", "sub", ".."])
