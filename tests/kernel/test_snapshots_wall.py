@@ -4,8 +4,11 @@ import pytest
 from support.branches import text_of
 from support.kernels import open_kernel, run_cell
 
+from freeact_sub.agents.sessions.past import keep_variables
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.wall.sandbox import policy_for, support
+from freeact_sub.sessions import VARIABLES
+from freeact_sub.sessions.sqlite.copying import copy_files
 
 MACHINE = support()
 pytestmark = [
@@ -39,3 +42,44 @@ async def test_a_kernel_is_saved_and_the_hosts_folder_is_out_of_its_reach(provid
         await another.restore(store)
         await text_of(another, "a[:] = 7")
     assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+
+
+REWRITE = """
+import builtins, ctypes, os
+libc, builtins.rewritten = ctypes.CDLL(None), []
+for number in os.listdir("/proc/self/fd"):
+    path = f"/proc/self/fd/{number}"
+    if "/saved-" in os.path.realpath(path):
+        os.fchmod(int(number), 0o600)
+        rewritten.append(libc.write(libc.open(path.encode(), os.O_RDWR), b"payload", 7))
+"""
+PLANT = f"""
+class Payload:
+    def __reduce__(self):
+        return (exec, ({REWRITE!r},))
+payload = Payload()
+"""
+
+
+async def test_what_rewrites_its_saved_variables_while_they_are_read_reaches_no_other_session_and_no_earlier_moment(
+    provider, tmp_path
+):
+    workspace, original, fork = tmp_path / "work", tmp_path / "original", tmp_path / "fork"
+    workspace.mkdir()
+    walled = policy_for("auto", KernelConfig(sandbox="auto"), workspace)
+    store = fork / VARIABLES / "root"
+    async with open_kernel(provider, workspace) as kernel:
+        await text_of(kernel, "rows = [1, 2]; large = bytes(100_000)")
+        await kernel.snapshot(original / VARIABLES / "root")
+        keep_variables(original / VARIABLES, "root", 1)
+        copy_files(original, fork)
+    async with open_kernel(provider, workspace, sandbox=walled) as kernel:
+        await kernel.restore(store)
+        await text_of(kernel, PLANT)
+        await kernel.snapshot(store)
+    before = {path: path.read_bytes() for folder in (original, fork) for path in folder.rglob("*") if path.is_file()}
+    assert len(before) == 12  # `large`, the rest and a manifest: of now and before prompt 1, in each session
+    async with open_kernel(provider, workspace, sandbox=walled) as kernel:
+        await kernel.restore(store)
+        assert await text_of(kernel, "rewritten") == "[7, 7]\n"
+    assert {path: path.read_bytes() for path in before} == before

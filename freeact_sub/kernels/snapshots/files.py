@@ -1,19 +1,20 @@
 """The files of a snapshot, on their way from a kernel's private folder into the host's folder, and back.
 
 Code of a model may have written what is in a kernel's folder, and may change it at any moment. So the host never follows a
-link there, keeps regular files alone that have one name, and reads nothing of them but the manifest, whose form it checks
+link there, takes regular files alone that have one name, and reads nothing of them but the manifest, whose form it checks
 and which it writes anew. It never unpickles.
+
+Of other files it makes copies, in both directions: who has a file open, or owns it, can change it under any name, and other
+sessions, moments and kernels with more rights rely on the host's. It names each by the digest of its own copy.
 """
 
 import contextlib
-import errno
+import hashlib
 import json
 import os
 import re
-import stat
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -21,6 +22,7 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.kernels.snapshots.content import check, copy, new, pieces, regular, write_all
 from freeact_sub.kernels.snapshots.modules import Modules
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
 from freeact_sub.kernels.snapshots.rights import Rights, more_than
@@ -30,9 +32,10 @@ MANIFEST: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
 MAX_RESULT_BYTES: Final = 32 * 2**20
 FILE_NAME: Final = re.compile(r"[0-9a-f]{32}")
-COPY_BYTES: Final = 4 * 2**20
 READ_ONLY: Final = 0o400
-"""Kernels get a second name of a file of ours, and must not change it."""
+"""Forks and earlier moments of a session have second names of our files."""
+PART: Final = "new.part"
+DIGEST_BYTES: Final = 16
 
 Name = Annotated[str, Field(max_length=1000)]
 Text = Annotated[str, Field(max_length=2000)]
@@ -85,6 +88,12 @@ class Manifest(_Written):
         """The variables in it."""
         modules = [Variable(name=name, line=f"{name}: module {module}") for name, module in self.modules.items()]
         return (*modules, *(Variable(name=name, line=line) for group in self.groups for name, line in group.names.items()))
+
+    def named(self, names: dict[str, str]) -> Self:
+        """The manifest with other names of files. Args: names: of each file whose name changes, the new one."""
+        groups = [group.model_copy(update={"file": names.get(group.file, group.file)}) for group in self.groups]
+        files = {names.get(name, name): size for name, size in self.files.items()}
+        return self.model_copy(update={"groups": groups, "files": files})
 
     @property
     def not_kept(self) -> tuple[LostVariable, ...]:
@@ -199,12 +208,13 @@ def take(source: Path, store: Store, given_up: threading.Event) -> tuple[Manifes
             sum(manifest.files.values()) > store.max_bytes
         ):
             raise KernelSnapshotError("the kernel has written a manifest that does not fit its files")
-        stored = _stored(there, manifest, store)
-        known, written = set(known_files(store.folder)), 0
+        known, names = set(known_files(store.folder)), dict[str, str]()
         for name, size in manifest.files.items():
             if name not in known:
-                _move(name, size, here, there, given_up)
-                written += size
+                names[name] = _take_file(name, size, here, there, given_up)
+        written = sum(manifest.files[name] for name in names)
+        manifest = manifest.named(names)
+        stored = _stored(there, manifest, store)
         _write_manifest(there, stored)
         for name in known - stored.files.keys():
             os.unlink(name, dir_fd=there)
@@ -233,7 +243,7 @@ def _stored(there: int, manifest: Manifest, store: Store) -> Stored:
 def place(
     store: Path, target: Path, rights: Rights | None, given_up: threading.Event
 ) -> tuple[list[SavedPart], list[tuple[SavedPart, str]]]:
-    """Puts a snapshot into a kernel's folder: second names of our files, or copies where that cannot be.
+    """Puts a snapshot into a kernel's folder: copies of our files.
 
     Args:
         store: The folder of ours.
@@ -258,7 +268,7 @@ def place(
                 left_out = [(part, reason) for part, reason in zip(stored.parts, more, strict=True) if reason]
                 for name in {name for part in parts for name in part.written.files}:
                     with contextlib.suppress(FileNotFoundError):  # its variables are named as lost then
-                        _link(name, here, there, given_up)
+                        _place_file(name, here, there, given_up)
         except FileNotFoundError as error:
             raise KernelSnapshotError(f"no variables are saved in {store}") from error
         except ValidationError as error:
@@ -293,7 +303,7 @@ def new_folder(scratch: Path, name: str) -> Path:
 
 
 def _content(folder: int, name: str, max_bytes: int) -> bytes:
-    with _regular(folder, name) as handle:
+    with regular(folder, name) as handle:
         size = os.fstat(handle).st_size
         if size > max_bytes:
             raise KernelSnapshotError(f"{name} of a snapshot is larger than {max_bytes:,} bytes")
@@ -301,86 +311,44 @@ def _content(folder: int, name: str, max_bytes: int) -> bytes:
             return file.read(max_bytes)
 
 
-def _move(name: str, size: int, here: int, there: int, given_up: threading.Event) -> None:
-    try:
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _copy(name, size, here, there, given_up)
-        return
-    try:
-        with _regular(there, name) as handle:
-            facts = os.fstat(handle)
-            _check(facts.st_nlink == 1 and facts.st_size == size)
-            os.fchmod(handle, READ_ONLY)
-    except BaseException:
-        os.unlink(name, dir_fd=there)
-        raise
+def _take_file(name: str, size: int, here: int, there: int, given_up: threading.Event) -> str:
+    """Takes a file, whole or not at all, and returns its name with us.
 
-
-def _copy(name: str, size: int, here: int, there: int, given_up: threading.Event) -> None:
-    """Copies a file under another name first, so that it is whole or not there."""
-    part = f"{name}.part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with _regular(here, name) as source:
-        target = os.open(part, flags, 0o600, dir_fd=there)
+    The kernel's name of it may be wrong: its memory has changed meanwhile, or its code wants a later kernel to find this in
+    place of what that kernel has saved itself.
+    """
+    with contextlib.suppress(FileNotFoundError):  # a program has died meanwhile
+        os.unlink(PART, dir_fd=there)
+    with regular(here, name) as source, new(there, PART) as target:
         try:
-            done = 0
-            while data := os.read(source, COPY_BYTES):
-                done += len(data)
-                _check(done <= size and not given_up.is_set())
-                _write_all(target, data)
-            _check(done == size)
+            facts = os.fstat(source)
+            check(facts.st_nlink == 1 and facts.st_size == size)
+            copy(source, target, size, given_up)
+            digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+            os.lseek(target, 0, os.SEEK_SET)
+            for data in pieces(target, size, given_up):
+                digest.update(data)
             os.fchmod(target, READ_ONLY)
-            os.rename(part, name, src_dir_fd=there, dst_dir_fd=there)
+            os.rename(PART, digest.hexdigest(), src_dir_fd=there, dst_dir_fd=there)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=there)
+                os.unlink(PART, dir_fd=there)
             raise
-        finally:
-            os.close(target)
+    with contextlib.suppress(OSError):  # its room; the kernel may have removed it
+        os.unlink(name, dir_fd=here)
+    return digest.hexdigest()
 
 
-def _check(is_right: bool) -> None:
-    if not is_right:
-        raise KernelSnapshotError("a file of the snapshot is not what its manifest says, or nobody waits for it any more")
-
-
-def _link(name: str, here: int, there: int, given_up: threading.Event) -> None:
-    try:
-        os.link(name, name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
-    except FileNotFoundError:
-        raise
-    except OSError:  # another file system, or one without links
-        with _regular(here, name) as handle:
-            size = os.fstat(handle).st_size
-        _copy(name, size, here, there, given_up)
+def _place_file(name: str, here: int, there: int, given_up: threading.Event) -> None:
+    with regular(here, name) as source, new(there, name) as target:
+        copy(source, target, os.fstat(source).st_size, given_up)
 
 
 def _write_manifest(folder: int, stored: Stored) -> None:
     new = f"{MANIFEST}.new"
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
-        _write_all(handle, stored.model_dump_json().encode())
+        write_all(handle, stored.model_dump_json().encode())
     finally:
         os.close(handle)
     os.rename(new, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
-@contextmanager
-def _regular(folder: int, name: str) -> Iterator[int]:
-    """Opens a regular file to read it; never waits for a pipe."""
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise KernelSnapshotError("the kernel has put something else in place of a file of its snapshot")
-        yield handle
-    finally:
-        os.close(handle)

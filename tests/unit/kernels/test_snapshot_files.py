@@ -1,5 +1,6 @@
 """Files of variables that code of a model may have written, or changed: what the host makes of them."""
 
+import hashlib
 import json
 import os
 import threading
@@ -11,7 +12,13 @@ from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots import files
 from freeact_sub.kernels.snapshots.rights import Rights
 
-BIG, SMALL = "b" * 32, "5" * 32
+
+def named(content):
+    """The name of a file with this content."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+BIG, SMALL, OTHER = named(b"big" * 100), named(b"small"), named(b"other")
 NEVER = threading.Event()
 RIGHTS = Rights(mode="full", walled=False)
 
@@ -53,15 +60,14 @@ def test_files_are_moved_and_an_old_snapshot_goes(source, tmp_path):
     store = tmp_path / "a" / "store"
     manifest, written = take(source, store)
     assert written == 305
-    assert {variable.name for variable in manifest.kept} == {"np", "vb", "v5"}
+    assert {variable.name for variable in manifest.kept} == {"np", f"v{BIG[0]}", f"v{SMALL[0]}"}
     assert [(lost.name, lost.cell) for lost in manifest.not_kept] == [("lock", 3)]
     assert sorted(os.listdir(store)) == sorted([BIG, SMALL, "manifest.json"])
     assert store.joinpath(BIG).stat().st_mode & 0o777 == 0o400
-    other = "c" * 32
     again = tmp_path / "again"
-    write(again, {BIG: b"big" * 100, other: b"other"})
+    write(again, {BIG: b"big" * 100, OTHER: b"other"})
     assert take(again, store)[1] == 5
-    assert sorted(os.listdir(store)) == sorted([BIG, other, "manifest.json"])
+    assert sorted(os.listdir(store)) == sorted([BIG, OTHER, "manifest.json"])
     assert BIG in os.listdir(again)  # what is there already stays where it is, and goes with the kernel's folder
 
 
@@ -83,19 +89,19 @@ def test_what_is_no_file_of_the_kernels_own_is_refused_and_the_snapshot_before_s
     before = {path.name: path.read_bytes() for path in store.iterdir()}
     secret.write_bytes(b"other")
     secret.chmod(0o644)
-    bad, other = tmp_path / "bad", "c" * 32
-    write(bad, {other: b"other"})
-    (bad / other).unlink()
+    bad = tmp_path / "bad"
+    write(bad, {OTHER: b"other"})
+    (bad / OTHER).unlink()
     if make == "link":
-        (bad / other).symlink_to(secret)
+        (bad / OTHER).symlink_to(secret)
     elif make == "hard link":
-        (bad / other).hardlink_to(secret)
+        (bad / OTHER).hardlink_to(secret)
     elif make == "pipe":
-        os.mkfifo(bad / other)
+        os.mkfifo(bad / OTHER)
     elif make == "folder":
-        (bad / other).mkdir()
+        (bad / OTHER).mkdir()
     else:
-        (bad / other).write_bytes(b"other and more")
+        (bad / OTHER).write_bytes(b"other and more")
     with pytest.raises((KernelSnapshotError, OSError)):
         take(bad, store)
     assert {path.name: path.read_bytes() for path in store.iterdir() if path.is_file() and not path.is_symlink()} == before
@@ -137,30 +143,42 @@ def test_more_than_the_bound_is_refused(source, tmp_path):
         take(source, tmp_path / "store", max_bytes=304)
 
 
-def test_across_file_systems_files_are_copied_whole_or_not_at_all(source, tmp_path, monkeypatch):
-    rename = os.rename
-
-    def refuse(source, target, **folders):
-        if source == target:
-            raise OSError(18, "Invalid cross-device link")
-        rename(source, target, **folders)
-
-    def no_link(*_, **__):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "rename", refuse)
-    monkeypatch.setattr(os, "link", no_link)
-    store, target = tmp_path / "store", tmp_path / "target"
+def test_files_are_copied_whole_or_not_at_all(source, tmp_path):
+    store = tmp_path / "store"
     given_up = threading.Event()
     given_up.set()
     with pytest.raises(KernelSnapshotError):
         take(source, store, given_up=given_up)
     assert os.listdir(store) == []
+    (store / "new.part").write_bytes(b"half")  # of a program that has died
+    (store / "new.part").chmod(0o400)
     take(source, store)
-    assert store.joinpath(BIG).read_bytes() == b"big" * 100
+    assert sorted(os.listdir(store)) == sorted([BIG, SMALL, "manifest.json"])
+
+
+def test_no_kernel_has_a_file_of_the_store(source, tmp_path):
+    store, target = tmp_path / "store", tmp_path / "target"
+    with (source / BIG).open("r+b") as kept_open:
+        take(source, store)
+        kept_open.write(b"BAD")
     target.mkdir()
     files.place(store, target, RIGHTS, NEVER)
-    assert target.joinpath(BIG).read_bytes() == b"big" * 100
+    for name in (BIG, SMALL):
+        (target / name).write_bytes(b"BAD")
+    assert (store / BIG).read_bytes() == b"big" * 100
+    assert (store / SMALL).read_bytes() == b"small"
+
+
+def test_a_file_has_the_name_of_its_content_whatever_the_kernel_says(source, tmp_path):
+    store, target = tmp_path / "store", tmp_path / "target"
+    (source / BIG).write_bytes(b"BAD" * 100)  # so that a later kernel, which saves BIG, finds this
+    manifest, written = take(source, store)
+    bad = named(b"BAD" * 100)
+    assert (manifest.files, written) == ({bad: 300, SMALL: 5}, 305)
+    assert sorted(os.listdir(store)) == sorted([bad, SMALL, "manifest.json"])
+    target.mkdir()
+    (placed,), _ = files.place(store, target, RIGHTS, NEVER)
+    assert [group.file for group in placed.written.groups] == [bad, SMALL]
 
 
 def test_a_folder_in_place_of_the_kernels_must_be_one(tmp_path):
