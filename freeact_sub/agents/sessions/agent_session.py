@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.sessions.forking import fork_note, fork_session, works_in_copy
+from freeact_sub.agents.sessions.forking import fork_note, fork_session, originals_of, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
@@ -101,6 +101,7 @@ class AgentSession:
             self._fork_note = fork_note(self.store, self.resumed.stored, self.resumed.root_run)
             if works_in_copy(self.store, self.resumed.stored):
                 self.config = self.config.model_copy(update={"workspace": self.resumed.stored.workspace})
+                self.journal.originals = originals_of(self.store, self.resumed.stored)
             if has_model or has_other_model(self.resumed.stored, config):
                 self.journal.left = self.resumed.stored.addresses
             self._set_aside = config.model if config.model not in (None, self.config.model) else None

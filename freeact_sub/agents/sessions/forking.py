@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from freeact_sub.sessions import (
     session_store,
 )
 from freeact_sub.system.closing import carry_out
-from freeact_sub.system.links import link_or_copy
+from freeact_sub.system.links import link_or_copy, target_in_copy
 from freeact_sub.system.removal import remove
 from freeact_sub.text import counted
 
@@ -132,11 +132,12 @@ class _Fork:
         self.session_id = new_session_id()
         self._home = store.copies / self.session_id
         self._workspace = self._home / (self._stored.workspace.name or "workspace")
+        self._originals = (self._stored.workspace, *originals_of(store, self._stored))
         self._missing: list[str] = []
 
     async def make(self, given_up: threading.Event, *, is_mine: bool) -> SessionFork:
         try:
-            await self._in_thread(lambda: copy_workspace(self._stored.workspace, self._workspace, given_up))
+            await self._in_thread(lambda: copy_workspace(self._originals, self._workspace, given_up))
             await self._restore_files()
             await self._in_thread(lambda: self._store.fork(self._stored.session_id, is_mine=is_mine, point=self._point()))
         except BaseException:
@@ -192,7 +193,7 @@ class _Fork:
             return
         try:
             await self._in_thread(lambda: shutil.copytree(kept, git, symlinks=True, copy_function=link_or_copy))
-            files = ShadowFiles(self._workspace, git)
+            files = ShadowFiles(self._workspace, git, originals=self._originals)
             try:
                 _, failed = await files.restore(await files.record(), f"{mark_of(self._workspace)}:{state}")
             finally:
@@ -223,7 +224,8 @@ class _Fork:
         missing = f" {self._sentence}" if self._missing else ""
         news = NEWS.format(at=self._at, new=self._workspace, old=self._stored.workspace, missing=missing)
         last = None if self._next is None else self._next.root_run - 1
-        note = {"last": last, "news": news, "missing": self._sentence}
+        originals = [str(each) for each in self._originals]
+        note = {"last": last, "news": news, "missing": self._sentence, "originals": originals}
         (self._home / FORK_NOTE).write_text(json.dumps(note), encoding="utf-8")
 
 
@@ -242,7 +244,7 @@ def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tupl
     return root.agent_id, place, prompts[place] if place < len(prompts) else None
 
 
-def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapping[str, str]:
+def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapping[str, Any]:
     """What people and the model are to read of a fork: `news`, `missing`. Empty: it is none, or has gone on since.
 
     Raises:
@@ -259,6 +261,11 @@ def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapp
 def missing_in(store: SessionStore, session_id: str) -> str:
     """What is not in a fork of the past as it was then, in a sentence. Empty: nothing. It reads files."""
     return str(_note(store, store.find(session_id)).get("missing", ""))
+
+
+def originals_of(store: SessionStore, stored: StoredSession) -> tuple[Path, ...]:
+    """Return the workspace of which that of a session is a copy, and those of which this one was. It reads files."""
+    return tuple(map(Path, _note(store, stored).get("originals", ())))
 
 
 def _note(store: SessionStore, stored: StoredSession) -> dict[str, Any]:
@@ -280,9 +287,9 @@ def works_in_copy(store: SessionStore, stored: StoredSession) -> bool:
 class _WorkspaceCopying(Copying):
     """Copies a workspace: without caches and our own folders, with links to folders of packages."""
 
-    def __init__(self, workspace: Path, given_up: threading.Event) -> None:
+    def __init__(self, originals: Sequence[Path], target: Path, given_up: threading.Event) -> None:
         super().__init__(MAX_FILES, MAX_BYTES)
-        self._workspace, self._given_up = workspace, given_up
+        self._originals, self._target, self._given_up = originals, target, given_up
         self._own = {(found.st_dev, found.st_ino) for found in _stats(own_folders())}
         self._path: list[str] = []
 
@@ -297,12 +304,17 @@ class _WorkspaceCopying(Copying):
             return
         self._path.append(name)
         try:
-            if name in LINKED and stat.S_ISDIR(found.st_mode):
-                os.symlink(self._workspace.joinpath(*self._path), name, dir_fd=target)
+            if name in LINKED and (stat.S_ISDIR(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+                packages = self._originals[0].joinpath(*self._path)
+                os.symlink(os.path.realpath(packages), name, dir_fd=target)  # in a copy they are a link themselves
             else:
                 super().entry(source, target, name, depth)
         finally:
             self._path.pop()
+
+    def link_target(self, target: str) -> str:
+        """See `Copying`."""
+        return target_in_copy(target, self._originals, self._target)
 
 
 def _stats(folders: tuple[Path, ...]) -> Iterator[os.stat_result]:
@@ -311,19 +323,25 @@ def _stats(folders: tuple[Path, ...]) -> Iterator[os.stat_result]:
             yield folder.stat()
 
 
-def copy_workspace(workspace: Path, target: Path, given_up: threading.Event) -> None:
-    """Copy a workspace into a new folder. Args: given_up: once it is set, the work ends.
+def copy_workspace(originals: Sequence[Path], target: Path, given_up: threading.Event) -> None:
+    """Copy a workspace into a new folder; links into the workspace lead into the copy.
+
+    Args:
+        originals: The workspace, and those of which it is a copy itself.
+        target: The new folder.
+        given_up: Once it is set, the work ends.
 
     Raises:
         SessionError: It is too large, or cannot be read or written.
     """
+    workspace = originals[0]
     try:
         target.parent.mkdir(mode=0o700, parents=True)
         target.mkdir()
         descriptors = []
         try:
             descriptors += [os.open(workspace, FOLDER & ~os.O_NOFOLLOW), os.open(target, FOLDER)]
-            _WorkspaceCopying(workspace, given_up).folder(*descriptors)
+            _WorkspaceCopying(originals, target, given_up).folder(*descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

@@ -76,6 +76,8 @@ class Journal:
     """Saves the variables of agents. None: nothing is kept."""
     files: Path | None = None
     """The folder for states of the workspace's files. None: nothing is kept."""
+    originals: Sequence[Path] = ()
+    """The folders of which the workspace is a copy."""
     earlier: Sequence[EarlierPrompt] = ()
     """The prompts of earlier programs that can be undone, until there is another one."""
     root_run: int = 0

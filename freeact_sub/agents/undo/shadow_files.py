@@ -5,13 +5,14 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, ChangedFile
 from freeact_sub.agents.undo.git import ShadowError, ShadowRepository, TooLargeError
 from freeact_sub.kernels.files import FileChange, Stage, is_content
+from freeact_sub.system.links import target_in_copy
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
 RECORD_SECONDS: Final = 15.0
@@ -24,9 +25,15 @@ RESTORE_SECONDS: Final = 120.0
 class ShadowFiles:
     """States of a workspace's files."""
 
-    def __init__(self, workspace: Path, folder: Path | None = None) -> None:
-        """Args: folder: keeps them beyond this program. None: they go with it, or are swept by a later start."""
-        self._workspace = workspace
+    def __init__(self, workspace: Path, folder: Path | None = None, *, originals: Sequence[Path] = ()) -> None:
+        """Look after the states of a workspace.
+
+        Args:
+            workspace: The workspace.
+            folder: Keeps them beyond this program. None: they go with it, or are swept by a later start.
+            originals: The folders of which the workspace is a copy: earlier states have links into them.
+        """
+        self._workspace, self._originals = workspace, originals
         self._mark = mark_of(workspace)
         self._kept = folder
         self._folder: Path | None = None
@@ -133,12 +140,23 @@ class ShadowFiles:
         async with contextlib.aclosing(self._opened.contents([change.blob for change in written])) as contents:
             for change in written:
                 content = await anext(contents)
-                if not await asyncio.to_thread(_made, stage, change, content):
+                if not await asyncio.to_thread(self._made, stage, change, content):
                     failed.add(change.path)
         for change in changes:
             if stat.S_ISFIFO(change.mode) and change.is_other_kind:
                 stage.new_pipe(change.path, change.mode)
         return failed
+
+    def _made(self, stage: Stage, change: FileChange, content: bytes) -> bool:
+        try:
+            if stat.S_ISLNK(change.mode):
+                stage.new_link(change.path, target_in_copy(os.fsdecode(content), self._originals, self._workspace))
+            else:
+                with stage.new_file(change.path, change.mode) as number, os.fdopen(number, "wb", closefd=False) as file:
+                    file.write(content)
+        except (OSError, ValueError):
+            return False
+        return True
 
     async def changed_paths(self, before: str, now: str) -> list[str]:
         """Return which files have changed from one moment to another, without their contents. Args: see `record`.
@@ -204,18 +222,6 @@ class ShadowFiles:
 def mark_of(workspace: Path) -> str:
     """What stands before each state of a workspace's files: a session may go on in another one."""
     return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
-
-
-def _made(stage: Stage, change: FileChange, content: bytes) -> bool:
-    try:
-        if stat.S_ISLNK(change.mode):
-            stage.new_link(change.path, content)
-        else:
-            with stage.new_file(change.path, change.mode) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.write(content)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 @contextlib.asynccontextmanager

@@ -94,7 +94,7 @@ class Undo:
         journal, history = loop.agent.shared.journal, loop.agent.run.record.history
         earlier = journal.earlier[-MAX_STATES:]
         self._loop = loop
-        self._files = ShadowFiles(workspace, journal.files)
+        self._files = ShadowFiles(workspace, journal.files, originals=journal.originals)
         self._files.begin()
         self._folder = make_folder()
         self._prompts = [each.prompt for each in earlier]

@@ -86,9 +86,13 @@ class Copying:
         elif stat.S_ISREG(found.st_mode):
             self.file(source, target, name)
         elif stat.S_ISLNK(found.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+            os.symlink(self.link_target(os.readlink(name, dir_fd=source)), name, dir_fd=target)
         elif self.layers and stat.S_ISCHR(found.st_mode) and found.st_rdev == 0:
             os.mknod(name, stat.S_IFCHR, 0, dir_fd=target)
+
+    def link_target(self, target: str) -> str:
+        """Where the copy of a symbolic link leads. Args: target: where the link leads."""
+        return target
 
     def file(self, source: int, target: int, name: str) -> None:
         """Copies a file; shares its blocks where the file system can."""

@@ -128,3 +128,67 @@ async def test_what_cannot_be_forked(make, store, monkeypatch):
 
 def _no_room(*_, **__):
     raise OSError(28, "No space left on device")
+
+
+async def test_links_into_the_workspace_lead_into_the_copy(make, store, tmp_path):
+    """Copied ones, those of an earlier state, those of a copy's copy, and those that undo makes there."""
+
+    def runs_it(messages, info):
+        last = messages[-1].parts[-1]
+        return cell(last.content.split("\n")[-1]) if isinstance(last, UserPromptPart) else "done"
+
+    def leads(folder, name):
+        """Where a link leads; in the original, some by a roundabout way."""
+        is_copy = folder != tmp_path
+        return {
+            "file": f"{folder}/data.txt",
+            "folder": f"{folder}/sub" if is_copy else f"{folder}/sub/",
+            "whole": f"{folder}" if is_copy else f"{folder}/",
+            "around": f"{folder}/data.txt" if is_copy else f"{outside}/../{tmp_path.name}/data.txt",
+            "circle": f"{folder}/circle",
+            "tool": f"{folder}/.venv/tool",
+            "relative": "sub/../data.txt",
+            "outside": f"{outside}",
+            "beside": f"{tmp_path}-x",
+            "up": f"{tmp_path}/..",
+        }[name]
+
+    def check(copy):
+        assert {name: os.readlink(copy / name) for name in names} == {name: leads(copy, name) for name in names}
+        assert os.readlink(copy / ".venv") == str(tmp_path / ".venv")
+        assert (copy / "tool").read_text() == "tool"
+        (copy / "file").write_text("of the copy")
+        assert (tmp_path / "data.txt").read_text() == "data"
+
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    names = ("file", "folder", "whole", "around", "circle", "tool", "relative", "outside", "beside", "up")
+    outside.mkdir()
+    for folder in ("sub", ".venv"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "data.txt").write_text("data")
+    (tmp_path / ".venv" / "tool").write_text("tool")
+    links = {str(tmp_path / name): leads(tmp_path, name) for name in names}
+    begin = f"import os; [os.symlink(target, link) for link, target in {links!r}.items()]"
+    end = f"import os; [os.unlink(%r + '/' + name) for name in {names!r}]"
+    async with make(runs_it, config=FULL, session="new") as agent:
+        agent.keep_undo()
+        await read(agent.run(begin))
+        present = await agent.fork(at=1)
+        await read(agent.run(end % str(tmp_path)))
+    for session in (present, (await fork_session(agent.session_id, 1, store=store)).session_id):
+        check(store.find(session).workspace)
+    async with make(runs_it, config=FULL, session=session) as forked:
+        forked.keep_undo()
+        copy = forked.config.workspace
+        await read(forked.run(end % str(copy)))
+        await forked.undo()
+        check(copy)
+        await forked.undo()
+        assert not (copy / "file").is_symlink()
+        await forked.redo()
+        check(copy)
+        await read(forked.run("x = 1"))
+    for at in (1, 2):
+        again = await fork_session(session, at, store=store)
+        store.remove(session) if at == 2 else None
+        check(again.workspace)
