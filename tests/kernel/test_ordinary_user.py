@@ -45,7 +45,8 @@ def ordinary_user(tmp_path, alone):
         for path in (folder, workspace.parent, workspace, folder / "kernel"):
             os.chown(path, 65534, 65534)
         candidates = [path for path in (sys.executable, "/usr/bin/python3") if Path(path).exists()]
-        test = ["/bin/sh", "-c", 'exec "$0" -I -S -c "import ctypes"']
+        lent = f"import ctypes, sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"  # our ipykernel works there
+        test = ["/bin/sh", "-c", f'exec "$0" -I -S -c "{lent}"']
         usable = [
             path
             for path in candidates

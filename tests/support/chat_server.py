@@ -103,7 +103,9 @@ class ChatServer:
             connection.cancel()
         if self._connections:
             await asyncio.wait(self._connections, timeout=5)
-        await self._server.wait_closed()
+        with contextlib.suppress(TimeoutError):  # it would wait for a connection that came at the last moment
+            async with asyncio.timeout(5):
+                await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

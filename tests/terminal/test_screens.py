@@ -58,6 +58,7 @@ def children_that_ask(terminal: Terminal, folder: Path) -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_the_first_screen_and_an_answer(start: Start, columns: int, rows: int, tmp_path: Path) -> None:
+    (tmp_path / "harbour.csv").touch()  # the answer names it
     terminal = start(columns=columns, rows=rows)
     terminal.wait_at_bottom(READY)
     check_screen(terminal, f"first-{columns}")

@@ -60,6 +60,8 @@ KEYS: Final = (
 """Keys and other input with their meanings, for `/help`."""
 CARD_ROWS: Final = 13
 """The rows of a card besides its call, plus some rows above it."""
+LEAST_ROWS: Final = 2
+"""The smallest card has so many rows for the call."""
 
 
 class Display:
@@ -186,7 +188,7 @@ class Display:
                 self._tried.begin(request)
             drawn = self._drawn_call(request)
             has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
-            if has_cut or self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
+            if has_cut or self.screen.rows_of(drawn) > max(self.screen.room - CARD_ROWS, LEAST_ROWS):
                 asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
                 self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
