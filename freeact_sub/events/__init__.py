@@ -4,7 +4,6 @@ Every agent of a tree writes to the same stream; its header names the sender and
 `AgentStarted` and, as its last event, one `AgentFinished`; a child that is resumed begins another run.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
@@ -25,44 +24,13 @@ from freeact_sub.events.effects import VariableChange as VariableChange
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.forms import QuestionField as QuestionField
-from freeact_sub.events.json_lines import content, json_line
+from freeact_sub.events.header import AgentEvent as AgentEvent
 from freeact_sub.events.plan import PlanState
 from freeact_sub.events.strategy_step import StrategyStep
 from freeact_sub.modes import Mode
 
 MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: the answer to it; `status`: news without a question; `cancel`: end your work."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentEvent:
-    """The header of every event."""
-
-    agent_id: str = ""
-    """The agent that sent the event, such as `agent-1f09a2c4`."""
-    parent_id: str | None = None
-    """The agent's parent; None for the root."""
-    depth: int = 0
-    """Distance from the root."""
-    tool_call_id: str | None = None
-    """The model's tool call to which the event belongs, if any."""
-    seq: int = -1
-    """Position in the root run's stream, counted from 0 without gaps."""
-    time: float = 0.0
-    """Seconds since the epoch."""
-
-    def to_json(self) -> str:
-        """Return the event as one line of JSON; `type` names its class."""
-        return json_line({"type": type(self).__name__} | content(self))
-
-    @staticmethod
-    def from_json(line: str) -> "Event":
-        """Read an event from the output of `to_json`; unknown fields are skipped.
-
-        Raises:
-            ValueError: The line is not an event.
-        """
-        return _adapter().validate_python(json.loads(line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +66,7 @@ class AgentFinished(Ending, AgentEvent):
 class ThoughtsChunk(AgentEvent):
     """A piece of the model's thinking."""
 
+    momentary = True
     type: Literal["ThoughtsChunk"] = "ThoughtsChunk"
     content: str
 
@@ -114,6 +83,7 @@ class Thoughts(AgentEvent):
 class ResponseChunk(AgentEvent):
     """A piece of the model's text."""
 
+    momentary = True
     type: Literal["ResponseChunk"] = "ResponseChunk"
     content: str
 
@@ -158,6 +128,7 @@ class ToolOutput(AgentEvent):
 class ToolProgress(CallProgress, AgentEvent):
     """An MCP server tells how far a call is, at most five times a second. The session does not keep it."""
 
+    momentary = True
     type: Literal["ToolProgress"] = "ToolProgress"
     tool_name: str
     call_id: str = ""
@@ -253,6 +224,7 @@ class QuestionAnswered(AgentEvent):
 class UsageUpdated(AgentEvent):
     """A model response was counted."""
 
+    momentary = True
     type: Literal["UsageUpdated"] = "UsageUpdated"
     usage: Usage
     """The agent's own spending in the run so far."""
@@ -268,6 +240,7 @@ class UsageUpdated(AgentEvent):
 class ModelProgress(AgentEvent):
     """The progress of a slow model request, sent about once a second after the first, and when a pause begins."""
 
+    momentary = True
     type: Literal["ModelProgress"] = "ModelProgress"
     seconds: float
     """Seconds since the request was made."""
@@ -396,5 +369,6 @@ def __dir__() -> list[str]:
 
 
 @cache
-def _adapter() -> TypeAdapter[Event]:
+def event_adapter() -> TypeAdapter[Event]:
+    """Reads events of all classes; made when it is first needed, because that takes a while."""
     return TypeAdapter(Annotated[Event, Field(discriminator="type")])

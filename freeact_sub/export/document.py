@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError
 from freeact_sub.events import (
+    AgentEvent,
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    Cancelled,
     Compacted,
     KernelLost,
     Notice,
     QuestionAnswered,
     Response,
-    SkillLoaded,
 )
 from freeact_sub.export.report import Report, seconds_of, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.rows import words_of
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer, receipt_lines
 from freeact_sub.text import arguments_text, clean, counted, fence_for, one_line, visible
@@ -122,10 +122,8 @@ def note(item: StoryItem) -> str:
             return f"Strategy {one_line(item.name)}: {counted(item.steps, 'step')}{found}"
         case Compacted():
             return f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
-        case SkillLoaded():
-            return f"The skill {one_line(item.name)} was loaded."
-        case Cancelled():
-            return "The run was cancelled."
+        case AgentEvent():
+            return f"The agent {visible(words)}." if (words := words_of(item)) else ""
         case _:
             return ""
 

@@ -21,7 +21,6 @@ from freeact_sub.events import (
     QuestionAnswered,
     QuestionRequest,
     Response,
-    SkillLoaded,
     Thoughts,
 )
 from freeact_sub.export.document import note
@@ -158,7 +157,12 @@ def _item(item: StoryItem, answer: str) -> str:
     """One item. Args: answer: the agent's last text, which its end need not repeat."""
     if isinstance(item, AgentFinished):
         return _end(item, answer)
-    return _ITEMS[type(item)](item)
+    return _ITEMS.get(type(item), _other)(item)
+
+
+def _other(item: Any) -> str:
+    text = note(item)
+    return f'<p class="quiet">{escaped(text)}</p>' if text else ""
 
 
 def _end(item: AgentFinished, answer: str) -> str:
@@ -268,7 +272,6 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     StrategySteps: _strategy,
     PlanItem: _plan,
     Compacted: _compacted,
-    SkillLoaded: lambda item: f'<p class="quiet">{escaped(note(item))}</p>',
     KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
     **dict.fromkeys(
         (Notice, AgentMessage, Cancelled, QuestionAnswered), lambda item: f'<p class="warn">{escaped(note(item))}</p>'

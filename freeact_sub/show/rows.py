@@ -13,6 +13,7 @@ from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction, McpCall, ToolCall
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
+    AgentEvent,
     AgentFinished,
     AgentMessage,
     AgentStarted,
@@ -107,10 +108,16 @@ class Row:
 Rows: TypeAlias = Iterable[Row]
 
 
-def rows(view: AgentStory, event: Event) -> Rows:
+def rows(view: AgentStory, event: AgentEvent) -> Rows:
     """The rows of an event. Args: view: its agent, which has observed the event."""
     row_of: Callable[[AgentStory, Any], Rows] = ROWS[type(event)]
     return row_of(view, event)
+
+
+def words_of(event: AgentEvent) -> str:
+    """An event that needs no other in one sentence; empty if it has none."""
+    view = AgentStory(agent_id=event.agent_id, parent_id=event.parent_id, depth=event.depth)
+    return "; ".join(row.text for row in rows(view, event) if not row.passing)
 
 
 def call_part(call: Any) -> Part:

@@ -8,21 +8,12 @@ from typing import Any, Final, TypeAlias
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CELL_TOOL, CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.events import (
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
+    AgentEvent,
     ApprovalDecided,
     ApprovalRequest,
-    Cancelled,
-    Compacted,
-    KernelLost,
-    Notice,
     QuestionAnswered,
     QuestionRequest,
-    Response,
-    SkillLoaded,
     StrategyProgress,
-    Thoughts,
     ToolCallStarted,
 )
 from freeact_sub.events.plan import PlanState
@@ -224,25 +215,7 @@ class CallStep:
         self.settle(limits)
 
 
-StoryItem: TypeAlias = (
-    AgentStarted
-    | AgentFinished
-    | Thoughts
-    | Response
-    | CallStep
-    | Approval
-    | StrategySteps
-    | PlanItem
-    | Notice
-    | QuestionRequest
-    | QuestionAnswered
-    | Compacted
-    | KernelLost
-    | AgentMessage
-    | SkillLoaded
-    | Cancelled
-    | str
-)
+StoryItem: TypeAlias = AgentEvent | CallStep | Approval | StrategySteps | PlanItem | str
 """An item of an agent's story; a text is a remark of the front end's own."""
 
 

@@ -7,21 +7,15 @@ from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamTex
 from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
-    AgentMessage,
     AgentStarted,
     ApprovalDecided,
     ApprovalRequest,
-    Cancelled,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
-    Compacted,
-    KernelLost,
-    Notice,
     PlanUpdated,
     QuestionAnswered,
     QuestionRequest,
     Response,
-    SkillLoaded,
     StrategyProgress,
     Thoughts,
     ToolCallStarted,
@@ -120,20 +114,10 @@ class StoryItems:
                 return False
             case ApprovalDecided():
                 pass  # its approval has it
-            case (
-                AgentStarted()
-                | Thoughts()
-                | Response()
-                | Notice()
-                | Compacted()
-                | KernelLost()
-                | AgentMessage()
-                | SkillLoaded()
-                | Cancelled()
-            ):
-                self.items.append(event)
-            case _:
+            case _ if event.momentary:
                 return False
+            case _:
+                self.items.append(event)
         return True
 
     def _add_call(self, call: CallStep) -> CallStep:

@@ -18,13 +18,8 @@ from freeact_sub.events import (
     CodeExecutionOutputChunk,
     Event,
     KernelLost,
-    ModelProgress,
     Notice,
     QuestionAnswered,
-    ResponseChunk,
-    ThoughtsChunk,
-    ToolProgress,
-    UsageUpdated,
 )
 from freeact_sub.show.rows import Row
 
@@ -32,10 +27,6 @@ MAX_CHARS: Final = 1_000_000
 """The characters kept for one agent. Older events are dropped, and their number is shown."""
 EVENT_CHARS: Final = 50
 """The characters that each event counts in addition to its text, so that many short events are bounded too."""
-PASSING: Final = (ModelProgress, ResponseChunk, ThoughtsChunk, ToolProgress, UsageUpdated)
-"""Momentary events, which are not kept."""
-
-
 TOLD: Final = (
     AgentFinished,
     AgentMessage,
@@ -72,7 +63,7 @@ class Records:
 
     def add(self, event: Event, rows: Iterable[Row]) -> None:
         """Keeps an event. Args: rows: its rows."""
-        if isinstance(event, PASSING):
+        if event.momentary:
             return
         self._parents.setdefault(event.agent_id, event.parent_id)
         if event.parent_id is None and not self._root:

@@ -10,7 +10,7 @@ among the changing rows (`pending`), so that it is on the screen once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -21,6 +21,7 @@ from freeact_sub.events import (
     AgentMessage,
     AgentStarted,
     ApprovalDecided,
+    ApprovalRequest,
     Cancelled,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
@@ -30,8 +31,8 @@ from freeact_sub.events import (
     Notice,
     PlanUpdated,
     QuestionAnswered,
+    QuestionRequest,
     Response,
-    SkillLoaded,
     Thoughts,
     ToolCallStarted,
     ToolOutput,
@@ -60,6 +61,9 @@ from freeact_sub.terminal.drawing.plan import plan_text
 from freeact_sub.text import clean, one_line
 
 Drawn = Iterator[RenderableType]
+
+ELSEWHERE: Final = (AgentMessage, ApprovalRequest, PlanUpdated, QuestionRequest)
+"""Events that have places of their own; all others are drawn by their rows."""
 
 
 class Story:
@@ -218,8 +222,8 @@ class Story:
                 yield from self._note(clean(event.content), "yellow")
             case AgentMessage() if is_news(event):
                 yield from self._note(message_text(self._views, event), "yellow")
-            case Compacted() | Cancelled() | SkillLoaded() if not self._folds or isinstance(event, SkillLoaded):
-                for row in shown:
+            case _ if not (isinstance(event, ELSEWHERE) or (self._folds and isinstance(event, Compacted | Cancelled))):
+                for row in (row for row in shown if not row.passing):
                     yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
                     yield from self._below(*(draw_part(part) for part in row.parts))
 

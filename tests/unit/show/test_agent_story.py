@@ -1,6 +1,7 @@
 """What an agent's story keeps of its events."""
 
 import dataclasses
+from typing import get_args
 
 import pytest
 from support.sample_events import ROOT, one_of_each, picture, request
@@ -12,7 +13,7 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, StoryLimits
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
-MOVING = {events.ResponseChunk, events.ThoughtsChunk, events.ModelProgress, events.ToolProgress, events.UsageUpdated}
+MOVING = {kind for kind in get_args(events.Event) if kind.momentary}
 """Events of a moment: they are in what an agent does now, not in what it has done."""
 
 
