@@ -1,4 +1,4 @@
-"""`Action`: what each kind of call (`calls.py`) defines, and the words that kinds and modes share."""
+"""`Action`: what each kind of call (`calls/`) defines, and the words that kinds and modes share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,11 +9,8 @@ from freeact_sub.text import visible
 FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
 """`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
 
-Topic: TypeAlias = Literal[
-    "cells", "commands", "writes in the workspace", "writes outside the workspace", "connections", "MCP calls",
-    "MCP calls that only read", "children", "tools", "fan-outs",
-]  # fmt: skip
-"""The topics that a mode decides on."""
+Topic: TypeAlias = str
+"""What a mode decides on, by its name in `BY_MODE` (`approvals/policy.py`)."""
 
 
 class Action(ABC):

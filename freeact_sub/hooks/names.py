@@ -71,6 +71,8 @@ def _names_and_input(call: Call) -> tuple[tuple[str, ...], dict[str, Any]]:
             return ("fan_out",), {"what": call.what, "more": call.more, "figures": call.figures, "bound": call.bound}
         case ToolCall():
             return (call.tool_name,), call.args
+        case _:
+            return (call.kind,), {name: value for name, value in asdict(call).items() if name != "kind"}
 
 
 def _said(**texts: str) -> dict[str, Any]:
