@@ -60,7 +60,7 @@ class SqliteStore:
             SessionError: There is none, or more than one; or it cannot be read.
         """
         among = "SELECT session_id FROM sessions WHERE substr(session_id, 1, ?) = ?"
-        found = self._sessions(among, len(session_id), session_id)
+        found = self._sessions(among, len(session_id), session_id) if session_id else []  # every id begins with nothing
         exact = [session for session in found if session.session_id == session_id]
         if exact or len(found) == 1:
             return (exact or found)[0]

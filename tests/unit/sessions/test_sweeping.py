@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.sessions import root, writing
 
+from freeact_sub.errors import SessionError
 from freeact_sub.sessions.sqlite import store as sqlite_store
 from freeact_sub.sessions.sqlite.database import NAME, connect
 from freeact_sub.sessions.sqlite.sweeping import DAY_SECONDS, MARK, is_due, remove_session, sweep
@@ -166,7 +167,8 @@ async def test_what_a_killed_program_has_left_of_a_session_goes_after_a_day(two)
     folders = two.folder / "sessions"
     (left,) = (path.name for path in folders.iterdir() if path.name not in IDS)
     names = {"open": "20261126-1200-000001", "known": "20261126-1200-000002", "link": "20261126-1200-000003"}
-    await session_in(two, names["known"], Path("/nowhere"))
+    async with writing(two, names["known"]):
+        pass
     with closing(connect(two.folder)) as connection:  # nobody can read it, and it is there
         connection.execute("UPDATE sessions SET created = 'x' WHERE session_id = ?", (names["known"],))
     lock = two.lock(names["open"])
@@ -237,3 +239,11 @@ async def test_copies_behind_a_link_are_kept_while_somebody_works_there(store, t
     remove_session(store, "20261126-1200-00000f")
     swept(store)
     assert copy.exists()
+
+
+async def test_no_id_names_no_session_and_removes_none(store):
+    async with writing(store, "only"):
+        pass
+    with pytest.raises(SessionError, match="there is no session ''"):
+        store.remove("")
+    assert [session.session_id for session in store.sessions()] == ["only"]
