@@ -98,7 +98,8 @@ class AgentSession:
             self.session_id = self.resumed.stored.session_id
             if not has_model:
                 self.config = with_model_of(self.resumed.stored, config)
-            self._fork_note = fork_note(self.store, self.resumed.stored, self.resumed.root_run)
+            last = self.resumed.root_id, self.resumed.root_run
+            self._fork_note = fork_note(self.store, self.resumed.stored, last)
             if works_in_copy(self.store, self.resumed.stored):
                 self.config = self.config.model_copy(update={"workspace": self.resumed.stored.workspace})
                 self.journal.originals = originals_of(self.store, self.resumed.stored)

@@ -124,6 +124,9 @@ class _Fork:
         with store.reader(self._stored.session_id) as reader:
             self._root_id, self._at, self._next = _place(reader, self._stored, at)
             calls = reader.calls(self._root_id) if self._next is not None else []
+            runs = reader.runs(self._root_id)
+            self._last = self._next.root_run - 1 if self._next is not None else runs[-1].root_run if runs else 0
+            """The last run of the root that the fork has."""
             until = 0 if self._next is None else self._next.number
             since = float("inf") if self._next is None else self._next.root_run
             self._changed = {run.agent_id for run in reader.runs() if run.root_run >= since} - {self._root_id}
@@ -169,7 +172,7 @@ class _Fork:
         return ForkPoint(
             new_id=self.session_id,
             workspace=self._workspace,
-            last=None if following is None else following.root_run - 1,
+            last=None if following is None else self._last,
             head=None if following is None else following.head,
             states=(f"{mark_of(self._stored.workspace)}:", f"{mark_of(self._workspace)}:"),
             prepare=self._prepare,
@@ -223,9 +226,8 @@ class _Fork:
                 remove(str(snapshot))  # it would lead its kernel into the original
         missing = f" {self._sentence}" if self._missing else ""
         news = NEWS.format(at=self._at, new=self._workspace, old=self._stored.workspace, missing=missing)
-        last = None if self._next is None else self._next.root_run - 1
         originals = [str(each) for each in self._originals]
-        note = {"last": last, "news": news, "missing": self._sentence, "originals": originals}
+        note = {"last": [self._root_id, self._last], "news": news, "missing": self._sentence, "originals": originals}
         (self._home / FORK_NOTE).write_text(json.dumps(note), encoding="utf-8")
 
 
@@ -244,8 +246,13 @@ def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tupl
     return root.agent_id, place, prompts[place] if place < len(prompts) else None
 
 
-def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapping[str, Any]:
+def fork_note(store: SessionStore, stored: StoredSession, last: tuple[str | None, int]) -> Mapping[str, Any]:
     """What people and the model are to read of a fork: `news`, `missing`. Empty: it is none, or has gone on since.
+
+    Args:
+        store: The store that has it.
+        stored: The session.
+        last: Its root and the root's last run: another session may have begun in the same copy.
 
     Raises:
         SessionError: The copy of the workspace is gone.
@@ -255,7 +262,7 @@ def fork_note(store: SessionStore, stored: StoredSession, root_run: int) -> Mapp
     if not stored.workspace.is_dir():
         raise SessionError(f"the session {stored.session_id} worked in {stored.workspace}, which is gone")
     note = _note(store, stored)
-    return note if note.get("last") == root_run else {}
+    return note if note.get("last") == [*last] else {}
 
 
 def missing_in(store: SessionStore, session_id: str) -> str:

@@ -8,10 +8,10 @@ import pytest
 from pydantic_ai.messages import UserPromptPart
 from support.agents import cell, of_kind, read
 
-from freeact_sub import fork_session
+from freeact_sub import Agent, Config, fork_session
 from freeact_sub.errors import AgentBusyError, SessionBusyError, SessionError
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.testing import prompts
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel, prompts
 
 FULL = {"mode": "full"}
 LONG = "x" * 40_000
@@ -128,6 +128,29 @@ async def test_what_cannot_be_forked(make, store, monkeypatch):
 
 def _no_room(*_, **__):
     raise OSError(28, "No space left on device")
+
+
+async def test_the_model_of_a_fork_reads_once_where_it_works(make, store):
+    def runs_it(messages, info):
+        return f"done: {'forked after prompt' in prompts(messages)[-1]}"
+
+    async with make(runs_it, config=FULL, session="new") as agent:
+        await read(agent.run("begin"))
+        await read(agent.run("go on"))
+    for at, after in ((None, 2), (1, 1), (0, 0)):
+        fork = await fork_session(agent.session_id, at, store=store)
+        for is_news in (True, False):
+            async with make(runs_it, config=FULL, session=fork.session_id) as forked:
+                assert (await read(forked.run("next")))[1].output == f"done: {is_news}"
+                if is_news:
+                    news = f"[This conversation was forked after prompt {after}. Your workspace is {fork.workspace}"
+                    assert news in prompts(forked.history)[-1]
+    options = {"model": ScriptedModel(runs_it), "kernel_provider": FakeKernelProvider()}
+    async with Agent(Config(workspace=fork.workspace, mode="full"), session="new", **options) as other:
+        pass  # another session in the copy, which is no fork
+    async with make(runs_it, config=FULL, session=other.session_id) as again:
+        assert again.config.workspace == fork.workspace
+        assert (await read(again.run("next")))[1].output == "done: False"
 
 
 async def test_links_into_the_workspace_lead_into_the_copy(make, store, tmp_path):
