@@ -5,10 +5,9 @@ Every agent of a tree writes to the same stream; its header names the sender and
 """
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
@@ -366,9 +365,3 @@ def __dir__() -> list[str]:
     """Return the public names of the package."""
     own = "AgentEvent Answer Decision Effects Event FileEffect MessageKind QuestionField Remember VariableChange"
     return [*own.split(), *(kind.__name__ for kind in get_args(Event))]
-
-
-@cache
-def event_adapter() -> TypeAdapter[Event]:
-    """Reads events of all classes; made when it is first needed, because that takes a while."""
-    return TypeAdapter(Annotated[Event, Field(discriminator="type")])

@@ -2,7 +2,10 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, TypeAdapter
 
 from freeact_sub.events.json_lines import content, json_line
 
@@ -40,6 +43,13 @@ class AgentEvent:
         Raises:
             ValueError: The line is not an event.
         """
-        from freeact_sub.events import event_adapter  # noqa: PLC0415  # it has all their classes
+        event: Event = _adapter().validate_python(json.loads(line))
+        return event
 
-        return event_adapter().validate_python(json.loads(line))
+
+@cache
+def _adapter() -> TypeAdapter[Any]:
+    """Reads events of all classes; made when it is first needed, because that takes a while."""
+    from freeact_sub.events import Event  # noqa: PLC0415  # it is made of subclasses of this one
+
+    return TypeAdapter(Annotated[Event, Field(discriminator="type")])

@@ -219,6 +219,11 @@ OTHER_TESTS = {
         "test_rights_of_variables.py",
         "test_a_kernel_reads_what_a_kernel_of_no_less_rights_has_saved",
     ),
+    "change the variables of another session or moment": (
+        WALLED,
+        "test_snapshots_wall.py",
+        "test_what_rewrites_its_saved_variables_while_they_are_read_reaches_no_other_session_and_no_earlier_moment",
+    ),
     "raise its own rights": (WALLED, "test_escapes.py", "test_code_cannot_raise_its_own_mode_depth_or_turns"),
     "fork without end": (ALL, "test_ordinary_user.py", "test_an_ordinary_user_forks_up_to_the_limit"),
 }

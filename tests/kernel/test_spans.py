@@ -26,7 +26,7 @@ await asyncio.gather(agent.task("child"), agent.ask("question"), agent.mcp.demo.
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def exporter():
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

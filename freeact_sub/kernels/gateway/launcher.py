@@ -113,11 +113,13 @@ class GatewayLauncher:
     async def aclose(self, *, lost: bool) -> None:
         """See `Launcher`."""
         del lost
-        if self.channels is not None:
-            await self.channels.aclose()
-        if self.server is not None:
-            live[self.server.url] -= 1
-            self.server = None
+        server, self.server = self.server, None
+        try:
+            if self.channels is not None:
+                await self.channels.aclose()
+        finally:
+            if server is not None:
+                live[server.url] -= 1
 
     def log_tail(self) -> str:
         """See `Launcher`. The log stays there."""

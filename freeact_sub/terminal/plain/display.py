@@ -114,6 +114,7 @@ class PlainDisplay(Display):
 
     def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
         if request in self.questions.waiting:
+            self.screen.open_question(self.questions.shown_id)
             self.screen.post_raw("\n".join([*(line.text for line in effect_lines(effects)), ""]))
         self.refresh()
 
