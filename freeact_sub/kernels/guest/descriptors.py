@@ -64,7 +64,7 @@ def buffer_lines() -> None:
 def flush() -> None:
     """Sends all that is buffered."""
     flush_files()
-    for stream in (*STREAMS.own, sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a cell may have closed or replaced it
             stream.flush()
 

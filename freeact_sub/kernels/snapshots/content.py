@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from freeact_sub.errors import KernelSnapshotError
-from freeact_sub.kernels.workspaces.layer import FICLONE
+from freeact_sub.kernels.workspaces.layer import FICLONE, write_all
 
 NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 COPY_BYTES: Final = 4 * 2**20
@@ -66,10 +66,3 @@ def check(is_right: bool) -> None:
     """Refuses a file. Raises: KernelSnapshotError."""
     if not is_right:
         raise KernelSnapshotError("a file of the snapshot is not what its manifest says, or nobody waits for it any more")
-
-
-def write_all(handle: int, data: bytes) -> None:
-    """Writes at the position of a file. Raises: OSError: There is no room."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]

@@ -22,10 +22,11 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
-from freeact_sub.kernels.snapshots.content import check, copy, new, pieces, regular, write_all
+from freeact_sub.kernels.snapshots.content import check, copy, new, pieces, regular
 from freeact_sub.kernels.snapshots.modules import Modules
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
 from freeact_sub.kernels.snapshots.rights import Rights, more_than
+from freeact_sub.kernels.workspaces.layer import write_all
 from freeact_sub.system.safe_files import opened_folder
 
 MANIFEST: Final = "manifest.json"

@@ -136,10 +136,15 @@ def opened(folder: int, name: str) -> Any:
 def pour(reading: int, writing: int, size: int) -> None:
     """Copies the content of a file, up to what it had when it was looked at."""
     while size > 0 and (data := os.read(reading, min(size, 1 << 20))):
-        view = memoryview(data)
-        while view:
-            view = view[os.write(writing, view) :]
+        write_all(writing, data)
         size -= len(data)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Writes at the position of a file. Raises: OSError: There is no room."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
 
 
 def like(found: os.stat_result, descriptor: int) -> None:
