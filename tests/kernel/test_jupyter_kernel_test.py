@@ -3,8 +3,8 @@
 import sys
 from types import SimpleNamespace
 
-import jupyter_kernel_test
 import pytest
+from support import kernel_samples
 
 from freeact_sub.kernels.forkserver import provisioner
 from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
@@ -27,22 +27,7 @@ def kernelspec(tmp_path_factory):
         end()
 
 
-class TestOurKernel(jupyter_kernel_test.KernelTests):
+class TestOurKernel(kernel_samples.PythonKernel):
     kernel_name = NAME
-    language_name = "python"
-    file_extension = ".py"
-    code_hello_world = "print('hello, world')"
-    code_stderr = "import sys; print('test', file=sys.stderr)"
     completion_samples = [{"text": "zi", "matches": {"zip"}}, {"text": "isinst", "matches": {"isinstance"}}]
-    complete_code_samples = ["1", "print('hello, world')", "def f(x):\n  return x*2\n\n\n"]
-    incomplete_code_samples = ["print('''hello", "def f(x):\n  x*2"]
-    invalid_code_samples = ["import = 7q"]
-    code_page_something = "zip?"
-    code_generate_error = "raise"
     code_execute_result = [{"code": "1+2+3", "result": "6"}, {"code": "[n*n for n in range(1, 4)]", "result": "[1, 4, 9]"}]
-    code_display_data = [
-        {"code": "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
-        {"code": "from IPython.display import Math, display; display(Math('\\\\frac{1}{2}'))", "mime": "text/latex"},
-    ]
-    code_inspect_sample = "zip"
-    code_clear_output = "from IPython.display import clear_output; clear_output()"

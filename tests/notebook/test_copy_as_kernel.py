@@ -4,11 +4,11 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager
 
-import jupyter_kernel_test
 import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_kernel_test import msgspec_v5
 from notebook_kernel import LIMIT_SECONDS, notebook_kernel
+from support import kernel_samples
 from support.chat_server import ChatCall, ChatServer, by_turn
 from support.thorough import sample
 from support.waiting import eventually, is_running
@@ -103,26 +103,11 @@ def copy(request, tmp_path_factory):
 
 
 @pytest.mark.usefixtures("copy")
-class TestCopy(jupyter_kernel_test.KernelTests):
+class TestCopy(kernel_samples.PythonKernel):
     """Jupyter's own tests of a kernel. A copy keeps no history."""
 
-    language_name = "python"
-    file_extension = ".py"
-    code_hello_world = "print('hello, world')"
-    code_stderr = "import sys; print('test', file=sys.stderr)"
     completion_samples = [{"text": "zi", "matches": {"zip"}}, {"text": "Poi", "matches": {"Point"}}]
-    complete_code_samples = ["1", "print('hello, world')", "def f(x):\n  return x*2\n\n\n"]
-    incomplete_code_samples = ["print('''hello", "def f(x):\n  x*2"]
-    invalid_code_samples = ["import = 7q"]
-    code_page_something = "zip?"
-    code_generate_error = "raise"
     code_execute_result = [{"code": "1+2+3", "result": "6"}, {"code": "p.x", "result": "7"}]
-    code_display_data = [
-        {"code": "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
-        {"code": "from IPython.display import Math, display; display(Math('\\\\frac{1}{2}'))", "mime": "text/latex"},
-    ]
-    code_inspect_sample = "zip"
-    code_clear_output = "from IPython.display import clear_output; clear_output()"
 
     @classmethod
     def setUpClass(cls):
