@@ -12,8 +12,9 @@ from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionReque
 from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
 from freeact_sub.notebook.render import question_html
-from freeact_sub.notebook.tried_cells import effects_html, seen_otherwise
+from freeact_sub.notebook.tried_cells import effects_html
 from freeact_sub.show.safe_html import escaped
+from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.text import dollars_spread, visible
 
 _NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}

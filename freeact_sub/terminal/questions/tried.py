@@ -6,6 +6,7 @@ from typing import Any
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, Effects
 from freeact_sub.show.questions import Questions
+from freeact_sub.show.seen_effects import are_seen, seen_otherwise
 from freeact_sub.terminal.questions.keys import CLOSED
 
 
@@ -49,7 +50,7 @@ class TriedCells:
     def _take_yes(self, request: ApprovalRequest, decision: Decision) -> bool:
         """Whether the yes is looked at first: the person has seen effects."""
         seen = request.effects
-        if not isinstance(request.call, CodeAction) or seen is None or seen.status == "refused":
+        if not isinstance(request.call, CodeAction) or not are_seen(seen):
             return False
         if request.request_id not in self._checked:
             self._checked.add(request.request_id)
@@ -59,17 +60,17 @@ class TriedCells:
     async def _decide(self, request: ApprovalRequest, decision: Decision, seen: Effects) -> None:
         """Decide, unless the cell would now do something else than the person has seen: that is shown, and asked again."""
         try:
-            now = await request.effects_ready(decision.code)
+            now = await seen_otherwise(request, decision, seen)
             if request not in self._questions.waiting:
                 return
-            if not now.shows_as(seen):
+            if now is not None:
                 self._questions.shows_again(request)
                 self._show(request, now)
                 return
             if not request.decide(decision) and decision.code is not None:
                 self._note(CLOSED)
             self._questions.withdraw(request.request_id)
-            self._show(request, now)
+            self._show(request, seen)
         except ValueError as error:  # the pattern is none: the question stays open
             self._note(str(error))
         finally:
