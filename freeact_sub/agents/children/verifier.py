@@ -63,7 +63,7 @@ class Verifier:
     _sent_back: bool = False
 
     async def reason_to_go_on(self, answer: Any, agent: TreeAgent, kernel: CopiedKernel, *, may_go_on: bool) -> str:
-        """Check an answer; return what the model reads if it must correct it, which is asked of it once.
+        """Check an answer. Return the text that sends it back to the model, at most once. Empty: it is accepted.
 
         Args:
             answer: The answer.
@@ -168,31 +168,27 @@ async def _called(check: Callable[[Any], Any], answer: Any, agent: TreeAgent) ->
     """
     async with asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds):
         if inspect.iscoroutinefunction(check):
-            return await _awaited(check(answer))
-        value = await asyncio.to_thread(_verdict_of, lambda: check(answer))
-        return value if isinstance(value, str) else await _awaited(value)
-
-
-async def _awaited(value: Awaitable[Any]) -> str:
-    try:
-        given = await value
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001  # border: code of the SDK's user; any error is a verdict
-        return _sentence(error)
-    verdict = _verdict_of(lambda: given)
-    return verdict if isinstance(verdict, str) else "it gave an awaitable"
-
-
-def _verdict_of(call: Callable[[], Any]) -> str | Awaitable[Any]:
-    """What is wrong by the value of a call, or nothing, or what must be awaited first. It never raises."""
-    try:
-        value = call()
+            value, error = check(answer), None
+        else:
+            value, error = await asyncio.to_thread(_caught, lambda: check(answer))
         if inspect.isawaitable(value):
-            return value
-        return "" if value is None or bool(value) else f"it gave {value!r}"
-    except BaseException as error:  # noqa: BLE001  # as above; `sys.exit` and `pytest.fail` too
-        return _sentence(error)
+            try:
+                value = await value
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                raise
+            except BaseException as raised:  # noqa: BLE001  # border: code of the SDK's user; any error is a verdict
+                error = raised
+    if error is None:
+        verdict, error = _caught(lambda: "" if value is None or value else f"it gave {value!r}")
+    return verdict if error is None else _sentence(error)
+
+
+def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """The value of a call, or its error, whatever it is: `sys.exit` and `pytest.fail` too. It may run in a thread."""
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001  # as above
+        return None, error
 
 
 def _sentence(error: BaseException) -> str:
