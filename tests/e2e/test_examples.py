@@ -47,10 +47,23 @@ def examples(tmp_path: Path) -> Path:
     return copy_examples(tmp_path)
 
 
-def output_of(program: Path) -> str:
-    done = run_python(program, cwd=program.parent)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    assert done.stderr == ""
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """All that is below a folder, without what Python compiles."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+        if "__pycache__" not in path.parts
+    }
+
+
+def output_of(examples: Path, name: str) -> str:
+    """What it prints. It runs from any folder, and leaves nothing there and beside itself."""
+    elsewhere, before = examples.parent / "elsewhere", tree(examples)
+    elsewhere.mkdir(exist_ok=True)
+    done = run_python(examples / f"{name}.py", cwd=elsewhere)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert tree(examples) == before
+    assert tree(elsewhere) == {}
     return done.stdout
 
 
@@ -63,6 +76,8 @@ def there() -> set[str]:
 
 def test_none_is_without_a_test() -> None:
     assert {name for name in there() if not name.startswith(ELSEWHERE)} == {*PROGRAMS, *OTHERS}
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in (*PROGRAMS, *OTHERS) if f'output_of(examples, "{name}")' not in tests] == []
 
 
 def test_the_index_names_each_in_the_folder_that_it_is_in() -> None:
@@ -70,25 +85,6 @@ def test_the_index_names_each_in_the_folder_that_it_is_in() -> None:
     page = (ROOT / "examples/README.md").read_text(encoding="utf-8")
     named = {name.rpartition(".")[0] for name in re.findall(r"`([\w/]+\.(?:py|ipynb))`", page)}
     assert named == {name for name in there() if not name.startswith("data/")}
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    """All that is below a folder, without what Python compiles."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in sorted(folder.rglob("*"))
-        if "__pycache__" not in path.parts
-    }
-
-
-@pytest.mark.parametrize("name", [*PROGRAMS, *OTHERS])
-def test_each_runs_from_any_folder_and_leaves_nothing(examples: Path, tmp_path: Path, name: str) -> None:
-    elsewhere, before = tmp_path / "elsewhere", tree(examples)
-    elsewhere.mkdir()
-    done = run_python(examples / f"{name}.py", cwd=elsewhere)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert tree(examples) == before
-    assert tree(elsewhere) == {}
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *OTHERS])
@@ -110,14 +106,14 @@ def test_a_child_that_fails_fails_the_program(examples: Path, tmp_path: Path) ->
 
 
 def test_sdk(examples: Path) -> None:
-    output = output_of(examples / "start/sdk.py")
+    output = output_of(examples, "start/sdk")
     assert re.search(r"^agent-\w{8} asks to run code: print\(datetime", output)
     assert re.search(r"^agent-\w{8} got: Saturday$", output, re.MULTILINE)
     assert re.search(r"^completed: It was a Saturday\. \(turns 2, tool calls 1, .* s\)$", output, re.MULTILINE)
 
 
 def test_ask_user(examples: Path) -> None:
-    assert output_of(examples / "start/ask_user.py") == (
+    assert output_of(examples, "start/ask_user") == (
         "asked for Where should it be?: park or beach\n"
         "asked for people: integer\nasked for day: Saturday or Sunday\nrefused: People must be a whole number\n"
         "completed: A picnic by the river: 6 people on Sunday.\n"
@@ -125,7 +121,7 @@ def test_ask_user(examples: Path) -> None:
 
 
 def test_receipts(examples: Path) -> None:
-    assert output_of(examples / "children/receipts.py").splitlines() == [
+    assert output_of(examples, "children/receipts").splitlines() == [
         "works says: 17.33",
         "  receipts: 1 cell",
         "  ok: prices = [17, 19, 16] -> mean 17.333333333333332",
@@ -141,7 +137,7 @@ def test_receipts(examples: Path) -> None:
 
 
 def test_branches(examples: Path) -> None:
-    output = output_of(examples / "strategies/branches.py")
+    output = output_of(examples, "strategies/branches")
     tree, _, rest = output.partition("\n\n")
     tried = len(re.findall(r"[├└]── ", tree))
     assert tried > 3
@@ -157,7 +153,7 @@ def test_branches(examples: Path) -> None:
 
 
 def test_debate(examples: Path) -> None:
-    assert output_of(examples / "strategies/debate.py") == (
+    assert output_of(examples, "strategies/debate") == (
         "round 1  quick: 10, careful: 8, sceptical: 8\nround 2  quick: 8, careful: 8, sceptical: 8\n3 of 3 say: 8\n"
     )
 
@@ -171,7 +167,7 @@ def test_debate_with_another_model(examples: Path) -> None:
 
 
 def test_agent_function(examples: Path) -> None:
-    output = output_of(examples / "values/agent_function.py")
+    output = output_of(examples, "values/agent_function")
     expected = ""
     for station in ("harbour", "ridge", "valley"):
         with (examples / f"data/{station}.csv").open(encoding="utf-8") as file:
@@ -182,7 +178,7 @@ def test_agent_function(examples: Path) -> None:
 
 
 def test_plan_and_execute(examples: Path) -> None:
-    output = output_of(examples / "strategies/plan_and_execute.py")
+    output = output_of(examples, "strategies/plan_and_execute")
     assert re.search(r"data/harbor\.csv\.\n.*data/harbor\.csv is not there", output), "a step that has failed"
     rows = {name: (examples / f"data/{name}.csv").read_text().count("\n") - 1 for name in ("harbour", "ridge")}
     for name, count in rows.items():
@@ -191,7 +187,7 @@ def test_plan_and_execute(examples: Path) -> None:
 
 
 def test_own_tools_in_cells(examples: Path) -> None:
-    assert output_of(examples / "extending/own_tools_in_cells.py").splitlines() == [
+    assert output_of(examples, "extending/own_tools_in_cells").splitlines() == [
         "enough: 120 x pen",
         "ordered: 10 x ink",
         "ordered: 10 x paper",
@@ -200,27 +196,27 @@ def test_own_tools_in_cells(examples: Path) -> None:
 
 
 def test_rlm(examples: Path) -> None:
-    first, second = output_of(examples / "values/rlm.py").splitlines()
+    first, second = output_of(examples, "values/rlm").splitlines()
     answer, known = re.findall(r"^(\d+) of 2,000 records ask for a place; (\d+) do\.$", first)[0]
     assert answer == known
     assert re.fullmatch(r"41 requests, [\d,]+ tokens for [\d,]+ characters", second)
 
 
 def test_map_frame(examples: Path) -> None:
-    lines = output_of(examples / "values/map_frame.py").splitlines()
+    lines = output_of(examples, "values/map_frame").splitlines()
     assert [line.split()[-2:] for line in lines[:3]] == [["topic", "angry"], ["delivery", "False"], ["price", "True"]]
     assert lines[5:] == ["failed: 103", "6 requests, then 3: the second call asked only the row that failed."]
 
 
 def test_values(examples: Path) -> None:
-    lines = output_of(examples / "values/values.py").splitlines()
+    lines = output_of(examples, "values/values").splitlines()
     assert [line.split() for line in lines[:2]] == [["station", "temp"], ["b", "55.0"]]
     assert lines[2] == "ok Summary(stations=2, highest=55.0)"
     assert lines[3] == "'summary' does not have the requested type: Input should be a valid array"
 
 
 def test_parallel_children(examples: Path) -> None:
-    output = output_of(examples / "children/parallel_children.py")
+    output = output_of(examples, "children/parallel_children")
     events = re.findall(r"^ *[\d.]+ s  (root|\d+ queens) +(.+)$", output, re.MULTILINE)
     assert [what for who, what in events if who != "root"][:6] == ["starts"] * 3 + ["waits for a place"] * 3
     at_work: set[str] = set()
@@ -241,7 +237,7 @@ def test_choices_for_children(examples: Path) -> None:
     with (examples / "data/ridge.csv").open(encoding="utf-8") as file:
         days = list(csv.DictReader(file))
     missing = sum(not day["temp"].strip() for day in days)
-    *children, whole, lines = output_of(examples / "children/choices_for_children.py").splitlines()
+    *children, whole, lines = output_of(examples, "children/choices_for_children").splitlines()
     assert sorted(children) == [
         f"Count (function:small): {missing} without a temperature; my tools: execute_ipython_cell",
         f"Say it in words (function:large): My parent has read {len(days)} days.",
@@ -252,7 +248,7 @@ def test_choices_for_children(examples: Path) -> None:
 
 
 def test_fan_out(examples: Path) -> None:
-    output = output_of(examples / "children/fan_out.py")
+    output = output_of(examples, "children/fan_out")
     children = {line for line in output.splitlines() if ": completed, " in line}
     assert children == {
         f"{path.stem}: completed, {json.dumps({'rows': len(rows), 'missing': sum(not row['temp'].strip() for row in rows)})}"
@@ -263,24 +259,21 @@ def test_fan_out(examples: Path) -> None:
 
 
 def test_typed_output(examples: Path) -> None:
-    assert (
-        output_of(examples / "values/typed_output.py")
-        == "harbour.csv: 374 rows, 5 columns: date, logger, temp, rain, wind\n"
-    )
+    assert output_of(examples, "values/typed_output") == "harbour.csv: 374 rows, 5 columns: date, logger, temp, rain, wind\n"
     with (examples / "data/harbour.csv").open("a", encoding="utf-8") as file:
         file.write("2025-01-01,TH-2,1.0,0.0,1.0\n")
-    assert "375 rows" in output_of(examples / "values/typed_output.py")
+    assert "375 rows" in output_of(examples, "values/typed_output")
 
 
 def test_own_tool(examples: Path) -> None:
-    output = output_of(examples / "extending/own_tool.py")
+    output = output_of(examples, "extending/own_tool")
     assert "asked for: order(item='rain gauge', count=500)" in output
     assert "- ordered: 3 x thermometer\n- denied: more than 100 need a manager's signature" in output
     assert "The shop has: {'thermometer': 3}" in output
 
 
 def test_pipeline(examples: Path) -> None:
-    output = output_of(examples / "children/pipeline.py")
+    output = output_of(examples, "children/pipeline")
     last = "subtask 3: Which station has the most rows?"
     lines = output.splitlines()
     measured = [lines.index(line) for line in lines if re.match("completed: subtask [012]", line)]
@@ -294,18 +287,24 @@ def test_pipeline(examples: Path) -> None:
 
 
 def test_named_agents(examples: Path) -> None:
-    output = output_of(examples / "children/named_agents/run.py")
+    output = output_of(examples, "children/named_agents/run")
     assert "asks to start a child agent of type checker" in output
     assert "(the checker) asks to run code" in output
     assert "(the editor) asks" not in output
     assert output.endswith('\nThe editor says: {"verdict": "mend", "changes": ["Write 28 mm instead of 31 mm."]}\n')
     draft = examples / "children/named_agents/draft.md"
     draft.write_text(draft.read_text().replace("31 mm", "28 mm"))
-    assert output_of(examples / "children/named_agents/run.py").endswith('{"verdict": "publish", "changes": []}\n')
+    assert output_of(examples, "children/named_agents/run").endswith('{"verdict": "publish", "changes": []}\n')
+
+
+def test_hooks(examples: Path) -> None:
+    assert output_of(examples, "extending/hooks") == (
+        "denied: git push\na cell has ended: success\nThe push was denied; the sum is 42.\n"
+    )
 
 
 def test_skills(examples: Path) -> None:
-    output = output_of(examples / "extending/skills/run.py")
+    output = output_of(examples, "extending/skills/run")
     assert output.startswith("skills: commit-message table-report\nit loads table-report\n")
     assert "temp: line 5 is empty" in output
     assert "| temp | 245 | 4 | -10.2 | 59.9 |" in output

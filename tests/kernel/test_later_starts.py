@@ -151,7 +151,7 @@ def started(
 
 @pytest.mark.parametrize(
     ("make", "mode", "provider"),
-    sample(list(product(PLACES, ["auto", "plan"], ["fork", "local"])), 5),
+    sample(list(product(PLACES, ["auto", "plan"], ["fork", "local"])), 3),
 )
 def test_what_an_agent_leaves_in_the_workspace_does_not_run_by_itself(make, mode, provider, tmp_path):
     check(make, mode, provider, tmp_path, sys.executable, {})
