@@ -45,7 +45,7 @@ def note(current: "Span", *, error: str = "", **attributes: Value) -> None:
 
     Args:
         current: The span.
-        error: The class of the error that the work has failed with.
+        error: The class of the error that the work has failed with, or the exit code of its program.
         attributes: See `span`.
     """
     current.set_attributes(_named(attributes))

@@ -189,7 +189,7 @@ class Gate:
                 raise ApprovalDeniedError(NOBODY)
             if decided is None and hooks is not None:
                 decided = decision_of(ruling, await hooks.on_question(call, ruling.suggests))
-            with span("approval", agent_id=emitter.agent_id, call=call.kind, rule=ruling.source) as asked:
+            with span(f"approval {call.kind}", agent_id=emitter.agent_id, call=call.kind, rule=ruling.source) as asked:
                 decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id, try_out), decided)
                 note(asked, decision=decision.word)
         tally.decide(decision)

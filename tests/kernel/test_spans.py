@@ -1,5 +1,6 @@
 """Tracing: what a cell's code asks for lies under the cell's span, also where the agent was opened in another one."""
 
+import importlib
 import sys
 
 import pytest
@@ -14,6 +15,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from support import sdk_mcp_server
 from support.agents import cell, read, task
 from support.gateways import behind
+from support.programs import ROOT
 
 from freeact_sub import Agent, ApprovalDeniedError, Config, Decision, SpawnRequest
 from freeact_sub.spans import CONVERSATION
@@ -179,16 +181,32 @@ async def test_commands_actions_and_cells_tell_how_they_ended_and_nothing_of_wha
     assert (ran.attributes["freeact_sub.status"], ran.attributes["error.type"]) == ("error", "ValueError")
     assert ran.status.status_code is StatusCode.ERROR
     [command] = named(spans, "command")
-    assert command.attributes["process.exit.code"] == 3
+    assert (command.attributes["process.exit.code"], command.attributes["error.type"]) == (3, "3")
+    assert command.status.status_code is StatusCode.ERROR
     assert ran.name in above(command, spans)
     trace_id, span_id = (tmp_path / "parent").read_text().split("-")[1:3]
     assert (int(trace_id, 16), int(span_id, 16)) == (command.context.trace_id, command.context.span_id), (
         "a program that is traced itself goes on below it"
     )
     actions = named(spans, "action")
-    assert [span.attributes["freeact_sub.call"] for span in actions] == ["shell"]
+    assert [(span.name, span.attributes["freeact_sub.call"]) for span in actions] == [("action shell", "shell")]
     assert {span.attributes[CONVERSATION] for span in spans if span.name != "kernel start"} == {session}
     assert SECRET not in "".join(span.to_json() for span in spans)
+
+
+async def test_the_program_of_the_documentation_makes_the_tree_of_its_pictures(tmp_path, exporter, monkeypatch):
+    exporter.clear()
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    await importlib.import_module("make_traces").run(tmp_path)
+    spans = exporter.get_finished_spans()
+    assert len({span.context.trace_id for span in spans}) == 1
+    tools = {
+        span.name for span in spans if "execute_tool" in span.name and "execute_tool" not in "".join(above(span, spans))
+    }
+    assert tools == {"execute_tool execute_ipython_cell", "execute_tool task"}
+    below = {span.name for span in spans if above(span, spans)[:1] == ["execute_tool execute_ipython_cell"]}
+    assert below >= {"approval spawn", "command", "invoke_agent ask", "invoke_agent freeact-sub"}
+    assert {span.attributes["error.type"] for span in spans if "error.type" in span.attributes} == {"1", "AssertionError"}
 
 
 async def test_a_denied_action_and_a_program_have_spans(tmp_path, exporter):
@@ -206,9 +224,9 @@ async def test_a_denied_action_and_a_program_have_spans(tmp_path, exporter):
     spans = exporter.get_finished_spans()
     [action] = named(spans, "action")
     assert action.attributes["error.type"] == ApprovalDeniedError.__name__
-    [asked] = [span for span in named(spans, "approval") if span.attributes["freeact_sub.call"] == "shell"]
+    [asked] = named(spans, "approval shell")
     assert asked.attributes["freeact_sub.decision"] == "denied"
-    assert above(asked, spans)[0] == "action"
+    assert above(asked, spans)[0] == action.name
     [program] = named(spans, "invoke_workflow")
     assert program.name == "invoke_workflow labels"
     below = [span for span in named(spans, "invoke_agent") if program.name in above(span, spans)]

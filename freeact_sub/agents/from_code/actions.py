@@ -31,7 +31,7 @@ from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, Too
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
-from freeact_sub.spans import environment_of, span, span_beside
+from freeact_sub.spans import environment_of, note, span, span_beside
 from freeact_sub.system.guarded_shell import guarded_shell
 
 MAX_COMMAND_CHARS: Final = 100_000
@@ -59,7 +59,7 @@ class ActionRequests:
     async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
         agent = self._calls.agent
         call = action_of(params, agent.shared.config.workspace)
-        with span("action", call=call.kind, agent_id=agent.agent_id):
+        with span(f"action {call.kind}", call=call.kind, agent_id=agent.agent_id):
             await self._calls.check(call, clock)
         logger.debug("%s may %s", agent.agent_id, call.summary)
 
@@ -155,7 +155,7 @@ class ShellRequests:
                             yield text
                             shown += len(text)
                     exit_code = await process.wait()
-                    traced.set_attribute("process.exit.code", exit_code)
+                    note(traced, error=str(exit_code or ""), **{"process.exit.code": exit_code})
                 finally:
                     buffer.end(ExecuteReply(status="ok"))
         if shown < buffer.total_chars:
