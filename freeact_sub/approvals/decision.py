@@ -28,11 +28,6 @@ from freeact_sub.calls import (
     ToolCall,
 )
 
-HARMLESS_TOOLS: Final = frozenset(
-    {"reset_kernel", "ask", "ask_parent", "ask_user", "subagents", "update_plan", "search_tools"}
-)
-"""Tools that touch only the agent itself and its children; `ask` costs what its budget allows."""
-
 FOR_A_PERSON: Final = Ruling(
     verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
 )
@@ -93,15 +88,14 @@ def _decide_here(call: Call, policy: Policy) -> Ruling:
 
 
 def _tool(call: ToolCall, policy: Policy) -> Ruling:
-    harmless = call.tool_name in HARMLESS_TOOLS
-    if policy.mode == "plan" and not harmless:
+    if policy.mode == "plan" and not call.harmless:
         return denied_by_mode(policy, "tools that are not known to be read-only do not run")
     ruling = by_rule(call.kind, [call.subject], policy)
     if call.requires_approval and (ruling is None or ruling.verdict != "deny"):
         return NEEDS_APPROVAL
     if ruling is not None:
         return ruling
-    if harmless:
+    if call.harmless:
         return Ruling(verdict="allow", rule="it touches only the agent and its children")
     return by_mode(policy, call.topic)
 

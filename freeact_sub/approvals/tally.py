@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-from freeact_sub.approvals.decision import HARMLESS_TOOLS
 from freeact_sub.calls import Call, ToolCall
 from freeact_sub.events import Decision
 
@@ -28,7 +27,7 @@ class Tally:
 
     def allow(self, call: Call) -> None:
         """Counts a call that runs without a question."""
-        self.allowed += not (isinstance(call, ToolCall) and call.tool_name in HARMLESS_TOOLS)
+        self.allowed += not (isinstance(call, ToolCall) and call.harmless)
 
     def decide(self, decision: Decision) -> None:
         """Counts an answered question."""

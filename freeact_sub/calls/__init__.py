@@ -299,6 +299,8 @@ class ToolCall(Action):
     args: dict[str, Any] = field(default_factory=dict)
     requires_approval: bool = False
     """Its developer lets no call run without a person's approval, whatever the mode."""
+    harmless: bool = False
+    """It touches only the agent itself and its children; `ask` costs what its budget allows."""
 
     @property
     def summary(self) -> str:
@@ -315,6 +317,10 @@ class ToolCall(Action):
     @property
     def subject(self) -> str:
         return self.tool_name
+
+    @property
+    def acts_outside(self) -> bool:
+        return not self.harmless
 
 
 Call: TypeAlias = (

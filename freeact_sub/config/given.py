@@ -74,7 +74,7 @@ class McpServerValues(TypedDict, total=False):
     url: str | None
     headers: Mapping[str, str]
     oauth: OAuthConfig | Table
-    type: Literal["stdio", "http", "streamable-http"] | None
+    type: str | None
     disabled: bool
     shared: bool
     init_timeout_seconds: float

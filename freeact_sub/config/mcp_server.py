@@ -1,7 +1,7 @@
 """`McpServerConfig`, the settings of one MCP server."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from pydantic import Field, field_validator, model_validator
 
@@ -53,8 +53,8 @@ class McpServerConfig(Section):
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers that are sent with every request to the URL."""
     oauth: OAuthConfig = OAuthConfig()
-    type: Literal["stdio", "http", "streamable-http"] | None = None
-    """The transport's name. It is accepted because other programs write it, and not used."""
+    type: str | None = None
+    """The transport's name, as other programs write it: `stdio`, `http` or `streamable-http`."""
     disabled: bool = False
     """`true`: the server is left out."""
     shared: bool = False

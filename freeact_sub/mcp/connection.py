@@ -76,7 +76,9 @@ class McpConnection:
         self._server = server
         self._on_change = on_change
         self._config = config
-        self._transport = transport_for(server, config, log_file=log_file, log_root=log_root, auth=auth)
+        self._transport = transport_for(server, config)(
+            server=server, config=config, log_file=log_file, log_root=log_root, auth=auth
+        )
         self._failure: BaseException | None = None
         self._closing = False
         self._may_be_cancelled = False

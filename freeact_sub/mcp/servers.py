@@ -33,6 +33,7 @@ from freeact_sub.mcp.offers import (
 )
 from freeact_sub.mcp.progress import OnProgress
 from freeact_sub.mcp.results import McpResult, McpTool, failure
+from freeact_sub.mcp.transports import transport_for
 
 if TYPE_CHECKING:
     import mcp
@@ -80,8 +81,13 @@ class McpServers:
             catalogue: Keeps the tools.
             log_folder: Gets a file `mcp-SERVER.log` for each stdio server that is started.
             log_root: The folder from which `log_folder` is reached without following a link.
+
+        Raises:
+            ConfigError: The `type` of a server is not known.
         """
         self._configs = {name: config for name, config in servers.items() if not config.disabled}
+        for name, config in self._configs.items():
+            transport_for(name, config)
         self._catalogue = catalogue
         self._own = Connections(log_folder=log_folder, log_root=log_root, on_change=catalogue.changed.__setitem__)
 

@@ -1,4 +1,6 @@
-"""How messages reach an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it; `transport_for` chooses.
+"""How messages reach an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it.
+
+`TRANSPORTS` lists them: a new one is a class and its name there.
 
 Both use the SDK's own clients. A stdio server is started through the process guard, so that it and everything it has started
 end with us, even after a `kill -9`, and so that a line that is too long never reaches us. The SDK takes half a second to
@@ -14,14 +16,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import httpx2
 
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.network_variables import check_network_variables
-from freeact_sub.errors import McpError
+from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND
 from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
@@ -44,6 +46,8 @@ REASON_CHARS: Final = 300
 class Transport(ABC):
     """The way to one server, used once."""
 
+    names: ClassVar[frozenset[str]]
+    """What `type` of a server's settings may be."""
     server: str
     config: McpServerConfig
     log_file: Path
@@ -52,6 +56,11 @@ class Transport(ABC):
     """See `McpServers`."""
     auth: httpx2.Auth | None = None
     """Of an HTTP server, instead of a person's sign-in."""
+
+    @classmethod
+    @abstractmethod
+    def serves(cls, config: McpServerConfig) -> bool:
+        """Whether it is the way to a server with these settings."""
 
     @abstractmethod
     def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AbstractAsyncContextManager[Any]:
@@ -87,7 +96,13 @@ class Transport(ABC):
 class StdioTransport(Transport):
     """Starts a program, and talks to it over its standard input and output."""
 
+    names = frozenset({"stdio"})
     _log_start: int = field(default=0, init=False)
+
+    @classmethod
+    def serves(cls, config: McpServerConfig) -> bool:
+        """See `Transport.serves`."""
+        return config.command is not None
 
     @asynccontextmanager
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
@@ -157,10 +172,16 @@ class StdioTransport(Transport):
 class HttpTransport(Transport):
     """Connects to a URL by streamable HTTP."""
 
+    names = frozenset({"http", "streamable-http"})
     _status: str = field(default="", init=False)
     """The status of the last response if it was a refusal."""
     _unauthorized: str = field(default="", init=False)
     """The status of the last response that asked for a sign-in, if no success came after it."""
+
+    @classmethod
+    def serves(cls, config: McpServerConfig) -> bool:
+        """See `Transport.serves`."""
+        return config.url is not None
 
     @asynccontextmanager
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
@@ -247,12 +268,21 @@ class HttpTransport(Transport):
             response.encoding = "utf-8"
 
 
-def transport_for(
-    server: str, config: McpServerConfig, *, log_file: Path, log_root: Path, auth: httpx2.Auth | None = None
-) -> Transport:
-    """The transport that a server's settings name. Args: log_file, log_root, auth: see `Transport`."""
-    kind = StdioTransport if config.url is None else HttpTransport
-    return kind(server=server, config=config, log_file=log_file, log_root=log_root, auth=auth)
+TRANSPORTS: Final[tuple[type[Transport], ...]] = (StdioTransport, HttpTransport)
+"""The first that serves a server's settings is used."""
+
+
+def transport_for(server: str, config: McpServerConfig) -> type[Transport]:
+    """The transport of a server with these settings.
+
+    Raises:
+        ConfigError: Their `type` names none.
+    """
+    names = sorted(name for transport in TRANSPORTS for name in transport.names)
+    if config.type is not None and config.type not in names:
+        known = ", ".join(map(repr, names))
+        raise ConfigError(f"`type` of MCP server {server!r} is {config.type!r}: write one of {known}, or leave it out")
+    return next(transport for transport in TRANSPORTS if transport.serves(config))
 
 
 def reason_of(error: BaseException | None) -> str:

@@ -2,12 +2,19 @@
 
 import asyncio
 import json
+from dataclasses import replace
+from typing import Final
 
 from freeact_sub.approvals import Policy, Verdict, decide_in_time, load_rules
-from freeact_sub.calls import CALLS, Call
+from freeact_sub.calls import CALLS, Call, ToolCall
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.text import visible
+from freeact_sub.tools import TOOL_NAMES
+
+HARMLESS_TOOLS: Final = TOOL_NAMES - {CELL_TOOL, "task", "delegate"}
+"""Those whose calls are `ToolCall.harmless`; cells and children are calls of other kinds."""
 
 
 def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
@@ -44,6 +51,7 @@ def call_of(kind: str, text: str) -> Call:
         kinds = "; ".join(f"{name}: {call.form}" for name, call in CALLS.items())
         raise ConfigError(f"--kind must be one of these, each with the form of its CALL: {kinds}")
     try:
-        return CALLS[kind].parse(text)
+        call = CALLS[kind].parse(text)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    return replace(call, harmless=text in HARMLESS_TOOLS) if isinstance(call, ToolCall) else call

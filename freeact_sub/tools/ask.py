@@ -23,7 +23,7 @@ class Ask:
 
     def call(self, arguments: AskArguments) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

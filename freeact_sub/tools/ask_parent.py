@@ -22,7 +22,7 @@ class AskParent:
 
     def call(self, arguments: AskParentArguments) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: AskParentArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -41,7 +41,7 @@ class AskUser:
 
     def call(self, arguments: AskUserArguments) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: AskUserArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

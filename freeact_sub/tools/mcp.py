@@ -141,7 +141,7 @@ class McpToolset(AbstractToolset[Any]):
     def call_of(self, name: str, tool_args: dict[str, Any]) -> Call | None:
         """The call to judge before the tool runs. None: the tool does not belong to a server."""
         if name == SEARCH:
-            return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump())
+            return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump(), harmless=True)
         if name not in self._tools:
             return None
         offered = self._tools[name]

@@ -37,7 +37,7 @@ class UpdatePlan:
 
     def call(self, arguments: PlanArguments) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -21,7 +21,7 @@ class ResetKernel:
     def call(self, arguments: ResetArguments) -> ToolCall:
         """See `Tool`."""
         del arguments
-        return ToolCall(tool_name=self.name)
+        return ToolCall(tool_name=self.name, harmless=True)
 
     async def run(self, arguments: ResetArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -36,7 +36,7 @@ class Subagents:
 
     def call(self, arguments: SubagentsArguments) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True))
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
 
     async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -28,7 +28,7 @@ from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import TOOL_NAMES, head_and_tail, text_of
+from freeact_sub.tools import head_and_tail, text_of
 
 T = TypeVar("T")
 
@@ -255,7 +255,7 @@ class ToolCalls:
             hooks=hooks_of_call(agent, tool_call_id),
             try_out=agent.shared.trials.of(agent.agent_id, call) if self.tries else None,
         )
-        if acts_outside(call):
+        if call.acts_outside:
             agent.run.note_outside_action()
         return changed
 
@@ -279,8 +279,3 @@ class ToolCalls:
 def error_text(error: Exception) -> str:
     """Returns the text of an error, with the type of foreign ones."""
     return str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"
-
-
-def acts_outside(call: Call) -> bool:
-    """Whether a call may have an effect besides its result; built-in tools have none of their own."""
-    return call.tool_name not in TOOL_NAMES if isinstance(call, ToolCall) else call.acts_outside

@@ -20,7 +20,7 @@ CALLS = {
     "a connection": (NetworkConnect(host="example.org", port=443),),
     "an MCP call": (McpCall(server="s", tool="t"), McpCall(server="s", tool="t", read_only=True)),
     "a child": (SpawnCall(agent="a", prompt="p"),),
-    "one request to a model (`ask`, `agent.ask`)": (ToolCall(tool_name="ask"),),
+    "one request to a model (`ask`, `agent.ask`)": (ToolCall(tool_name="ask", harmless=True),),
     "one command outside the wall (`agent.shell`)": (ShellCommand(command="make x", outside=True),),
 }
 ONLY_READ = {"asked if read-only, else denied": "ask", "asked, unless read-only": "allow"}

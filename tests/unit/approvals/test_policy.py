@@ -138,7 +138,7 @@ def test_a_long_text_against_many_stars_takes_no_time():
         (SpawnCall(prompt="p", mode="plan"), "ask ask allow allow"),
         (SpawnCall(prompt="p", mode="ask"), "deny ask allow allow"),
         (ToolCall(tool_name="mine"), "deny ask ask allow"),
-        (ToolCall(tool_name="reset_kernel"), "allow allow allow allow"),
+        (ToolCall(tool_name="reset_kernel", harmless=True), "allow allow allow allow"),
     ],
 )
 def test_what_a_mode_says_where_no_file_does(call, expected):

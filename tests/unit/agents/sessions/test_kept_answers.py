@@ -6,7 +6,6 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from support.agents import cell, task
 
 from freeact_sub.actions import Action
-from freeact_sub.agents.turn.calls import acts_outside
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.testing import first_prompt
 
@@ -82,17 +81,17 @@ async def test_what_a_child_below_has_done_counts_for_those_above(make, store):
         (NetworkConnect(host="a", port=1), True),
         (FileWrite(path="/tmp/x"), True),
         (ToolCall(tool_name="send_mail"), True),
-        (ToolCall(tool_name="ask"), False),
+        (ToolCall(tool_name="ask", harmless=True), False),
         (CodeAction(code="1"), False),
         (SpawnCall(prompt="x"), False),
     ],
 )
 def test_what_acts_outside(call, outside):
-    assert acts_outside(call) is outside
+    assert call.acts_outside is outside
 
 
 def test_a_kind_of_call_that_does_not_say_so_acts_outside():
     class Sent(Action):
         form = summary = question = "a mail"
 
-    assert acts_outside(Sent())
+    assert Sent().acts_outside
