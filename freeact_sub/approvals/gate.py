@@ -13,7 +13,6 @@ import asyncio
 import secrets
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
@@ -129,23 +128,6 @@ class Gate:
         return self._tallies.pop(agent_id, Tally())
 
     async def check(
-        self,
-        call: Call,
-        policy: Policy,
-        emitter: Emitter,
-        *,
-        path: tuple[str, ...],
-        tool_call_id: str | None = None,
-        pause: AbstractContextManager[Any] | None = None,
-        hooks: CallHooks | None = None,
-        try_out: TryOut | None = None,
-    ) -> str | None:
-        """Returns if the call may run: what a person wants to run instead of a cell's code, or None; see `decision`."""
-        asked = partial(self.decision, call, policy, emitter, path=path, tool_call_id=tool_call_id)
-        decision = await asked(pause=pause, hooks=hooks, try_out=try_out)
-        return None if decision is None else decision.code
-
-    async def decision(
         self,
         call: Call,
         policy: Policy,

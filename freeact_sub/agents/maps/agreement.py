@@ -89,7 +89,7 @@ class Agreement:
         agent.run.fan_out = call
         decision = None
         if agent.shared.config.headless is None:
-            decision = await agent.shared.gate.decision(
+            decision = await agent.shared.gate.check(
                 call,
                 agent.present_policy,
                 agent.emitter,

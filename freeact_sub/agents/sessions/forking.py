@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from freeact_sub.agents.sessions.past import prompts_of, use_variables_before
 from freeact_sub.agents.undo.git import LEFT_OUT, ShadowError
-from freeact_sub.agents.undo.shadow_files import ShadowFiles, mark_of
+from freeact_sub.agents.undo.shadow_files import ShadowFiles, workspace_mark
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import Config
@@ -174,7 +174,7 @@ class _Fork:
             workspace=self._workspace,
             last=None if following is None else self._last,
             head=None if following is None else following.head,
-            states=(f"{mark_of(self._stored.workspace)}:", f"{mark_of(self._workspace)}:"),
+            states=(f"{workspace_mark(self._stored.workspace)}:", f"{workspace_mark(self._workspace)}:"),
             prepare=self._prepare,
         )
 
@@ -187,7 +187,7 @@ class _Fork:
         problem = ""
         if not state:
             problem = UNDO_WAS_OFF
-        elif mark != mark_of(self._stored.workspace):
+        elif mark != workspace_mark(self._stored.workspace):
             problem = "they were in another workspace then"
         elif not kept.is_dir():
             problem = "their states were removed"
@@ -198,7 +198,7 @@ class _Fork:
             await self._in_thread(lambda: shutil.copytree(kept, git, symlinks=True, copy_function=link_or_copy))
             files = ShadowFiles(self._workspace, git, originals=self._originals)
             try:
-                _, failed = await files.restore(await files.record(), f"{mark_of(self._workspace)}:{state}")
+                _, failed = await files.restore(await files.record(), f"{workspace_mark(self._workspace)}:{state}")
             finally:
                 await files.aclose()
         except (ShadowError, OSError, shutil.Error) as error:

@@ -23,7 +23,7 @@ MAX_BYTES: Final = 2 * 2**30
 """The bound on what only these states still name."""
 
 
-def mark_of(folder: Path, agent_id: str) -> Path:
+def path_of_mark(folder: Path, agent_id: str) -> Path:
     """The mark of an agent's snapshot. Args: folder: with the variables of all agents."""
     return folder / f"{agent_id}.{SAVED_UP_TO}"
 
@@ -56,7 +56,7 @@ def copy_snapshot(folder: Path, target: Path, agent_id: str) -> None:
     for path in source.iterdir():
         link_or_copy(path, target / agent_id / path.name)
     with suppress(FileNotFoundError):  # it is overwritten in place
-        shutil.copy2(mark_of(folder, agent_id), mark_of(target, agent_id))
+        shutil.copy2(path_of_mark(folder, agent_id), path_of_mark(target, agent_id))
 
 
 def use_variables_before(folder: Path, agent_id: str, run: int) -> bool:
@@ -69,7 +69,7 @@ def use_variables_before(folder: Path, agent_id: str, run: int) -> bool:
     """
     variables, kept = folder / VARIABLES, folder / PAST / str(run)
     remove(str(variables / agent_id))
-    mark_of(variables, agent_id).unlink(missing_ok=True)
+    path_of_mark(variables, agent_id).unlink(missing_ok=True)
     is_kept = kept.is_dir()
     if is_kept:
         copy_snapshot(kept, variables, agent_id)

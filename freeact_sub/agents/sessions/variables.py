@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.sessions.past import keep_variables, mark_of, remove_oldest
+from freeact_sub.agents.sessions.past import keep_variables, path_of_mark, remove_oldest
 from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
@@ -148,7 +148,7 @@ class Variables:
         self._on_end = on_end
         self._ending = asyncio.Event()
         self._folder = folder / agent_id
-        self._mark = mark_of(folder, agent_id)
+        self._mark = path_of_mark(folder, agent_id)
         self._agent_id = agent_id
         self._ask = ask
         self._left_out: frozenset[str] = frozenset()

@@ -245,7 +245,7 @@ class ToolCalls:
         if isinstance(call, SpawnCall):
             call = with_model_named(call, agent)
         self._check_allowed(call)
-        changed = await agent.shared.gate.check(
+        decision = await agent.shared.gate.check(
             call,
             agent.present_policy,
             agent.emitter,
@@ -257,7 +257,7 @@ class ToolCalls:
         )
         if call.acts_outside:
             agent.run.note_outside_action()
-        return changed
+        return None if decision is None else decision.code
 
     def _check_allowed(self, call: Call) -> None:
         """Raises if no approval could permit the call."""

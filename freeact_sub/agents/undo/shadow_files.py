@@ -34,7 +34,7 @@ class ShadowFiles:
             originals: The folders of which the workspace is a copy: earlier states have links into them.
         """
         self._workspace, self._originals = workspace, originals
-        self._mark = mark_of(workspace)
+        self._mark = workspace_mark(workspace)
         self._kept = folder
         self._folder: Path | None = None
         self._repository: ShadowRepository | None = None
@@ -219,7 +219,7 @@ class ShadowFiles:
         return self._repository
 
 
-def mark_of(workspace: Path) -> str:
+def workspace_mark(workspace: Path) -> str:
     """What stands before each state of a workspace's files: a session may go on in another one."""
     return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
 
