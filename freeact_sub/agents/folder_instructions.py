@@ -37,7 +37,7 @@ class FolderInstructions:
         return instructions_by_folder(config.instruction_contents, config.workspace)
 
     def used(self, names: Iterable[str]) -> None:
-        """Note used files. Args: names: relative to the workspace."""
+        """Note used files. Args: names: relative to the workspace; with a `/` behind it, of a folder."""
         needed = dict.fromkeys(filter(None, map(self._nearest, names))) if self._by_folder else {}
         present = self._texts.present if needed else {}
         there = {name: text.content for name, text in present.items() if is_folder(name)}
@@ -52,4 +52,6 @@ class FolderInstructions:
                 self._agent.emitter.put(Notice(content=f"reads the instructions for {folder}/"))
 
     def _nearest(self, name: str) -> str | None:
-        return next((str(above) for above in PurePosixPath(name).parents if str(above) in self._by_folder), None)
+        used = PurePosixPath(name)
+        folders = (used, *used.parents) if name.endswith("/") else used.parents
+        return next((str(above) for above in folders if str(above) in self._by_folder), None)

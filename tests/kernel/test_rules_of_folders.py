@@ -21,6 +21,18 @@ def workspace(tmp_path):
     return tmp_path
 
 
+PROGRAMS = """
+import os, subprocess, sys
+!cat command/x
+subprocess.run(["true", "--root=" + os.path.abspath("list/inner")])
+subprocess.run([sys.executable, "-c", "pass"], cwd="cwd")
+os.system("echo; (cd system && true)")
+await agent.shell("true 'shell/x:12'", reason="look")
+get_ipython().run_cell_magic("bash", "", "cd script\\ntrue")
+!ls; echo unnamed.txt /unnamed unnamedx ../unnamed; unnamed/.venv/bin/none
+"""
+
+
 def rules(messages):
     text = text_of(messages)
     return [text.count(f"Rule of {folder}.") for folder in ("read", "written", "program", "unused", "new")]
@@ -79,3 +91,16 @@ async def test_a_model_reads_the_rules_of_the_files_that_its_cells_use_and_of_no
         steps[:] = [[cell('open("read/inner/data").read()')], "done"]
         await agent.run("once more").result()
         assert rules(agent.history) == [1, 1, 1, 1, 0]
+
+
+async def test_what_commands_name_and_where_they_work_is_used(workspace):
+    named = ("command", "list/inner", "cwd", "system", "shell", "script")
+    for folder in (*named, "list", "unnamed", "unnamed/.venv/bin"):
+        (workspace / folder).mkdir(parents=True, exist_ok=True)
+        (workspace / folder / "x").touch()
+        (workspace / folder / "AGENTS.md").write_text(f"Rule of {folder}.")
+    model = ScriptedModel([[cell(PROGRAMS)], "done"])
+    async with Agent(load_config(workspace, arguments={"mode": "full"}), model=model) as agent:
+        events, _ = await read(agent.run("look"))
+    notices = {event.content for event in of_kind(events, Notice)}
+    assert notices == {f"reads the instructions for {folder}/" for folder in named}, text_of(agent.history)

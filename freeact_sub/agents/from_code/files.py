@@ -26,7 +26,7 @@ class FileRequests:
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
         self.on_used: Callable[[Iterable[str]], None] | None = None
-        """Called with files that the agent has used."""
+        """Called with what the agent has used: files, and folders with a `/` behind them."""
         self._looking: set[asyncio.Task[None]] = set()
         self.handlers = {"files": self._files}
 
@@ -49,7 +49,7 @@ class FileRequests:
         files.undo(frozenset(self._names(params.get("undone"))))
         writers.note_removed(files, self._names(params.get("removed")), certain=True)
         writers.note_removed(files, self._names(params.get("gone")), certain=False)
-        self._used([*self._names(params.get("read")), *written])
+        self._used([*self._names(params.get("read")), *written, *(f"{name}/" for name in self._names(params.get("named")))])
         if params.get("programs") is not None and len(self._looking) < MAX_LOOKING:
             looking = asyncio.create_task(self._look(self._time(params["programs"], now), now))
             self._looking.add(looking)

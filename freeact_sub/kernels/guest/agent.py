@@ -288,7 +288,7 @@ class AgentProxy(tasks.NodeMaker):
         Raises:
             PermissionError: The command was denied.
         """
-        used.USED.on_start()
+        used.USED.on_start([command], used.USED.root)
         return self._requests.call("shell", command=command, reason=reason)
 
     def ask(

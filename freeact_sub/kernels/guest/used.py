@@ -1,8 +1,9 @@
 """Reports which files code in a kernel reads, writes and removes. Sent into every kernel as source.
 
 An audit hook sees each file that Python opens, renames or removes in this process, and after each cell those below the
-working directory are reported to the host. The hook cannot see what other programs write or what libraries do past Python,
-but it sees when a program starts, so the host can search for its files.
+working directory are reported to the host. The hook cannot see what other programs read and write, or what libraries do past
+Python. But it sees when a program starts, so the host can search for what it writes; and the folders in which it works and
+that its command names, which the host takes for used (`named_in`).
 
 The hook runs before something happens, which may then fail. It is called for every `open`, so it only notes names as given;
 after the cell it is found out what they mean and whether it happened: a written file exists, and has changed since the cell
@@ -12,11 +13,13 @@ also notes names (`hook.make_hook`).
 
 import contextlib
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from . import stack
 from .listing import CLOCK_STEP_NS, Listing
 from .writable import WRITING, absolute, folder_of
 
@@ -29,6 +32,10 @@ OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 """Each of them also asks, if there is somebody to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """Files read in folders with these names are nobody's data."""
+MAX_WORDS = 200
+"""Words of one command that are looked at."""
+BETWEEN_WORDS = re.compile(r"""[\s"'`=:;,|&<>(){}]+""")
+"""What ends a name in a command, a script or an option (`--root=sub`, `sub/test_a.py::test_b`). Nothing is run by it."""
 
 
 class UsedFiles:
@@ -43,6 +50,8 @@ class UsedFiles:
         self.read: dict[str, None] = {}
         self.removed: dict[str, None] = {}
         """Existing paths to remove."""
+        self.named: dict[str, None] = {}
+        """Absolute folders that commands have named or worked in."""
         self.made: set[str] = set()
         """Folders created in this kernel."""
         self.programs: int | None = None
@@ -58,7 +67,7 @@ class UsedFiles:
     def begin(self, send: Callable[[dict[str, Any]], Any]) -> None:
         """Start anew, and report through this function."""
         self.send = send
-        for names in (self.pending, self.pending_read, self.written, self.read, self.removed, self.made):
+        for names in (self.pending, self.pending_read, self.written, self.read, self.removed, self.named, self.made):
             names.clear()
         self.programs = self.before = None
 
@@ -96,7 +105,7 @@ class UsedFiles:
     def on_other(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note changed names, a changed working directory or a started program."""
         if event in STARTS:
-            self.on_start()
+            self.on_start(*command_of(event, arguments))
             return
         self.resolve()
         if event == "os.rename":
@@ -110,10 +119,16 @@ class UsedFiles:
         else:
             self.resolve_read()
 
-    def on_start(self) -> None:
-        """A program begins to work."""
+    def on_start(self, command: Iterable[Any] = (), cwd: Any = None) -> None:
+        """A program begins to work. Args: command: its words, or those of a shell. cwd: where. None: where Python is."""
         if self.programs is None:
             self.programs, self.before = time.time_ns(), Listing(self.root)
+        if self.programs and self.root:
+            with contextlib.suppress(Exception):  # border: words may be objects of the cell's own, which may raise anything
+                for folder in named_in([os.fsdecode(word) for word in command], os.fsdecode(cwd or os.getcwd())):
+                    is_own = PACKAGES.isdisjoint(folder[len(self.root) :].split(os.sep))
+                    if is_own and folder.startswith(self.root) and len(self.named) < MAX_FILES:
+                        self.named[folder] = None
 
     @contextlib.contextmanager
     def nothing_recorded(self) -> Iterator[None]:
@@ -216,12 +231,13 @@ class UsedFiles:
             "read": list(self.read),
             "written": written[:MAX_FILES],
             "undone": [path for path, when in changed.items() if when is None][:MAX_FILES],
+            "named": list(self.named),
             "removed": [path for path in self.removed if not os.path.lexists(path)],
             "gone": [path for path in gone if path not in changed and path not in self.removed][:MAX_FILES],
         }
         if self.programs is not None:
             report["programs"] = self.programs
-        for names in (self.written, self.read, self.removed):
+        for names in (self.written, self.read, self.removed, self.named):
             names.clear()
         self.programs = self.before = None
         report = {what: names for what, names in report.items() if names}
@@ -240,6 +256,26 @@ def changed_at(path: str) -> int | None:
 def cannot_be_written(path: str) -> bool:
     """Whether opening it for writing fails."""
     return not os.path.isfile(path) or not os.access(path, os.W_OK)
+
+
+def command_of(event: str, arguments: tuple[Any, ...]) -> tuple[list[Any], Any]:
+    """Return the words of the command that an audit event tells of, and where it will work; see `on_start`."""
+    if event not in ("subprocess.Popen", "os.posix_spawn", "os.system", "pty.spawn"):
+        return [], None
+    given = arguments[1] if event in ("subprocess.Popen", "os.posix_spawn") else arguments[0]
+    words: list[Any] = [given] if isinstance(given, str | bytes | os.PathLike) else list(given)
+    script = stack.script_for(words)
+    return [*words, *([] if script is None else [script])], arguments[2] if event == "subprocess.Popen" else None
+
+
+def named_in(words: Iterable[str], cwd: str) -> Iterator[str]:
+    """Yield the folders, absolute, in which a command works: its own, those that it names, and those of the files there."""
+    yield absolute(cwd)
+    names = [name for word in words for name in (word, *BETWEEN_WORDS.split(word))]
+    for name in dict.fromkeys(names[:MAX_WORDS]):
+        path = absolute(os.path.join(cwd, name))
+        if name and os.path.lexists(path):
+            yield path if os.path.isdir(path) else os.path.dirname(path)
 
 
 USED = UsedFiles()

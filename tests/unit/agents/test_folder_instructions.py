@@ -43,6 +43,7 @@ class Conversation:
         (["a/b/c/x.py"], ["a/b/c/"]),
         (["a/b/x.py"], ["a/"]),
         (["ab/x.py", "x.py", "a"], []),
+        (["a/b/c/", "a/b/", "ab/"], ["a/b/c/", "a/"]),
         (["a/b/c/AGENTS.md", "a/x", "a/b/y", "a/b/c/z"], ["a/b/c/", "a/"]),
         (["../a/x", "/a/x", "", "."], []),
     ],
