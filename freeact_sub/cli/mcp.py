@@ -52,11 +52,25 @@ def _list(options: argparse.Namespace, config: Config) -> int:
         is_trusted = is_own or trust.knows(path, read_file(path))
         place = "yours" if is_own else "workspace" if is_trusted else "workspace, not trusted"
         places |= dict.fromkeys(read_mcp_servers(path), place)
+    of_types = _of_types(config)
     for name, server in config.mcp_servers.items():
         print_line(f"{name}: {places.get(name, 'settings')}, {_kind(name, server)}: {_target(server)}")
-    if not config.mcp_servers:
+    for name, (server, type_name) in of_types.items():
+        print_line(f"{name}: of the agent type {type_name}, {_kind(name, server)}: {_target(server)}")
+    if not config.mcp_servers and not of_types:
         print_line("no MCP servers: `freeact-sub mcp add NAME URL`, or `freeact-sub mcp add NAME -- COMMAND`")
     return 0
+
+
+def _of_types(config: Config) -> dict[str, tuple[McpServerConfig, str]]:
+    """Servers that only agents of a type have, and the first type that has each."""
+    from freeact_sub.agents.types.files import load_agent_types  # noqa: PLC0415  # slow to import
+
+    found: dict[str, tuple[McpServerConfig, str]] = {}
+    for agent_type in load_agent_types(config).types.values():
+        for name, server in agent_type.found_servers.items():
+            found.setdefault(name, (server, agent_type.name))
+    return found
 
 
 def _kind(name: str, server: McpServerConfig) -> str:
@@ -214,7 +228,7 @@ def _http_server(name: str, config: Config) -> McpServerConfig:
 
 
 def _named(names: Sequence[str], config: Config) -> dict[str, McpServerConfig]:
-    servers = config.mcp_servers
+    servers = config.mcp_servers | {name: server for name, (server, _) in _of_types(config).items()}
     for name in names:
         if name not in servers:
             raise ConfigError(f"there is no MCP server {name!r}: {', '.join(servers) or '`freeact-sub mcp add` adds one'}")

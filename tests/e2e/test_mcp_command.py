@@ -36,18 +36,25 @@ def test_servers_are_added_listed_checked_and_removed(place: Path, address: str)
     run("mcp", "remove", "local", cwd=place)
     run("mcp", "add", "local", "--", sys.executable, sdk_mcp_server.__file__, cwd=place)
     run("mcp", "add", "--user", "demo", address, "--header", "X-Key: ${KEY:-hush-hush}", cwd=place)
+    types = place.parent / "own/freeact/agents"
+    types.mkdir()
+    (types / "finder.md").write_text(f"---\ndescription: Finds.\nmcp_servers: {{typed: {{url: '{address}'}}}}\n---\n")
     listed = run("mcp", "list", cwd=place)
     assert listed.stdout.splitlines() == [
         f"demo: yours, http: {address}",
         next(line for line in listed.stdout.splitlines() if line.startswith("local: workspace, stdio: ")),
+        f"typed: of the agent type finder, http: {address}",
     ]
     assert listed.stderr == ""  # what a person has added is trusted
     checked = run("mcp", "check", cwd=place, check=1).stdout
-    assert f"demo: MCP server 'demo' at {address} needs you to sign in (401 Unauthorized)" in checked
+    for name in ("demo", "typed"):
+        assert f"{name}: MCP server '{name}' at {address} needs you to sign in (401 Unauthorized)" in checked
     assert "local: " in checked
     assert "    tools: " in checked
     assert run("mcp", "check", "lcal", cwd=place, check=2).stderr.startswith("freeact-sub: there is no MCP server 'lcal'")
-    assert "needs a person: run `freeact-sub mcp login demo` in a terminal" in run(*SIGN_IN, cwd=place, check=2).stderr
+    for name in ("demo", "typed"):
+        refused = run("mcp", "login", name, cwd=place, check=2).stderr
+        assert f"needs a person: run `freeact-sub mcp login {name}` in a terminal" in refused
     run("mcp", "remove", "local", cwd=place)
     assert "demo" in run("mcp", "list", cwd=place).stdout
 
