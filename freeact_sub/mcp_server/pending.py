@@ -2,7 +2,7 @@
 
 Up to 2025-11-25 the server asks during the call. From 2026-07-28 on the call returns what it asks, and the client calls
 again with the answers; meanwhile the work waits here, under a name that nobody can guess. A client that cannot ask is
-not waited for: what would be asked is denied at once.
+not waited for: what would be asked is denied at once. The work of a client that is gone is cancelled.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from mcp_types.version import is_version_at_least
 
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import QuestionRequest
+from freeact_sub.mcp_server.leaving import gone_of
 from freeact_sub.mcp_server.questions import NO_SECRETS, answer_by_form, form_of, message_of, refuse
 from freeact_sub.mcp_server.served import Asked, LiveRun, ServedAgent
 
@@ -36,6 +37,7 @@ NEWS_SECONDS: Final = 0.2
 """Between two notifications of progress, at least."""
 CANNOT_ASK: Final = "this client cannot ask its user"
 CANNOT_DECIDE: Final = f"{CANNOT_ASK}: start the server in the mode `auto` or `full`, or allow such calls by a rule"
+GONE: Final = "the client is gone"
 Returned: TypeAlias = CallToolResult | InputRequiredResult
 
 
@@ -56,6 +58,12 @@ class PendingCall:
             task.cancel()
         self.asking.clear()
         self.live.claimed = {key: by for key, by in self.live.claimed.items() if by is not self}
+
+    def refuse_all(self, why: str) -> None:
+        """Close the questions that this call asks about."""
+        for asked in [asked for key, asked in self.live.asked.items() if self.live.claimed.get(key) is self]:
+            refuse(asked, why)
+            self.live.closed(asked.request_id)
 
     def cancel(self) -> None:
         """End the work."""
@@ -95,6 +103,7 @@ class PendingCalls:
         return pending
 
     async def _end_or_questions(self, ctx: Context[Any, Any], pending: PendingCall) -> Returned:
+        gone = gone_of(ctx)
         by_result = ctx.protocol_version is not None and is_version_at_least(ctx.protocol_version, ASKS_BY_RESULT)
         try:
             while not pending.work.done():
@@ -107,7 +116,11 @@ class PendingCalls:
                         task = asyncio.create_task(self._ask(ctx, pending, asked))
                         pending.asking[asked.request_id] = task
                 await self._tell(ctx, pending)
-                await _any_of(pending.work, change.wait())
+                await _any_of(pending.work, change.wait(), gone.wait())
+                if gone.is_set():
+                    pending.refuse_all(GONE)
+                    pending.cancel()
+                    raise ToolError(GONE)
         except asyncio.CancelledError:
             pending.cancel()
             raise
@@ -175,10 +188,11 @@ def _form(asked: Asked) -> ElicitRequestFormParams:
     return ElicitRequestFormParams(message=message_of(asked), requested_schema=form_of(asked))
 
 
-async def _any_of(work: asyncio.Task[Any], other: Any) -> None:
-    """Wait for one of both; a cancel leaves the work alone."""
-    waiting = asyncio.ensure_future(other)
+async def _any_of(work: asyncio.Task[Any], *others: Any) -> None:
+    """Wait for one of them; a cancel leaves the work alone."""
+    waiting = [asyncio.ensure_future(other) for other in others]
     try:
-        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({work, *waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
+        for other in waiting:
+            other.cancel()

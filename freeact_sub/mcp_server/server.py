@@ -20,6 +20,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.mcp_server.agent_tools import AgentTools
 from freeact_sub.mcp_server.kernel_tools import KernelTools
+from freeact_sub.mcp_server.leaving import WithLeaving
 from freeact_sub.mcp_server.pending import PendingCalls
 from freeact_sub.mcp_server.resources import Resources
 from freeact_sub.mcp_server.served import ServedAgents
@@ -70,7 +71,7 @@ async def serve_http(config: Config, port: int) -> None:
         address, token = f"http://{LOOPBACK}:{listener.getsockname()[1]}/mcp", own_token()
         async with ServedAgents(config) as served:
             server = make_server(served, PendingCalls(config.approval_timeout_seconds))
-            app = WithToken(server.streamable_http_app(host=LOOPBACK), token)
+            app = WithToken(WithLeaving(server.streamable_http_app(host=LOOPBACK)), token)
             settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
             sys.stdout.write(f"{address}\nAuthorization: Bearer {token}\n")
             sys.stdout.flush()

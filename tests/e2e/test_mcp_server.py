@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +147,19 @@ async def test_a_client_that_cannot_ask_is_denied_at_once(tmp_path):
 async def test_over_http_whoever_has_the_token_reconnects_to_live_kernels(tmp_path):
     folder = tmp_path / "w"
     folder.mkdir()
-    with chat(model) as server:
-        command = [str(PROGRAM), "mcp-server", "--http", "0", "--mode", "ask", "--workspace", str(folder), *server.options]
+    async with served_over_http(folder, model, "ask") as (address, token):
+        await over_http(address, token, folder)
+
+
+@asynccontextmanager
+async def served_over_http(folder: Path, reply: Any, mode: str) -> AsyncIterator[tuple[str, str]]:
+    """A server, of which nothing is left behind; yields its address and the value of the header."""
+    with chat(reply) as server:
+        command = [str(PROGRAM), "mcp-server", "--http", "0", "--mode", mode, "--workspace", str(folder), *server.options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             address, header = (process.stdout.readline().strip() for _ in range(2))
             try:
-                await over_http(address, header.removeprefix("Authorization: "), folder)
+                yield address, header.removeprefix("Authorization: ")
             finally:
                 below = psutil.Process(process.pid).children(recursive=True)
                 process.terminate()
@@ -161,19 +168,23 @@ async def test_over_http_whoever_has_the_token_reconnects_to_live_kernels(tmp_pa
     await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
 
 
+@asynccontextmanager
+async def connected_over_http(address: str, token: str) -> AsyncIterator[McpClient]:
+    client = McpClient()
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": token}, timeout=300) as web,
+        mcp.Client(streamable_http_client(address, http_client=web)) as client.connection,
+    ):
+        yield client
+
+
 async def over_http(address: str, token: str, folder: Path) -> None:
     async with httpx2.AsyncClient() as stranger:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             assert (await stranger.post(address, json={}, headers=headers)).status_code == 401
 
-    @asynccontextmanager
-    async def again() -> AsyncIterator[McpClient]:
-        client = McpClient()
-        async with (
-            httpx2.AsyncClient(headers={"Authorization": token}, timeout=300) as web,
-            mcp.Client(streamable_http_client(address, http_client=web)) as client.connection,
-        ):
-            yield client
+    def again() -> AbstractAsyncContextManager[McpClient]:
+        return connected_over_http(address, token)
 
     async with again() as client:
         kernel = (await client.done("execute", code="import os\nx, pid = 42, os.getpid()\npid"))["kernel_id"]
@@ -252,3 +263,46 @@ async def test_nothing_is_left_when_the_client_is_killed(tmp_path, mode, tool, a
             client.wait()
             await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
     assert len(below) >= 3
+
+
+HTTP_CLIENT = """
+import asyncio, json, sys, httpx2, mcp
+from mcp.client.streamable_http import streamable_http_client
+async def main(folder, address, token, calls):
+    async def never(*_):
+        open(folder + "/asked", "w").close()
+        await asyncio.sleep(1000)
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": token}, timeout=1000) as web,
+        mcp.Client(streamable_http_client(address, http_client=web), mode="legacy", elicitation_callback=never) as client,
+    ):
+        await asyncio.gather(*(client.call_tool(tool, arguments) for tool, arguments in json.loads(calls)))
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_the_work_of_a_client_that_is_killed_ends_over_http_and_its_kernels_stay(tmp_path):
+    async with served_over_http(tmp_path, with_child, "auto") as (address, token):
+        async with connected_over_http(address, token) as client:
+            made = [client.done("execute", code="x = 42") for _ in range(3)]
+            sleeps, asks, child = [each["kernel_id"] for each in await asyncio.gather(*made)]
+        cell = "open('in_cell', 'w').close()\nimport time; time.sleep(1000)"
+        asking = "await agent.shell('touch ran', reason='test')"
+        calls = [
+            ("execute", {"code": cell, "kernel_id": sleeps}),
+            ("execute", {"code": asking, "kernel_id": asks}),
+            ("run", {"prompt": "have a child sleep", "session_id": child}),
+        ]
+        words = [sys.executable, "-c", HTTP_CLIENT, tmp_path, address, token, json.dumps(calls)]
+        with subprocess.Popen([*map(str, words)], env=environment()) as killed:
+            for sign in ("in_cell", "asked", "begun"):
+                wait_until((tmp_path / sign).exists)
+            os.kill(killed.pid, signal.SIGKILL)
+        async with connected_over_http(address, token) as client:
+            for kernel in (sleeps, asks):  # it waits for the cell before it
+                assert (await client.done("execute", kernel_id=kernel, code="x"))["text"] == "42"
+            ended = await client.done("status", session_id=child, wait_seconds=50)
+            assert (ended["status"], ended["result"]["status"]) == ("ended", "cancelled")
+            (transcript,) = (await client.connection.read_resource(f"freeact://sessions/{asks}/transcript")).contents
+            assert "the client is gone" in transcript.text
+        assert not (tmp_path / "ran").exists()
