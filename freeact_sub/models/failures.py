@@ -1,7 +1,9 @@
 """Describes a failed model request in one sentence: status, model, the server's words, the way out."""
 
 import json
+from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
@@ -108,4 +110,18 @@ def _unreachable(error: Exception, model: Model) -> str:
     if not isinstance(error, ModelConnectionError) or error.phase != "connect":
         return ""
     address = next((inner.base_url for inner in models_in(model) if inner.model_name == error.model_name), None)
+    if address and not is_near(address):
+        return (
+            f"{address} cannot be reached: check your network connection, a proxy and `base_url`, "
+            "or name another model (--model)"
+        )
     return f"no server answers at {address or 'its address'}: start it, correct `base_url`, or name another model (--model)"
+
+
+def is_near(address: str) -> bool:
+    """Whether the server of an address is on this machine or in its network, so that its user may start it."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".localhost", ".internal", ".lan"))

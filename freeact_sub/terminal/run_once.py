@@ -82,6 +82,8 @@ class _OneRun:
     def __init__(self, output: Output, log: Log | None, approver: Approver, *, verbose: bool) -> None:
         self._views = Stories()
         self._answers_alone = output == "text" and log is None
+        self._tells = log is not None or (output in ("rich", "plain") and sys.stdout.isatty())
+        """Whoever reads standard error sees the story, with its warnings."""
         self._pipe = Pipe(sys.stdout, encoding="utf-8" if output == "json" else sys.stdout.encoding)
         self._writers = [(self._pipe, _writer(output, self._views, sys.stdout, verbose=verbose, complains=log is None))]
         if log is not None:
@@ -108,7 +110,7 @@ class _OneRun:
                 raise
             self._main.uncancel()
             return INTERRUPTED
-        if result.unattended or self._answers_alone:  # the other outputs show warnings by themselves
+        if self._answers_alone or (result.unattended and not self._tells):
             for warning in result.warnings:
                 _complain(one_line(clean(warning), 500))
         return PIPE_CLOSED if self._pipe.closed else exit_status(result)

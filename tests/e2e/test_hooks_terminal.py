@@ -28,7 +28,7 @@ def test_hooks_are_shown_before_they_count_and_ctrl_c_ends_one_that_hangs(tmp_pa
 
     with chat(script) as server:
         with terminal(80) as asked:
-            asked.wait_at_bottom("Trust these settings? (y yes · n no)")
+            asked.wait_at_bottom("Trust these settings? (y or n, then Enter)")
             shown = asked.shown.replace("\n", "")
             for text in (f"{tmp_path}/.agents/hooks.json", f"{tmp_path}/.agents/hooks/check.py", HANGS, CHECK, "not today"):
                 assert text in shown
@@ -38,7 +38,7 @@ def test_hooks_are_shown_before_they_count_and_ctrl_c_ends_one_that_hangs(tmp_pa
             assert asked.wait_end() == 2
         assert not (tmp_path / "pid").exists()
         with terminal(120) as trusted:
-            trusted.wait_at_bottom("Trust these settings? (y yes · n no)")
+            trusted.wait_at_bottom("Trust these settings? (y or n, then Enter)")
             trusted.press("y\r")
             trusted.wait_at_bottom("type a prompt")
             trusted.enter("make it")

@@ -148,7 +148,7 @@ def test_an_environment_that_code_has_planted_is_not_run_by_the_next_start(proje
         chat(script(WHERE)) as server,
         Terminal([PROGRAM, *server.options], cwd=project, env=variables(project), columns=160) as terminal,
     ):
-        terminal.wait_for("This project has a Python of its own: .venv", "(y yes · n no)")
+        terminal.wait_for("This project has a Python of its own: .venv", "(y or n, then Enter)")
         assert not mark.exists(), "nothing of it is run to ask about it"
         terminal.enter("n")
         terminal.wait_for("python  ", "freeact-sub's own")

@@ -7,7 +7,7 @@ from typing import Final, TextIO
 
 from freeact_sub.show.typed_decisions import says_yes
 
-CHOICES: Final = "(y yes · n no) "
+CHOICES: Final = "(y or n, then Enter) "
 
 
 def forget_typed() -> None:

@@ -7,6 +7,7 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import read
 
 from freeact_sub import SpawnRequest
+from freeact_sub.models.failures import is_near
 
 
 class Count(BaseModel):
@@ -81,3 +82,19 @@ async def test_a_call_that_a_model_repeats_ends_in_our_own_words(make, call, sai
     assert "another model" in result.error
     assert "retries" not in result.error
     assert "pydantic" not in result.error
+
+
+@pytest.mark.parametrize(
+    ("address", "near"),
+    [
+        ("http://127.0.0.1:8080/v1/", True),
+        ("http://[::1]:8080/v1", True),
+        ("http://192.168.1.20:11434/v1", True),
+        ("http://localhost:1234/v1", True),
+        ("http://gpu-box:8000/v1", True),
+        ("https://api.openai.com/v1/", False),
+        ("https://8.8.8.8/v1", False),
+    ],
+)
+def test_who_asks_a_server_of_a_provider_is_not_told_to_start_it(address, near):
+    assert is_near(address) is near
