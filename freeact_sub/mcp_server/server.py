@@ -13,7 +13,10 @@ from typing import Any, Final, NoReturn
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.request_state import RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from freeact_sub import __version__
 from freeact_sub.config.schema import Config
@@ -37,9 +40,22 @@ files, `adopt` its variables, or `close` it.
 - `run` has an agent do a whole task."""
 
 
+class KernelServer(MCPServer[Any]):
+    """A server without prompts: asked for one it says so, where the SDK would log a traceback."""
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,  # noqa: ARG002  # the signature is the SDK's
+        context: Context[Any, Any] | None = None,  # noqa: ARG002  # as above
+    ) -> NoReturn:
+        """Raises: MCPError: There is none. Args: see the SDK."""
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r}: this server has none")
+
+
 def make_server(served: ServedAgents, pending: PendingCalls) -> MCPServer[Any]:
     """Make the server with all its tools."""
-    server: MCPServer[Any] = MCPServer(
+    server = KernelServer(
         "freeact-sub",
         title="freeact-sub",
         version=__version__,

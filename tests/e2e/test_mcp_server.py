@@ -103,6 +103,8 @@ async def test_a_kernel_is_branched_compared_and_promoted(tmp_path, era):
         no_model = await client.call("run", prompt="anything")
         assert no_model.is_error
         assert "no model is set" in no_model.content[0].text
+        with pytest.raises(MCPError, match="there is no prompt 'x'"):
+            await client.connection.get_prompt("x")
     async with connected(tmp_path, era=era) as client:  # the variables outlive the server
         assert (await client.done("execute", code="x", kernel_id=kernel))["text"] == "42"
         assert (await client.done("execute", code="x", kernel_id=copy))["text"] == "42"
