@@ -2,9 +2,11 @@
 
 Filters, textconv and external diffs have names of their own, so a kernel's environment cannot switch them off. The files are
 read here as git reads them; nothing is started for it. What cannot be read counts as if it named a program.
+The list of tracked files is gitformat-index(5), versions 2 and 3.
 """
 
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +16,17 @@ from typing import Final
 
 from freeact_sub.approvals.paths import is_within, may_look, possible_paths
 from freeact_sub.approvals.rules.patterns import UNKNOWN
-from freeact_sub.system.git_index import read_index
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
+from freeact_sub.system.safe_files import read_file
+
+MAX_BYTES: Final = 50_000_000
+SUBMODULE: Final = 0o160000
+FOLDER: Final = 0o040000
+EXTENDED: Final = 0x4000
+HEADER_BYTES: Final = 12
+MODE_AT: Final = 24
+FLAGS_AT: Final = 60
+NAME_AT: Final = 62
 
 FILTERS: Final = ("clean", "smudge", "process")
 """Settings that name a program for files with an attribute."""
@@ -133,3 +144,41 @@ def _named_by(attributes: Iterable[str], tree: str, entries: dict[str, bool], un
 def _check_time(until: float) -> None:
     if time.monotonic() > until:
         raise StartsProgramError("there are too many files to check")
+
+
+def read_index(path: str) -> list[tuple[str, bool]]:
+    """The paths of an index, each with whether it is a submodule; none if there is no index.
+
+    Raises:
+        ValueError: It has another form: names that are shortened, folders in place of files, parts in another file.
+        OSError: It cannot be read.
+    """
+    try:
+        content = read_file(Path(path), MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    try:
+        return list(_entries(content))
+    except struct.error as error:
+        raise ValueError("it is damaged") from error
+
+
+def _entries(content: bytes) -> Iterator[tuple[str, bool]]:
+    signature, version, count = struct.unpack_from(">4sII", content)
+    if signature != b"DIRC" or version not in (2, 3):
+        raise ValueError("its format is not supported")
+    at = HEADER_BYTES
+    for _ in range(count):
+        (mode,) = struct.unpack_from(">I", content, at + MODE_AT)
+        (flags,) = struct.unpack_from(">H", content, at + FLAGS_AT)
+        start = at + NAME_AT + (2 if flags & EXTENDED else 0)
+        end = content.index(b"\0", start)
+        if mode == FOLDER:
+            raise ValueError("it lists folders instead of files")
+        yield os.fsdecode(content[start:end]), mode == SUBMODULE
+        at += (end - at + 8) & ~7
+    while at + 8 <= len(content) - 20:
+        kind, size = struct.unpack_from(">4sI", content, at)
+        if kind == b"link":
+            raise ValueError("parts of it are in another file")
+        at += 8 + size

@@ -1,19 +1,30 @@
-"""`HookRunner`: runs all hooks that match, side by side, each within its time."""
+"""`HookRunner`: runs all hooks that match, side by side, each within its time.
+
+`run_command` runs the command of a hook in a shell, in the workspace and with the rights of the person. The process guard
+starts it: when the command ends, its time is up, its run is cancelled or the host ends, it and all that it has started end.
+What it prints is read while it runs, and only the beginning is kept.
+"""
 
 import asyncio
+import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import anyio
 
-from freeact_sub.config.hooks import CommandHook, HookEvent, first_matched
-from freeact_sub.hooks.answer import HookAnswer, failed, together
-from freeact_sub.hooks.command import run_command
+from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, first_matched
+from freeact_sub.hooks.answer import HookAnswer, failed, read_exit, together
 from freeact_sub.hooks.hook import Hook, call_hook
+from freeact_sub.system.guarded_shell import guarded_shell
 from freeact_sub.text import one_line
+
+MAX_OUTPUT_BYTES: Final = 1_000_000
+"""Of each stream; the rest is read and dropped."""
+CHUNK_BYTES: Final = 65_536
 
 AnyHook: TypeAlias = CommandHook | Hook
 AT_ONCE: Final = 20
@@ -113,3 +124,35 @@ def matched(hook: AnyHook, event: HookEvent, names: Sequence[str]) -> str | None
 def _wire(data: Mapping[str, Any]) -> bytes:
     """One object of JSON; what JSON does not know becomes text."""
     return json.dumps(data, default=str).encode("ascii") + b"\n"
+
+
+async def run_command(hook: CommandHook, data: bytes, workspace: Path) -> HookAnswer:
+    """Runs a command to its end. Args: data: what it reads on standard input."""
+    if changed := await asyncio.to_thread(hook.changed_scripts):
+        return failed(f"{changed[0]} has changed since it was reviewed: start again to review it")
+    environment, pipe = {**os.environ, PROJECT_VARIABLE: str(workspace)}, asyncio.subprocess.PIPE
+    async with guarded_shell(hook.command, workspace, environment, stdin=pipe, stderr=pipe) as process:
+        output, errors, _ = await asyncio.gather(_read(process.stdout), _read(process.stderr), _write(process.stdin, data))
+        code = await process.wait()
+    if len(output) > MAX_OUTPUT_BYTES and output.lstrip().startswith(b"{"):
+        return failed(f"it printed more than {MAX_OUTPUT_BYTES:,} bytes")
+    texts = (stream.decode(errors="replace") for stream in (output, errors))
+    return read_exit(hook.event, code, *texts)
+
+
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    kept = bytearray()
+    while stream is not None and (data := await stream.read(CHUNK_BYTES)):
+        kept += data[: max(0, MAX_OUTPUT_BYTES + 1 - len(kept))]
+    return bytes(kept)
+
+
+async def _write(stream: asyncio.StreamWriter | None, data: bytes) -> None:
+    if stream is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it need not read
+        stream.write(data)
+        await stream.drain()
+    stream.close()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        await stream.wait_closed()

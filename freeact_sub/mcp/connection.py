@@ -23,9 +23,8 @@ import anyio
 
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.changes import hear_changes, listen
 from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswered_note
-from freeact_sub.mcp.listing import list_tools
+from freeact_sub.mcp.listing import hear_changes, list_tools, listen
 from freeact_sub.mcp.progress import OnProgress, Pulse
 from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result
 from freeact_sub.mcp.transports import reason_of, transport_for

@@ -3,22 +3,31 @@
 import asyncio
 import contextlib
 import importlib.resources
+import re
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
+from pydantic_ai.result import FinalResult
+from pydantic_graph import End
 
 from freeact_sub.agents import Agent, RunResult
 from freeact_sub.approvals import make_rules
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, ChildBudget, RootBudget, Usage
 from freeact_sub.config.schema import Config, SubagentsConfig
 from freeact_sub.errors import FreeactError, KernelError, TaskError
-from freeact_sub.rlm.ending import AnswersFromCode
+
+_FINAL: Final = re.compile(r"\s*FINAL(?P<var>_VAR)?\((?P<content>.*)\)\s*", re.DOTALL)
+"""An answer in the form of the paper, outside of code."""
+_IN_CODE: Final = "Write this call into a block that is marked ```repl: only code is run."
 
 MAX_DEPTH: Final = 3
 MAX_TURNS: Final = 30
@@ -185,3 +194,32 @@ class RLM:
 
 def _text(name: str) -> str:
     return importlib.resources.files("freeact_sub.rlm").joinpath(name).read_text(encoding="utf-8")
+
+
+@dataclass(kw_only=True)
+class AnswersFromCode(AbstractCapability[Any]):
+    """Of the root and all below it: a run ends after the cell that has handed over an answer."""
+
+    agent_id: Callable[[], str]
+    """The id of the agent on whose behalf this is called."""
+    answers: dict[str, str] = field(default_factory=dict)
+    """By the id of the agent."""
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """See pydantic-ai. The model acts by code alone: fewer tools are fewer tokens in each request."""
+        del ctx
+        return [tool for tool in tool_defs if tool.name == CELL_TOOL]
+
+    async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
+        """See pydantic-ai."""
+        del node
+        if not isinstance(result, End):
+            answer = self.answers.pop(self.agent_id(), None)
+            return result if answer is None else End(FinalResult(output=answer))
+        written = _FINAL.fullmatch(result.data.output) if isinstance(result.data.output, str) else None
+        if written is None:
+            return result
+        if written["var"]:
+            ctx.enqueue(_IN_CODE)
+            return result
+        return End(replace(result.data, output=written["content"].strip().strip("\"'")))

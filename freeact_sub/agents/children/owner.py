@@ -15,12 +15,11 @@ from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
-from freeact_sub.agents.children.choices import check_model_name, checked_choices
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
-from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.children.type_effects import check_model_name, check_spawn, checked_choices
 from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.resources import AgentResources

@@ -9,9 +9,8 @@ from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.children.choices import check_tools, chosen_model
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
-from freeact_sub.agents.children.type_effects import resolved
+from freeact_sub.agents.children.type_effects import check_tools, chosen_model, resolved
 from freeact_sub.agents.children.verifier import Verifier, checked_check
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult

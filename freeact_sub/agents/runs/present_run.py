@@ -23,8 +23,7 @@ from pydantic_ai.messages import ModelMessage, repair_messages
 from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.ports import KernelHolder
-from freeact_sub.agents.runs.hook_notes import HookNotes
-from freeact_sub.agents.runs.receipt_book import ReceiptBook
+from freeact_sub.agents.runs.receipt_book import HookNotes, ReceiptBook
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import FanOut

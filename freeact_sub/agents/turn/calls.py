@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
-from freeact_sub.agents.children.choices import with_model_named
-from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.children.type_effects import check_spawn, with_model_named
 from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared

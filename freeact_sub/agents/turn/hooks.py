@@ -1,6 +1,7 @@
 """`RunHooks`: all that we do in a turn, as one capability of pydantic-ai; its methods stand in the order of a turn."""
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -31,14 +32,19 @@ from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, grante
 from freeact_sub.agents.hooks import reason_to_go_on
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.traces import name_of, traced_run
-from freeact_sub.agents.turn.first_requests import prefix_of, warn_of_unread_cache
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.borrowed_stream import closed_after
+from freeact_sub.models.observers import bills_cache_writes
 from freeact_sub.models.prefixes import FirstRequest
+
+UNREAD_TURNS: Final = 6
+"""The log warns of a run that has read nothing from its cache after this many turns."""
+logger = logging.getLogger(__name__)
 
 SALVAGE: Final = (
     "Your budget is used up ({reason}). No tools are left. Report now what you have found and done, and what is missing."
@@ -361,3 +367,29 @@ class _Blocks:
         if index == self._index:
             self._texts.append(text)
         return kind(content=text)
+
+
+def prefix_of(agent: TreeAgent) -> Hashable | None:
+    """Return what tells the prefix of a child's first request from others. None: it has no sibling that could write it."""
+    if agent.parent is None or not bills_cache_writes(agent.model, agent.shared.model_settings):
+        return None
+    if agent.run.record.history and not agent.continues:
+        return None
+    kind = agent.agent_type.name if agent.agent_type is not None else None
+    policy = (agent.policy.mode, agent.may_spawn, agent.in_background, agent.thinking)
+    return (agent.parent.agent_id, id(agent.model), kind, agent.tools, policy, agent.continues)
+
+
+def warn_of_unread_cache(agent: TreeAgent) -> None:
+    """Log it, once, if a run of several turns has read nothing from a cache that its provider has."""
+    account = agent.run.account
+    if account.taken("turns") != UNREAD_TURNS or account.own_usage.cache_read_tokens:
+        return
+    if bills_cache_writes(agent.model, agent.shared.model_settings):
+        logger.warning(
+            "%s has made %d requests to %s and read nothing from its cache: something changes the beginning of its requests "
+            "(a capability, a tool, or a proxy)",
+            agent.label,
+            UNREAD_TURNS,
+            agent.model.model_id,
+        )

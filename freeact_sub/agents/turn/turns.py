@@ -1,7 +1,7 @@
 """`Turns`: the state that the hooks of one run share, including how the run must end.
 
 `ended` notes the reason of an ending when it is decided, because a user's capability may turn our refusal into a normal
-result.
+result. `PersonMessages`: what a person sends to a working agent; its hooks judge it before the model reads it.
 """
 
 import asyncio
@@ -18,16 +18,65 @@ from pydantic_ai.result import FinalResult
 
 from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.hooks import has_hook
+from freeact_sub.agents.hooks import has_hook, heard_message
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
-from freeact_sub.agents.turn.person_messages import PersonMessages
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import LimitReachedError
 from freeact_sub.events import ModelProgress
 from freeact_sub.models.observers import Meter, watch
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.text import whole_text, wrong_fields
+
+RETRIES: Final = 5
+"""Unusable replies in a row that a model may send; the bound on turns applies as well."""
+COUNTED_HERE: Final = 1_000_000_000
+"""What pydantic-ai is told instead: it counts those of the whole run, not those in a row."""
+INNER_TASKS_SECONDS: Final = 0.5
+"""Seconds that a cancelled run waits for tasks that pydantic-ai has left."""
+FIRST_SECONDS: Final = 2.0
+"""Quicker requests show nothing."""
+STEP_SECONDS: Final = 1.0
+
+
+@dataclass(kw_only=True, eq=False)
+class PersonMessages:
+    """Of one run."""
+
+    agent: TreeAgent
+    ends: bool = False
+    """The run is about to end: no more is taken."""
+    _waiting: list[str] = field(default_factory=list)
+
+    def put(self, ctx: RunContext[Any], text: str) -> bool:
+        """Take a message. Returns False if nobody will read it."""
+        if self.ends:
+            return False
+        try:
+            queued = ctx.enqueue(whole_text(text))
+        except UserError:  # the run has made its last request
+            return False
+        if queued is not None:
+            ctx.dequeue(queued)  # the queue is open, and the model reads nothing before the hooks
+            self._waiting.append(text)
+        return True
+
+    async def judge(self, ctx: RunContext[Any], *, at_end: bool) -> None:
+        """Run the hooks on what has come, and hand on what the model may read.
+
+        Args:
+            ctx: Of the present step.
+            at_end: The run ends unless there is something to read.
+
+        Raises:
+            ApprovalDeniedError: A hook ends the run.
+        """
+        goes_on = False
+        while self._waiting:
+            if (text := await heard_message(self.agent, self._waiting.pop(0))) is not None:
+                ctx.enqueue(whole_text(text))
+                goes_on = True
+        self.ends = at_end and not goes_on
 
 
 @dataclass(kw_only=True)
@@ -81,19 +130,6 @@ class RequestProgress:
             tokens_per_second=known.pieces_per_second,
             paused_seconds=known.paused_seconds,
         )
-
-
-RETRIES: Final = 5
-"""Unusable replies in a row that a model may send; the bound on turns applies as well."""
-COUNTED_HERE: Final = 1_000_000_000
-"""What pydantic-ai is told instead: it counts those of the whole run, not those in a row."""
-
-
-INNER_TASKS_SECONDS: Final = 0.5
-"""Seconds that a cancelled run waits for tasks that pydantic-ai has left."""
-FIRST_SECONDS: Final = 2.0
-"""Quicker requests show nothing."""
-STEP_SECONDS: Final = 1.0
 
 
 class InnerTasks:

@@ -1,15 +1,22 @@
-"""Judges a shell command by rules and mode: the strictest ruling on its parts counts."""
+"""Judges a shell command by rules and mode: the strictest ruling on its parts counts.
+
+A part is also a connection through `/dev/tcp/HOST/PORT`, which looks like a file and is a connection for a shell; gawk has
+others.
+"""
 
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
+from freeact_sub.approvals.addresses import spellings
 from freeact_sub.approvals.folder_reads import judge_files, judge_folder
 from freeact_sub.approvals.git_programs import SHOWING, StartsProgramError, tracked_files
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, shown, strictest, unless_full
-from freeact_sub.approvals.rules.patterns import UNKNOWN, Pattern, escaped
+from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
@@ -17,10 +24,16 @@ from freeact_sub.approvals.shell.command_files import Found, about_files, joined
 from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
 from freeact_sub.approvals.shell.program_options import Reading, read_options
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
-from freeact_sub.approvals.shell.sockets import connections, may_connect
 from freeact_sub.approvals.shell.words import names
 from freeact_sub.approvals.shell.wrappers import without_options
-from freeact_sub.calls import ShellCommand
+from freeact_sub.calls import NetworkConnect, ShellCommand
+
+WRITTEN: Final = re.compile(r"/dev/(tcp|udp)/([^\s/;|&<>()'\"`$\\]+)/([\w-]+)")
+"""Matches such a path anywhere in a script, also in a part that cannot be parsed."""
+INET: Final = re.compile(r"/inet[46]?/(tcp|udp)/[^/\s]*/([^\s/;|&<>()'\"`$\\]+)/([\w-]+)")
+"""Matches the same for gawk, to which it is such a path as the name of any file."""
+NAMED: Final = re.compile(r"/dev/(tcp|udp)/([^/]+)/([^/]+)")
+ANY: Final = Pattern(kind="tool", glob="/dev/[tu][cd]p/*/*")
 
 PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLUMNS LINES NO_COLOR TERM")
 """Variables that change only how a program writes, not what it does."""
@@ -182,3 +195,35 @@ def changes_programs(variable: str) -> bool:
     return variable not in PLAIN_VARIABLES and (
         any(char.isupper() for char in variable) or bool(re.fullmatch(SPEAKING, variable))
     )
+
+
+def connections(text: str, script: Script) -> Iterator[tuple[str, ...]]:
+    """The possible connections of a script, each with the spellings that rules may use, the plain one first."""
+    words = [word for command in script.commands for word in command.words[1:]]
+    for pattern, places in ((WRITTEN, [text]), (INET, [text]), (NAMED, [*words, *(file.path for file in script.files)])):
+        for place in places:
+            for protocol, host, port in pattern.findall(place):
+                yield _spelled(protocol, host, port)
+
+
+def may_connect(path: str) -> bool:
+    """Whether the unknown parts of a file name could make it a connection."""
+    return UNKNOWN in path and ANY.may_match(path.replace(WILD, UNKNOWN), Path("/")) and not NAMED.search(path)
+
+
+def _spelled(protocol: str, host: str, port: str) -> tuple[str, ...]:
+    number = _number(protocol, port)
+    host = re.sub(f"[{UNKNOWN}{WILD}]+", UNKNOWN, host)
+    if number is None or UNKNOWN in host:
+        return (f"{host}:{UNKNOWN if number is None else number}",)
+    return spellings(NetworkConnect(host=host, port=number))
+
+
+def _number(protocol: str, port: str) -> int | None:
+    """The port of a number or service name. None: it is not known."""
+    if re.fullmatch(r"[0-9]{1,9}", port):
+        return int(port) % 65536  # as the system takes it
+    try:
+        return socket.getservbyname(port, protocol) if port.isascii() else None
+    except OSError:
+        return None

@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels.gateway.frames import (
     V1,
+    NumberedOutput,
     content_of,
     header_of,
     metadata_of,
@@ -31,7 +32,6 @@ from freeact_sub.kernels.gateway.frames import (
     unpack,
     unpack_old,
 )
-from freeact_sub.kernels.gateway.numbered import NumberedOutput
 from freeact_sub.kernels.gateway.server import HANG_SECONDS, HANGS, GatewayServer, refused_connection
 from freeact_sub.kernels.guest import plain
 from freeact_sub.kernels.wire.channels import CHANNELS, MESSAGES_AT_ONCE, ChannelName, Hear, MessageError

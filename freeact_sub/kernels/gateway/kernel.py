@@ -1,25 +1,32 @@
-"""`GatewayKernel`: a kernel of a gateway, with what its guest needs to live far from its host."""
+"""`GatewayKernel`: a kernel of a gateway, with what its guest needs to live far from its host.
+
+Values pass through the host in pieces: several are on their way at once, so that nobody waits for the one before.
+"""
 
 import asyncio
 import importlib.resources
 import logging
 import secrets
 import tempfile
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.errors import KernelError, KernelLostError
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
-from freeact_sub.kernels.gateway.pieces import PIECE_BYTES, in_order
 from freeact_sub.kernels.handover import FarKernel, move_file
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.wire.output import CellClock
+
+PIECE_BYTES: Final = 4 * 2**20
+PIECES_AHEAD: Final = 4
+"""Pieces that are requested or sent before the first is answered."""
+T = TypeVar("T")
 
 KNOWN_REQUESTS: Final = 10_000
 
@@ -200,3 +207,23 @@ def _move_here(name: str, *marked: tuple[str, str]) -> None:
         if ".." in path.parts or not path.is_relative_to(tempfile.gettempdir()):
             raise KernelError(f"{path} is not among the temporary files of this machine")
     move_file(name, source, target, marks=(marked[0][1], marked[1][1]))
+
+
+async def in_order(works: AsyncIterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T]:
+    """The results of coroutines in their order, a few of which run at once. None runs any more when this has ended.
+
+    Args:
+        works: The coroutines; the next one is taken when there is room for it.
+    """
+    running: deque[asyncio.Task[T]] = deque()
+    try:
+        async for work in works:
+            running.append(asyncio.create_task(work))
+            if len(running) == PIECES_AHEAD:
+                yield await running.popleft()
+        while running:
+            yield await running.popleft()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

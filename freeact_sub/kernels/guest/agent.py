@@ -26,7 +26,6 @@ from types import FrameType
 from typing import Any
 
 from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
-from .people import AskingFunction
 from .saved import snapshots
 from .skills import LoadingFunction
 
@@ -206,7 +205,7 @@ class AgentProxy(tasks.NodeMaker):
             requests, "own", "agent.tools", "Functions of the program: `await agent.tools.NAME(...)`, or without `await`."
         )
         self.children = tasks.ChildrenProxy(requests)
-        self.ask_user = AskingFunction(requests.call)
+        self.ask_user = keyboard.AskingFunction(requests.call)
         self.skill = LoadingFunction(requests.ask)
         self._requests = requests
 

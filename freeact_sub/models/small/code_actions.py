@@ -7,8 +7,14 @@ is `block` with the small profile and where a server refuses tools, else `tool`.
 In block mode a reply is streamed on as long as it is words for certain (`GrowingReply`); from the first block of
 Python on it is held back until it has ended. The first event is passed on at once, if need be without text: whoever waits
 for it knows that the model answers.
+
+The small profile gives models with a small context less to read. Tools are offered with required parameters and a short
+description; those whose definition (`tools/NAME.json`) says so are left out. It is chosen by the setting `profile`, else by
+what the server says of the model's context: llama-server tells it with its list of models (`meta.n_ctx`), vLLM too
+(`max_model_len`). Other servers do not; then the full profile counts.
 """
 
+import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import anyio
-from pydantic_ai import RunContext
+from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     ModelMessage,
@@ -36,9 +42,15 @@ from pydantic_ai.settings import ModelSettings
 from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.models.small.block_mode import as_text, without_tools
-from freeact_sub.models.small.profile import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.small.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
 from freeact_sub.modes import CodeActions, Profile
+
+SMALL_CONTEXT_TOKENS: Final = 16_384
+"""A context of at most this many tokens is small."""
+DESCRIPTION_SENTENCES: Final = 2
+ASK_SECONDS: Final = 5.0
+"""A server that takes longer to list its models is not waited for."""
+logger = logging.getLogger(__name__)
 
 _NO_TOOLS: Final = re.compile(
     r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
@@ -281,3 +293,40 @@ class CodeActionsStream(WrappedStream):
                 events += self._pass_text(part.content.removeprefix(before))
                 before = ""
         return events
+
+
+async def context_tokens(model: Model) -> int | None:
+    """The size of the model's context, asked of the server. None: the server does not tell it."""
+    client: Any = getattr(model, "client", None)
+    if not hasattr(client, "models"):
+        return None
+    try:
+        listed = (await client.with_options(max_retries=0, timeout=ASK_SECONDS).models.list()).data
+    except Exception:  # border: foreign servers fail here in any way, and nothing depends on the answer
+        logger.debug("the server of %s does not list its models", model.model_name, exc_info=True)
+        return None
+    named = [item for item in listed or () if getattr(item, "id", None) == model.model_name] or list(listed or ())[:1]
+    for item in named:
+        meta = getattr(item, "meta", None)
+        size = meta.get("n_ctx") if isinstance(meta, dict) else getattr(item, "max_model_len", None)
+        if isinstance(size, int):
+            return size
+    return None
+
+
+def trimmed(parameters: ModelRequestParameters) -> ModelRequestParameters:
+    """The parameters of a request with shorter tools. Tools for structured output stay as they are."""
+    offered = (tool for tool in parameters.function_tools if (tool.metadata or {}).get("small_profile", True))
+    return replace(parameters, function_tools=[_trimmed(tool) for tool in offered])
+
+
+def _trimmed(tool: ToolDefinition) -> ToolDefinition:
+    schema = tool.parameters_json_schema
+    required = schema.get("required", [])
+    kept = {name: value for name, value in schema.get("properties", {}).items() if name in required}
+    sentences = re.split(r"(?<=[.:;]) ", tool.description or "")
+    return replace(
+        tool,
+        description=" ".join(sentences[:DESCRIPTION_SENTENCES]),
+        parameters_json_schema={**schema, "properties": kept},
+    )

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -14,13 +15,17 @@ from freeact_sub.agent_names import short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.heads import doing
 from freeact_sub.show.own_commands import OwnCommand
+from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.commands import looking
 from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, cost_text, goes_along
-from freeact_sub.terminal.commands.picking import resume, session_choices
-from freeact_sub.terminal.commands.sessions import FORK, Opening
+from freeact_sub.terminal.commands.sessions import FORK, Opening, earlier_sessions
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent
+    from freeact_sub.terminal.conversation.ports import Console
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.terminal.conversation.ports import Console
@@ -28,6 +33,37 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
 """Bound on a text for the clipboard; terminals take no more."""
+
+
+def resume(person: "Console", rest: str) -> None:
+    """`/resume [ID]`: without an id a person picks one, where there is a screen for that."""
+    agent = person.present.agent
+    if rest or agent is None or not person.display.has_pages:
+        person.present.waiting.put(Opening(session=rest))
+    else:
+        person.display.screen.start(_pick(person, agent))
+
+
+async def _pick(person: "Console", agent: "Agent") -> None:
+    from freeact_sub.terminal.picker import Picker, choices_of  # noqa: PLC0415  # slow to import
+
+    store, workspace = agent.sessions, agent.config.workspace
+    picker = Picker(lambda: choices_of(store, workspace, agent.session_id))
+    await person.display.screen.show_pages(picker)
+    if picker.chosen is not None:
+        person.present.waiting.put(Opening(session=picker.chosen))
+
+
+def session_choices(person: "Console") -> Iterable[tuple[str, str]]:
+    """The ids of the sessions of this folder, the newest first, each with its title and age."""
+    if (agent := person.present.agent) is None:
+        return []
+    try:
+        found = earlier_sessions(agent)
+    except FreeactError:
+        return []
+    now = time.time()
+    return [(session.session_id, f"{session_title(session)} · {ago(session.updated, now)}") for session in found]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ from freeact_sub.errors import ConfigError, KernelLostError
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.gateway import frames
 from freeact_sub.kernels.gateway.channels import GatewayChannels
+from freeact_sub.kernels.gateway.frames import NUMBER, NumberedOutput
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
-from freeact_sub.kernels.gateway.numbered import NUMBER, NumberedOutput
 from freeact_sub.kernels.wire.channels import MessageError
 from freeact_sub.testing import ScriptedModel
 

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from freeact_sub.kernels.gateway.pieces import PIECES_AHEAD, in_order
+from freeact_sub.kernels.gateway.kernel import PIECES_AHEAD, in_order
 
 
 async def test_results_come_in_order_and_no_more_run_at_once_than_are_allowed():

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from freeact_sub.cells import DisplayData
-from freeact_sub.show.moved_lines import LINE_CHARS, OPEN_LINES
-from freeact_sub.show.undrawn import LineBuffer, UndrawnOutput
+from freeact_sub.show.undrawn import LINE_CHARS, OPEN_LINES, LineBuffer, UndrawnOutput
 from freeact_sub.text import clean
 
 UP = "\x1b[A"
