@@ -2,7 +2,12 @@
 
 - A chunk, a choice, a delta or a call that is not an object carries nothing.
 - Arguments of a call that come as texts and as objects become one of both, and empty ones are left out.
-- A byte order mark before the first chunk is dropped.
+- A byte order mark before the first chunk is dropped, and bytes that are no UTF-8 are read as question marks.
+- Each chunk ends its event, also where the blank line behind it is missing.
+- Content that is an object or a number becomes a text, and a call in the old form (`function_call`) one in today's.
+- Usage that is not an object of numbers is left out, and so is a time that no calendar has.
+- An event of the kind `error`, and the finish reasons `error` and `abort`, become errors.
+- A body that ends with neither a finish reason nor `[DONE]` has broken off: the request is made once more.
 - A completion in one body, from a server that does not stream, is read as one chunk; so is a line of JSON without `data:`.
 - Any other body, such as a page for browsers, becomes an error that names the address and quotes the body.
 
@@ -11,6 +16,7 @@
 
 import codecs
 import json
+import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -30,6 +36,11 @@ _FIELD: Final = re.compile(rb"(?:data|event|id|retry)?[:\r\n]")
 """How the first line of an event stream begins."""
 _FIELD_BYTES: Final = len(b"event:")
 _DATA: Final = re.compile(rb"^data:", re.MULTILINE)
+_BROKEN: Final = ("error", "abort")
+"""Finish reasons of servers whose answer broke off."""
+_BAD_GATEWAY: Final = 502
+_LATEST: Final = 253_402_300_799_000
+"""The last moment of the year 9999, in milliseconds."""
 
 
 def mend_chunks(model: Model) -> None:
@@ -86,6 +97,10 @@ class _Chunks:
         """None: not known yet."""
         self._has_begun = False
         """Whether a delta has arrived."""
+        self._has_ended = False
+        """Whether a finish reason, an error or `[DONE]` has arrived."""
+        self._event = b""
+        """The kind of the event whose data comes next."""
         self._kinds: dict[str, type] = {}
         """Whether the arguments at an index are texts or objects; pydantic-ai does not join one to the other."""
 
@@ -109,35 +124,57 @@ class _Chunks:
         """Return the rest at the end of the body."""
         body, self._held = b"".join(self._held), []
         if self._is_stream or _DATA.search(body):
-            return b"".join(map(self._line, body.splitlines(keepends=True)))
+            lines = b"".join(map(self._line, body.splitlines(keepends=True)))
+            if self._has_ended or not (self._has_begun or body.startswith(b"data")):
+                return lines
+            return b"\n\n" + _sent(_broken_off("it has no end"))  # what came of the last chunk is no JSON
         body = body.removeprefix(codecs.BOM_UTF8).strip()
         if not body:
             return b""
+        self._has_ended = True
         documents = _documents(body)
         if not all(isinstance(document, dict) and document.keys() & {"choices", "error"} for document in documents):
             quoted = one_line(body.decode(errors="replace"), QUOTED_CHARS)
             problem = f"{self._address} answered with something else than a completion ({self._kind}): {quoted}"
             documents = [{"error": {"message": f"{problem} (check `base_url`)"}}]
-        return b"".join(b"data: %s\n\n" % json.dumps(self._chunk(document)).encode() for document in documents)
+        return b"".join(_sent(self._chunk(document)) for document in documents)
 
     def _line(self, line: bytes) -> bytes:
         name, _, data = line.partition(b":")
-        if name != b"data" or data.strip().startswith(b"[DONE]"):
+        if name != b"data":
+            self._event = data.strip() if name == b"event" else b"" if not line.strip() else self._event
+            return line
+        if data.strip().startswith(b"[DONE]"):
+            self._has_ended = True
             return line
         try:
-            chunk = json.loads(data)
+            chunk = json.loads(data.decode(errors="replace"))
         except (ValueError, RecursionError):
-            return line  # openai's client tells what is wrong with it, or the chunk has several lines
-        mended = self._chunk(chunk)
-        ending = line[len(line.rstrip(b"\r\n")) :]
-        return line if mended == chunk else b"data: " + json.dumps(mended).encode() + ending
+            if self._event != b"error":
+                return line  # openai's client tells what is wrong with it, or the chunk has several lines
+            chunk = {"message": data.decode(errors="replace").strip()}
+        if self._event == b"error" and not (isinstance(chunk, dict) and "error" in chunk):
+            chunk = {"error": chunk if isinstance(chunk, dict) else {"message": str(chunk)}}
+        return _sent(self._chunk(chunk))
 
-    def _chunk(self, chunk: Any) -> dict[str, Any]:
-        if not isinstance(chunk, dict):
+    def _chunk(self, given: Any) -> dict[str, Any]:
+        if not isinstance(given, dict):
             return _NOTHING
-        if "choices" not in chunk:
-            return chunk
-        return {**chunk, "choices": [self._choice(choice) for choice in _objects(chunk["choices"])]}
+        if given.get("error"):
+            self._has_ended = True
+        if "choices" not in given:
+            return given
+        choices = [self._choice(choice) for choice in _objects(given["choices"])]
+        chunk: dict[str, Any] = {**given, "choices": choices}
+        if "usage" in chunk:
+            chunk["usage"] = _usage(chunk["usage"])
+        if not _is_count(chunk.get("created", 0)) or chunk.get("created", 0) > _LATEST:
+            del chunk["created"]
+        reason = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
+        self._has_ended = self._has_ended or reason is not None
+        if reason in _BROKEN and not chunk.get("error"):
+            chunk |= _broken_off(f"finish reason {reason!r}")
+        return chunk
 
     def _choice(self, choice: dict[str, Any]) -> dict[str, Any]:
         delta, message = choice.get("delta"), choice.get("message")
@@ -145,6 +182,10 @@ class _Chunks:
             # a message after deltas repeats them
             delta = _delta_of(message) if isinstance(message, dict) and not self._has_begun else {}
         self._has_begun = self._has_begun or bool(delta)
+        if isinstance(delta.get("content"), dict | int | float):
+            delta = {**delta, "content": _text_of(delta["content"])}
+        if isinstance(delta.get("function_call"), dict) and not delta.get("tool_calls"):
+            delta = {**delta, "tool_calls": [{"index": 0, "function": delta["function_call"]}]}
         if "tool_calls" in delta:
             delta = {**delta, "tool_calls": [self._call(call) for call in _objects(delta["tool_calls"])]}
         return {**choice, "delta": delta}
@@ -175,6 +216,43 @@ def _documents(body: bytes) -> list[Any]:
         return [json.loads(line) for line in body.splitlines() if line.strip()]
     except (ValueError, RecursionError):
         return [""]
+
+
+def _sent(chunk: dict[str, Any]) -> bytes:
+    return b"data: %s\n\n" % json.dumps(chunk).encode()
+
+
+def _broken_off(how: str) -> dict[str, Any]:
+    """An error for which the request is made once more."""
+    return {"error": {"message": f"the server broke off its answer: {how}", "code": _BAD_GATEWAY}}
+
+
+def _text_of(content: dict[str, Any] | float) -> str:
+    """The text of a content that is none: of a part such as `{"type": "text", "text": "…"}`, or its JSON."""
+    text = content.get("text") if isinstance(content, dict) else None
+    return text if isinstance(text, str) else json.dumps(content)
+
+
+def _usage(usage: Any) -> dict[str, Any] | None:
+    """The numbers of a usage. None: it has no tokens of the prompt, so all is estimated."""
+    numbers = _numbers(usage) if isinstance(usage, dict) else {}
+    return numbers if "prompt_tokens" in numbers else None
+
+
+def _numbers(counts: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, count in counts.items():
+        if isinstance(count, dict):
+            found[name] = _numbers(count)
+        elif isinstance(count, str) and count.isdecimal():
+            found[name] = int(count)
+        elif _is_count(count):
+            found[name] = count
+    return found
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

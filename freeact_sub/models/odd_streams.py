@@ -2,7 +2,8 @@
 
 - Some send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and another
   id, or with a name after whole arguments.
-- Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id.
+- Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id; some
+  send a call that has come in pieces once more as a whole, with its id.
 - Some give two calls one id, which their results could not be told apart by.
 - Some cut a character in two halves, each in a piece of its own, or send one half only, which UTF-8 cannot hold.
 - Some end a stream in which nothing was: that is an empty answer, about which the model is asked once more.
@@ -69,11 +70,11 @@ class _Call:
             return True
         if not last.rstrip().endswith("}"):  # spares most readings of arguments that come in a thousand pieces
             return False
-        try:
-            json.loads("".join(self.pieces))
-        except (ValueError, RecursionError):
-            return False
-        return True
+        return _read("".join(self.pieces)) is not None
+
+    def is_repeated(self, name: str, args: str | dict[str, Any] | None) -> bool:
+        """Whether these are the name and the arguments of this call once more."""
+        return name == self.name and self.is_whole and _read(args) == _read(self.args) is not None
 
 
 class PartsInOrder:
@@ -103,7 +104,7 @@ class PartsInOrder:
                     index = self._begun(source)
                 if isinstance(part, ToolCallPart):
                     self._calls.pop(index, None)
-                    self._ids[source] = str(part.tool_call_id)
+                    self._ids[source] = whole_text(str(part.tool_call_id))
                     part = self._with_id_of_its_own(self._with_whole_args(index, part))
                     self._calls[index] = _Call.begun(part)
                 elif isinstance(part, TextPart | ThinkingPart):
@@ -181,9 +182,10 @@ class PartsInOrder:
         return self._whole(index, args) if isinstance(args, str) else args
 
     def _with_id_of_its_own(self, part: ToolCallPart) -> ToolCallPart:
-        if not isinstance(part.tool_call_id, str):  # some servers send numbers
+        name, call_id = whole_text(part.tool_name), whole_text(str(part.tool_call_id))  # some servers send numbers
+        if (name, call_id) != (part.tool_name, part.tool_call_id):
             self._is_mended = True
-            part = replace(part, tool_call_id=str(part.tool_call_id))
+            part = replace(part, tool_name=name, tool_call_id=call_id)
         if all(call.call_id != part.tool_call_id for call in self._calls.values()):
             return part
         self._is_mended = True
@@ -191,7 +193,10 @@ class PartsInOrder:
 
     def _piece(self, event: PartDeltaEvent, call: _Call, delta: ToolCallPartDelta) -> ModelResponseStreamEvent:
         name, call_id, index = delta.tool_name_delta or "", delta.tool_call_id, self._newest[event.index]
-        call_id = None if call_id is None else str(call_id)
+        name, call_id = whole_text(name), None if call_id is None else whole_text(str(call_id))
+        if call_id and call_id == self._ids[event.index] and call.is_repeated(name, delta.args_delta):
+            self._is_mended = True
+            return replace(event, index=index, delta=ToolCallPartDelta(tool_call_id=call.call_id))
         if call_id == self._ids[event.index]:
             call_id = None
         elif call_id:
@@ -221,6 +226,16 @@ class PartsInOrder:
         part = self._with_whole_args(index, part)
         self._calls[index] = _Call.begun(part)
         return PartStartEvent(index=index, part=part)
+
+
+def _read(args: str | dict[str, Any] | None) -> Any:
+    """The arguments of a call. None: they are no JSON."""
+    if not isinstance(args, str):
+        return args
+    try:
+        return json.loads(args)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _joined(text: str) -> str:

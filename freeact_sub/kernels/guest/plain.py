@@ -48,6 +48,7 @@ def plain(value: Any, where: str = "value", depth: int = 0) -> Any:
     if isinstance(value, int | float):
         return value
     if isinstance(value, Mapping):
+        check_names(value, where)
         return {key_of(name): plain(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
     if isinstance(value, Iterable) and not hasattr(value, "columns"):  # a frame would become its columns' names
         return [plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
@@ -99,6 +100,17 @@ def key_of(name: Any) -> str:
     if name is None or isinstance(name, bool | int | float):
         return json.dumps(name)
     return whole_text(str(name))
+
+
+def check_names(value: Mapping[Any, Any], where: str) -> None:
+    """Raise TypeError if two names in an object would be one in JSON, as 1 and "1": one of the values would be lost."""
+    if all(type(name) is str for name in value):
+        return
+    found: dict[str, Any] = {}
+    for name in value:
+        other = found.setdefault(key_of(name), name)
+        if other is not name:
+            raise TypeError(f"{where} has the names {other!r} and {name!r}, which are one name in JSON: rename one of them")
 
 
 def shown(value: Any) -> Any:

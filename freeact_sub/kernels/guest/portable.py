@@ -4,7 +4,9 @@ Plain values become JSON, an array becomes npy, a frame becomes one array or lis
 `values.py`: blocks, and an index that says what they are. `kernels/portable.py` reads it.
 """
 
+import decimal
 import json
+import math
 import numbers
 import os
 import sys
@@ -118,10 +120,13 @@ class ValueWriter:
                 return item.model_dump(mode="json")
             if isinstance(item, numbers.Real) and not isinstance(item, numbers.Integral):
                 return float(item)
+            if isinstance(item, decimal.Decimal) and not item.is_finite():
+                return math.nan if item.is_nan() else float(item)
             simple = plain.of_simple(item)
             if simple is not item:
                 return simple
             if isinstance(item, Mapping):
+                check_names(dict(item), where)
                 return dict(item)
             if isinstance(item, Collection) and not self.is_block(item):
                 return list(item)
@@ -129,6 +134,7 @@ class ValueWriter:
             raise TypeError(f"{where} holds a {kind}, which is no plain value: hand out what it is made of")
 
         data = json.dumps(value, default=simpler).encode()
+        check_names(value, where)  # now that it is known not to contain itself
         if len(data) > MAX_JSON_BYTES:
             raise ValueError(f"{where} is too large: as JSON it has more than {MAX_JSON_BYTES:,} bytes")
         return self.block(data, where)
@@ -213,6 +219,18 @@ class ValueWriter:
                 kind = type(item).__name__
                 raise TypeError(f"{where} holds a {kind} as an object, which cannot be handed out: convert it")
         return self.json(items, where)
+
+
+def check_names(value: Any, where: str) -> None:
+    """Raise TypeError if an object in the value has two names that are one in JSON."""
+    if isinstance(value, dict):
+        plain.check_names(value, where)
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
+        if isinstance(item, dict | list | tuple):
+            check_names(item, where)
 
 
 def name_of(name: Any, where: str) -> Any:

@@ -202,12 +202,12 @@ def line(name: str, value: Any) -> str:
     kind = type(value)
     module = kind.__module__.partition(".")[0]
     text = f"{name}: {kind.__qualname__}" if module in ("builtins", "__main__") else f"{name}: {module}.{kind.__qualname__}"
-    if value is None or isinstance(value, bool | int | float):
-        return f"{name} = {str(value)[:40]}"
     try:
+        if value is None or isinstance(value, bool | int | float):
+            return f"{name} = {str(value)[:40]}"
         shape = getattr(value, "shape", None)
         if isinstance(shape, tuple):
             return f"{text}, shape {shape}"[:200]
         return f"{text}, length {len(value)}"[:200]
-    except Exception:  # noqa: BLE001  # border: both run code of the value's type; it has no size, then
+    except Exception:  # noqa: BLE001  # border: all run code of the value's type; it has no size, then
         return text[:200]

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import decimal
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from freeact_sub.errors import KernelError, KernelValueError
 from freeact_sub.kernels import handover
+from freeact_sub.kernels.guest import plain
 from freeact_sub.kernels.guest import portable as guest
 from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.portable import MAX_JSON_BYTES, decoded
@@ -248,3 +250,20 @@ def test_a_file_is_read_as_it_is_and_nothing_else_is(tmp_path, monkeypatch):
     (tmp_path / "folder/values-1").write_bytes(b"")
     with pytest.raises(KernelError):
         handover.read_whole("values-1", tmp_path / "link")
+
+
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, [{"x": ({None: 1, "null": 2},)}], {"True": 1, True: 2, "true": 3}])
+def test_names_that_json_cannot_tell_apart_are_refused_so_that_no_value_is_lost(value):
+    with pytest.raises(TypeError, match="one name in JSON"):
+        written(value)
+    with pytest.raises(TypeError, match="one name in JSON"):
+        plain.plain(value)
+
+
+@pytest.mark.parametrize("text", ["NaN", "sNaN", "-Infinity"])
+def test_a_decimal_that_is_no_number_stays_one(text):
+    assert str(decoded(written([decimal.Decimal(text)]), "x")[0]) in ("nan", "-inf")
+
+
+def test_a_number_of_more_digits_than_python_writes_is_described():
+    assert guest_values.line("v", 10**5000) == "v: int"

@@ -193,3 +193,54 @@ async def test_a_body_that_is_no_answer_is_told_in_one_sentence(kind, body, quot
 async def test_the_error_in_one_body_is_told_in_the_words_of_the_server(tmp_path):
     result, _, _ = await result_of(tmp_path, b'{"error": {"message": "no such model"}}', kind="application/json")
     assert (result.status, "no such model" in result.error) == ("failed", True)
+
+
+USAGES = [[], "12", {"prompt_tokens": 3, "completion_tokens": 1, "completion_tokens_details": "none"}, {"prompt_tokens": -1}]
+WITH_CODE = {
+    "tool_calls": [{"index": 0, "id": "a", "function": {"name": "execute_ipython_cell", "arguments": json.dumps(CODE)}}]
+}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        *([chunk(WITH_CODE, "tool_calls"), data({**HEAD, "choices": [], "usage": usage})] for usage in USAGES),
+        [data({**HEAD, "created": 10**30, "choices": [{"index": 0, "delta": WITH_CODE, "finish_reason": "stop"}]})],
+        [chunk(WITH_CODE)[:-1], chunk({}, "tool_calls")[:-1]],
+        [chunk({"function_call": WITH_CODE["tool_calls"][0]["function"]}), chunk({}, "function_call")],
+        [call('{"code": ', "execute_ipython_cell"), call('"print(42)"}'), chunk(WITH_CODE, "tool_calls")],
+    ],
+)
+async def test_a_call_is_made_once_whatever_stands_around_it(pieces, tmp_path):
+    result, outputs, _ = await result_of(tmp_path, b"".join([*pieces, DONE]), b"".join(ANSWER))
+    assert (result.status, result.output, outputs) == ("completed", "It is 42.", ["42"])
+
+
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [
+        (chunk({"content": {"text": "words"}}), "words"),
+        (chunk({"content": 42}), "42"),
+        (chunk({"content": "caf?"}).replace(b"?", b"\xe9"), "caf\ufffd"),
+    ],
+)
+async def test_content_of_another_form_is_not_lost(piece, text, tmp_path):
+    result, _, _ = await result_of(tmp_path, piece + chunk({}, "stop") + DONE)
+    assert (result.status, result.output) == ("completed", text)
+
+
+HALF = chunk({"content": "It is "})
+
+
+@pytest.mark.parametrize("end", [b"", chunk({"content": "42."})[:30], chunk({}, "error") + DONE, chunk({}, "abort") + DONE])
+async def test_an_answer_that_broke_off_is_asked_for_once_more(end, tmp_path):
+    result, _, _ = await result_of(tmp_path, HALF + end, b"".join(ANSWER))
+    assert (result.status, result.output) == ("completed", "It is 42.")
+    result, _, _ = await result_of(tmp_path, HALF + end, HALF + end)
+    assert (result.status, "broke off its answer" in result.error) == ("failed", True)
+
+
+@pytest.mark.parametrize("error", [b'{"message": "no memory"}', b"no memory"])
+async def test_an_event_that_is_an_error_fails_the_run(error, tmp_path):
+    result, _, _ = await result_of(tmp_path, HALF + b"event: error\ndata: " + error + b"\n\n" + DONE)
+    assert (result.status, "no memory" in result.error) == ("failed", True)
