@@ -1,5 +1,7 @@
 """Commands: prompts that begin with `/`. One that is not known here is a prompt like any other."""
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,11 @@ from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.acp.session import Session
+
+FORKED: Final = (
+    "`{new}` is this conversation without its last {prompts}, in a copy of this folder as it was then: `{folder}`. Open "
+    "that folder in your editor and load it there, or run `freeact-sub --resume {new}`. This conversation stays as it is."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,20 @@ async def _agents(session: "Session", _: str) -> str:
 
 async def _undo(session: "Session", rest: str) -> str:
     return await _rewound(rest, session.agent.undo)
+
+
+async def _rewind(session: "Session", rest: str) -> str:
+    found = re.fullmatch(r"([1-9][0-9]{0,5}) +--fork", rest)
+    return await (_undo(session, rest) if found is None else _forked(session, int(found[1])))
+
+
+async def _forked(session: "Session", prompts: int) -> str:
+    from freeact_sub.agents.sessions.forking import missing_in  # noqa: PLC0415  # slow to import
+
+    store, new = session.agent.sessions, await session.agent.fork(-prompts)
+    folder = (await asyncio.to_thread(store.find, new)).workspace
+    told = FORKED.format(new=new, prompts=counted(prompts, "prompt"), folder=folder)
+    return "\n".join(filter(None, (told, await asyncio.to_thread(missing_in, store, new))))
 
 
 async def _redo(session: "Session", rest: str) -> str:
@@ -132,7 +153,11 @@ async def carried_out(session: "Session", name: str, rest: str) -> str:
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     "agents": SlashCommand(words="list all agents: what each does and has spent", run=_agents, at_once=True),
     "undo": SlashCommand(words="undo the last prompt: conversation, variables and files", run=_undo),
-    "rewind": SlashCommand(words="undo the last N prompts", run=_undo, hint="N"),
+    "rewind": SlashCommand(
+        words="undo the last N prompts; --fork: leave them, and begin a new session before them",
+        run=_rewind,
+        hint="N [--fork]",
+    ),
     "redo": SlashCommand(words="restore a prompt that was undone", run=_redo),
     "send": SlashCommand(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
     "cancel": SlashCommand(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),

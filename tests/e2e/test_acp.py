@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,12 @@ async def talk(client: AcpClient, workspace: Path) -> None:
     assert await client.prompt(session, "write") == "end_turn"
     assert len(client.asked) <= count + 1, "only variables of a kernel that could do less are asked about"
     assert (workspace / "note.txt").exists()
+    assert await client.prompt(session, "/rewind 1 --fork") == "end_turn"
+    new, copy = re.findall("`([^`]+)`", client.said)[-3:-1]
+    assert (workspace / "note.txt").exists()
+    assert not (Path(copy) / "note.txt").exists()
+    listed = (await client.call("session/list", cwd=copy))["sessions"]
+    assert [each["sessionId"] for each in listed] == [new]
     assert await client.prompt(session, "/undo") == "end_turn"
     assert not (workspace / "note.txt").exists()
     await client.call("session/set_config_option", sessionId=session, configId="model", value="openai-chat:other")
