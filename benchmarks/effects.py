@@ -38,7 +38,7 @@ async def _measure(series: Series, megabytes: int, times: int) -> None:
     cells = [f"data = bytearray(b'x') * {megabytes * 10**6}", *[CELL] * times]
     script = [*(ToolCallPart("execute_ipython_cell", {"code": code}) for code in cells), "done"]
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-        config = Config(workspace=Path(folder), effects=EffectsConfig(enabled=True, seconds=60))
+        config = Config(workspace=Path(folder), effects=EffectsConfig(seconds=60))
         async with Agent(config, model=ScriptedModel(script)) as agent:
             asked, ended = 0, 0.0
             async for event in agent.run("go"):

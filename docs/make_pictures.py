@@ -55,7 +55,7 @@ good.to_csv("sales.csv", index=False)
 Path("reports/june.md").write_text(f"# June\\\\ntotal: {good.amount.sum()}\\\\n")
 print(len(df) - len(good), "row dropped")
 '''
-config = Config(workspace=Path.cwd(), effects=EffectsConfig(enabled=True, seconds=60))
+config = Config(workspace=Path.cwd(), effects=EffectsConfig(seconds=60))
 model = ScriptedModel([ToolCallPart("execute_ipython_cell", {"code": CODE}), "done"])
 asked = "Drop the returned goods, and correct the report."
 asyncio.run(converse(lambda: Agent(config, model=model), config=config, prompt=asked, open_session=None, plain=False))

@@ -16,7 +16,7 @@ from freeact_sub.agents.hooks import WROTE, has_hook
 from freeact_sub.agents.kernel_place import also_writable, folders_of, place_of
 from freeact_sub.agents.sessions.variables import KernelPast, News, carried_over
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.agents.trials.trial import try_cell
+from freeact_sub.agents.trials.trial import refusal_of, try_cell
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
@@ -350,7 +350,8 @@ class AgentResources:
         self._may_try(agent)
 
     def _may_try(self, agent: TreeAgent) -> None:
-        self._trials.open(agent.agent_id, partial(try_cell, agent, self.kernel.copy_for_trial))
+        trial = partial(try_cell, agent, self.kernel.copy_for_trial)
+        self._trials.open(agent.agent_id, trial, partial(refusal_of, agent))
 
     def use_mode(self) -> None:
         """Bring the root into the mode that was chosen for it last, before a run of it begins."""

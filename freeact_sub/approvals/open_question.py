@@ -33,8 +33,10 @@ class Tried:
     """Looks for paths of the workspace that have changed since the trial began. None: there was no trial."""
 
 
-TryOut: TypeAlias = Callable[[Call], Coroutine[None, None, Tried]]
+Trial: TypeAlias = Callable[[Call], Coroutine[None, None, Tried]]
 """Does what a call would do where it changes nothing. It raises only when it is cancelled."""
+TryOut: TypeAlias = Trial | Effects
+"""A trial, or why there is none."""
 A = TypeVar("A")
 
 logger = logging.getLogger(__name__)
@@ -115,17 +117,19 @@ class OpenApproval(OpenQuestion[Decision]):
     """A call that waits for a decision."""
 
     def __init__(self, call: Call, announce: Callable[[Decision], None], try_out: TryOut | None = None) -> None:
-        """Args: announce: see `OpenQuestion`. try_out: tries what the call would do. None: it cannot be tried."""
+        """Args: announce: see `OpenQuestion`. try_out: tries what the call would do. None: only cells are tried."""
         super().__init__(announce)
         self.call = call
-        self._try_out = try_out
+        self._try_out = NOT_TRIED if try_out is None else try_out
         self._trial: asyncio.Task[Tried] | None = None
         self._tried_code: str | None = None
         self._looking = asyncio.Lock()
 
     @property
     def effects(self) -> Effects | None:
-        """What the call did in its last trial. None: that has not begun, or not ended."""
+        """What the call did in its last trial, or why it is not tried. None: the trial has not begun, or not ended."""
+        if isinstance(self._try_out, Effects):
+            return self._try_out
         trial = self._trial
         return trial.result().effects if trial is not None and trial.done() and not trial.cancelled() else None
 
@@ -141,8 +145,8 @@ class OpenApproval(OpenQuestion[Decision]):
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.effects_ready(code), self._loop))
         if self._decided:
             return self.effects or CLOSED
-        if self._try_out is None:
-            return NOT_TRIED
+        if isinstance(self._try_out, Effects):
+            return self._try_out
         async with self._looking:
             if self._trial is None or code != self._tried_code:
                 self._begin(self._try_out, code, ())
@@ -154,7 +158,7 @@ class OpenApproval(OpenQuestion[Decision]):
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return trial.result().effects if trial.done() and not trial.cancelled() else CLOSED
 
-    def _begin(self, try_out: TryOut, code: str | None, changed: tuple[str, ...]) -> None:
+    def _begin(self, try_out: Trial, code: str | None, changed: tuple[str, ...]) -> None:
         self.end_trial()
         call = replace(self.call, code=code) if code is not None and isinstance(self.call, CodeAction) else self.call
         self._trial = asyncio.create_task(_tried(try_out(call), changed), name="trial of a call")

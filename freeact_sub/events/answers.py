@@ -120,7 +120,7 @@ class Decidable(_Asked):
 
     @property
     def effects(self) -> Effects | None:
-        """What the cell did in its trial, if `effects_ready` has been called and it has ended; None until then."""
+        """What the cell did in its trial, or why it is not tried. None: nobody has called `effects_ready`, or it runs."""
         receiver = ASKED.get(self.request_id)
         return receiver.effects(self.request_id) if isinstance(receiver, EffectsSource) else None
 

@@ -63,7 +63,7 @@ class Effects:
     seconds: float = 0.0
     """From the beginning of the trial to its end."""
     off: bool = False
-    """Front ends show nothing of it: trials are off (setting `effects.enabled`), or the question is closed."""
+    """Front ends show nothing of it: trials are off (setting `effects.enabled`, or the mode), or the question is closed."""
     outdated_by: tuple[str, ...] = ()
     """Paths of the workspace that changed after an earlier trial of this cell, which was therefore tried again."""
 

@@ -17,7 +17,7 @@ import asyncio
 import importlib.util
 import logging
 from collections.abc import Coroutine
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest
@@ -45,6 +45,8 @@ Asked: TypeAlias = ApprovalRequest | QuestionRequest
 QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
 """The way to ask for approvals. `auto`: buttons if possible, otherwise `input()`."""
 
+EFFECTS_SECONDS: Final = 3.0
+"""A line is asked for when the effects of a cell are known, or after this time without them."""
 _CHOICE = "Approve? yes / no / always (in this session) / project (always in it), or a reason for no: "
 
 
@@ -129,7 +131,7 @@ class TextQuestions:
 
     async def _ask(self, request: Asked) -> None:
         """Asks for one line; the question stays open if the line is no answer."""
-        seen = await request.effects_ready() if isinstance(request, ApprovalRequest) else None
+        seen = await _effects_soon(request) if isinstance(request, ApprovalRequest) else None
         if self._questions.current is not request:
             return
         line = asyncio.create_task(self._line_for(request, seen))
@@ -181,6 +183,15 @@ class TextQuestions:
         said = [] if filling.at or filling.refusals else [own_question_text(request)]
         rows = [f"    {row}" for row in filling.rows]
         return "\n".join(filter(None, [*said, filling.refused, filling.title, *rows, f"({filling.hint})"]))
+
+
+async def _effects_soon(request: ApprovalRequest) -> Effects | None:
+    """What a cell would do. None: that takes long, and nobody is to wait for it."""
+    try:
+        async with asyncio.timeout(EFFECTS_SECONDS):
+            return await request.effects_ready()
+    except TimeoutError:
+        return None
 
 
 def _wants_buttons(questions: QuestionForm) -> bool:

@@ -27,6 +27,8 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
     if effects is None:
         yield EffectLine("head", "trying it …")
         return
+    if effects.off:
+        return
     yield from _heads(effects)
     yield from change_lines(effects)
 

@@ -31,8 +31,8 @@ class Questions:
     """Whether every text that would be the reason of a denial is confirmed first."""
     take_yes: Callable[[ApprovalRequest, Decision], bool] | None = None
     """Takes a decision that allows a call, before it counts. False: it counts at once."""
-    take_code: Callable[[ApprovalRequest], None] | None = None
-    """Hears that a person has changed the code of a cell, which waits for its yes. None: changed code runs at once."""
+    take_code: Callable[[ApprovalRequest], bool] | None = None
+    """Takes a cell whose code a person has changed, which then waits for its yes. False: changed code runs at once."""
     _codes: dict[str, str] = field(default_factory=dict)
     """By question: what a person wants to run instead."""
     _shown_again: Counter[str] = field(default_factory=Counter)
@@ -112,8 +112,8 @@ class Questions:
         """Run other code instead of a cell's, or ask about it first; returns False if the question has closed."""
         if self.take_code is not None and request in self.waiting:
             self._codes[request.request_id] = code
-            self.take_code(request)
-            return True
+            if self.take_code(request):
+                return True
         is_open = request.approve(code=code)
         self.withdraw(request.request_id)
         return is_open

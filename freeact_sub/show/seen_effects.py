@@ -2,7 +2,14 @@
 
 from typing import TypeGuard
 
+from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, Effects
+
+
+def is_tried(request: ApprovalRequest) -> bool:
+    """Whether front ends show what a call would do, or why that is not known."""
+    effects = request.effects
+    return isinstance(request.call, CodeAction) and (effects is None or not effects.off)
 
 
 def are_seen(effects: Effects | None) -> TypeGuard[Effects]:

@@ -240,9 +240,14 @@ async def test_agents_that_ask_at_once_are_all_tried(tmp_path):
 
 
 async def test_what_is_off_is_said(tmp_path):
-    async with asking(tmp_path, "1", effects={}) as question:
-        request = await question()
-        assert (await request.effects_ready()).reason == "trials are off (setting effects.enabled)"
-        request.approve()
-        assert (await request.effects_ready()).status == "refused"
-        assert await question() is None
+    for config, reason in (
+        ({"effects": {"enabled": False}}, "trials are off (setting effects.enabled)"),
+        ({"mode": "plan"}, "cells are tried in mode ask only, and this is plan"),
+    ):
+        async with asking(tmp_path, "1", **config) as question:
+            request = await question()
+            assert request.effects is await request.effects_ready()
+            assert (request.effects.reason, request.effects.off) == (reason, True)
+            request.approve()
+            assert (await request.effects_ready()).status == "refused"
+            assert await question() is None

@@ -16,6 +16,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.events import Decision, Effects, FileEffect
 from freeact_sub.events.answers import ASKED
 from freeact_sub.notebook import buttons as buttons_module
+from freeact_sub.notebook import question_forms
 from freeact_sub.notebook.buttons import ButtonQuestions
 from freeact_sub.notebook.question_forms import TextQuestions
 
@@ -103,6 +104,26 @@ async def test_lines_are_typed_for_what_is_shown(asked):
     assert cell.decisions == [Decision(allowed=True)]
 
 
+async def test_a_line_is_asked_for_without_effects_that_take_long(asked, monkeypatch):
+    event, cell = asked
+    monkeypatch.setattr(question_forms, "EFFECTS_SECONDS", 0.0)
+    monkeypatch.setattr(cell, "effects_ready", lambda *_: asyncio.Event().wait())
+    prompts = []
+
+    async def ask(prompt, *, secret=False):
+        del secret
+        prompts.append(prompt)
+        return "y"
+
+    questions = TextQuestions(ask)
+    questions.ask(event)
+    questions.start()
+    await eventually(lambda: cell.decisions)
+    await questions.aclose()
+    assert "tried" not in prompts[0]
+    assert cell.decisions == [Decision(allowed=True)]
+
+
 async def test_trials_that_are_off_show_nothing(asked):
     event, cell = asked
     cell.now = Effects(status="refused", reason="trials are off", off=True)
@@ -122,7 +143,7 @@ async def test_a_cell_of_the_magic_is_tried(tmp_path):
     code = "x = 6 * 7; open('made', 'w').write('m'); print(x)"
     call = [ChatCall("execute_ipython_cell", {"code": code})]
     (tmp_path / ".freeact").mkdir()
-    (tmp_path / ".freeact" / "config.toml").write_text("[effects]\nenabled = true\nseconds = 60\n")
+    (tmp_path / ".freeact" / "config.toml").write_text("[effects]\nseconds = 60\n")
     async with ChatServer(by_turn(call, ["done"])) as server, notebook_kernel(tmp_path) as notebook:
         await notebook.run("%load_ext freeact_sub.notebook")
         options = f"--model openai-chat:local --base-url {server.base_url} --trust"

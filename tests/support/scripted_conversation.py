@@ -62,6 +62,8 @@ ASKED: dict[str, dict[str, Any]] = {
 """What the model asks the user, by name."""
 
 
+EFFECTS = EffectsConfig(seconds=60)
+
 TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "be": lambda names: [cell(f"print('{names[0]} was here')"), f"{names[0]} is done"],
     "children": lambda names: [[child(name) for name in names], "the children are done"],
@@ -110,15 +112,13 @@ def main() -> int:
     servers = {"demo": McpServerConfig(command=sys.executable, args=(server,))} if server else {}
     skills = Path.cwd() / ".agents/skills"
     folders = (skills,) if skills.exists() else ()
-    tried = "EFFECTS" in os.environ
-    effects = EffectsConfig(enabled=tried, seconds=60)
-    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders, effects=effects)
+    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders, effects=EFFECTS)
 
     def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
         if Path("broken").exists():
             raise FreeactError("the disk is gone")
         changed = config.model_copy(update=dict(settings or {}))
-        provider = None if tried else FakeKernelProvider()
+        provider = None if "REAL_KERNELS" in os.environ else FakeKernelProvider()
         return Agent(changed, model=ScriptedModel(script), kernel_provider=provider, session=session)
 
     def open_agent() -> Agent:

@@ -12,6 +12,8 @@ import scripted_conversation as conversation  # noqa: E402
 from pydantic_ai.messages import ToolCallPart  # noqa: E402
 from scripted_conversation import cell, child, when  # noqa: E402
 
+from freeact_sub.config.effects import EffectsConfig  # noqa: E402
+
 ANSWER = """\
 # Stations
 
@@ -38,6 +40,8 @@ WIDE = f"""\
 
 That was wide.
 """
+conversation.EFFECTS = EffectsConfig(enabled=False)  # the card does not change while one looks
+
 conversation.TURNS |= {
     "wide": lambda _: [cell("for row in range(180):\n    print(f'row {row}', *(f'name {n}' for n in range(60)))"), WIDE],
     "answer": lambda names: [[ANSWER, *([when(names[0])] if names else []), "- 山頂: seven days without a row\n"]],

@@ -10,7 +10,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.testing import ScriptedModel
 
-ON = {"enabled": True, "seconds": 60}
+ON = {"seconds": 60}
 
 
 @asynccontextmanager

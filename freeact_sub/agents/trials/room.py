@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final
 
-from freeact_sub.approvals.open_question import Tried, TryOut
+from freeact_sub.approvals.open_question import Trial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.events.effects import Effects
 from freeact_sub.text import one_line
@@ -23,7 +23,7 @@ class TrialRoom:
 
     def __init__(self) -> None:
         """There is none yet."""
-        self._agents: dict[str, TryOut] = {}
+        self._agents: dict[str, tuple[Trial, Callable[[], Effects | None]]] = {}
         self._running: dict[asyncio.Task[object], str] = {}
         self.renew()
 
@@ -31,9 +31,15 @@ class TrialRoom:
         """Renew what belongs to an event loop."""
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    def open(self, agent_id: str, try_out: TryOut) -> None:
-        """Let cells of an agent be tried."""
-        self._agents[agent_id] = try_out
+    def open(self, agent_id: str, trial: Trial, refusal: Callable[[], Effects | None]) -> None:
+        """Let cells of an agent be tried.
+
+        Args:
+            agent_id: The agent.
+            trial: Tries a cell of it.
+            refusal: Why none is tried now, as far as that is known beforehand.
+        """
+        self._agents[agent_id] = trial, refusal
 
     async def close(self, agent_id: str) -> None:
         """End the trials of an agent, and try none of its cells any more."""
@@ -52,10 +58,10 @@ class TrialRoom:
         task.add_done_callback(self._running.pop)
 
     def of(self, agent_id: str, call: Call) -> TryOut | None:
-        """What tries a call of an agent. None: nothing does."""
+        """What tries a call of an agent, or why nothing does. None: it is no cell of an agent's own kernel."""
         if agent_id not in self._agents or not isinstance(call, CodeAction):
             return None
-        return partial(self._try_out, agent_id)
+        return self._agents[agent_id][1]() or partial(self._try_out, agent_id)
 
     async def _try_out(self, agent_id: str, call: Call) -> Tried:
         task = asyncio.current_task()
@@ -63,9 +69,9 @@ class TrialRoom:
         self._running[task] = agent_id
         try:
             async with self._places:
-                if (try_out := self._agents.get(agent_id)) is None:
+                if (opened := self._agents.get(agent_id)) is None:
                     return Tried(Effects(status="refused", reason="its agent is closed"))
-                return await try_out(call)
+                return await opened[0](call)
         except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
             logger.warning("a trial failed", exc_info=True)
             return Tried(Effects(status="refused", reason=one_line(f"{type(error).__name__}: {error}", 300)))

@@ -39,6 +39,16 @@ VARIABLES: Final = 200
 """Changed variables that are told of."""
 
 
+def refusal_of(agent: TreeAgent) -> Effects | None:
+    """Why no cell of an agent is tried: the person has chosen so. None: it is found out by trying."""
+    reason = ""
+    if not agent.shared.config.effects.enabled:
+        reason = "trials are off (setting effects.enabled)"
+    elif agent.policy.mode != "ask":
+        reason = f"cells are tried in mode ask only, and this is {agent.policy.mode}"
+    return Effects(status="refused", reason=reason, off=True) if reason else None
+
+
 async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Tried:
     """Try a cell. Raises nothing for what its code does.
 
@@ -48,10 +58,6 @@ async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Tried:
         call: The cell.
     """
     settings, began = agent.shared.config.effects, time.monotonic()
-    if not settings.enabled:
-        return Tried(Effects(status="refused", reason="trials are off (setting effects.enabled)", off=True))
-    if agent.policy.mode != "ask":
-        return _refused(f"cells are tried in mode ask only, and this is {agent.policy.mode}")
     host = TrialHost(agent)
     try:
         kernel = await copy(TrialBounds(memory_bytes=settings.memory_bytes), host.reply)

@@ -22,6 +22,7 @@ from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import Row, rows
+from freeact_sub.show.seen_effects import is_tried
 from freeact_sub.terminal.attention import LONG_SECONDS
 from freeact_sub.terminal.conversation.earlier import Earlier
 from freeact_sub.terminal.conversation.present import Present
@@ -111,11 +112,7 @@ class Display:
         """Forgets all agents."""
         self.views = Stories()
         self.questions = Questions(asks_always=True)
-        self._tried = (
-            TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
-            if self._present.config.effects.enabled
-            else None
-        )
+        self._tried = TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
         self._records = Records()
         self._story = Story(self.views, verbose=self._verbose)
         self._status.forget()
@@ -184,7 +181,7 @@ class Display:
         request = self.questions.current
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
-            if self._tried is not None and isinstance(request, ApprovalRequest):
+            if isinstance(request, ApprovalRequest):
                 self._tried.begin(request)
             drawn = self._drawn_call(request)
             has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
@@ -197,7 +194,8 @@ class Display:
 
     def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
         parts = self._drawn_call(request), effects_part(effects)
-        if request in self.questions.waiting and sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
+        is_open = request in self.questions.waiting and effects.status != "refused"
+        if is_open and sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
             asks = Text("What this cell would do:", "bold yellow")
             self.print(Group(asks, parts[1]))  # too long for the card: all of it stands above
         self.refresh()
@@ -205,9 +203,9 @@ class Display:
     def drawn_question(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
         """All of a question: the call, and below it the effects of a cell that is tried."""
         call = self._drawn_call(request)
-        if self._tried is None or not isinstance(request, ApprovalRequest) or request.effects is None:
+        if not (isinstance(request, ApprovalRequest) and is_tried(request)) or (effects := request.effects) is None:
             return call
-        return Group(call, Text(), effects_part(request.effects))
+        return Group(call, Text(), effects_part(effects))
 
     def _drawn_call(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
         code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
@@ -252,8 +250,7 @@ class Display:
         request = self.questions.waiting[0]
         keys = key_line(self.questions, counts=self.screen.line.keys_count)
         workspace = self._present.config.workspace
-        tried = self._tried is not None
-        return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace, tried=tried)
+        return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace)
 
     def _expected(self) -> Expected:
         request = self.questions.current

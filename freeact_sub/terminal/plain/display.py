@@ -109,7 +109,7 @@ class PlainDisplay(Display):
             notes = field_lines(self.questions, TYPE) or [f"({TYPE.format(hint='the answer')})"]
         lines = [head, *([] if told else [text])] if not goes_on else []
         self.screen.post_raw("\n".join([*filter(None, [*lines, *notes]), ""]))
-        if self._tried is not None and isinstance(request, ApprovalRequest) and not goes_on:
+        if isinstance(request, ApprovalRequest) and not goes_on:
             self._tried.begin(request)
 
     def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:

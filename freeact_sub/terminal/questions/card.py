@@ -15,6 +15,7 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
+from freeact_sub.show.seen_effects import is_tried
 from freeact_sub.show.wording import asked_text, cheaper_models, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, TwoParts, colour, draw_part
 from freeact_sub.terminal.questions.effects_part import effects_line, effects_part
@@ -42,7 +43,6 @@ def question_card(
     *,
     keys: str,
     workspace: Path,
-    tried: bool = False,
 ) -> RenderableType:
     """The card of the current question.
 
@@ -53,7 +53,6 @@ def question_card(
         rows: The rows that the card may take; the call is cut to them.
         keys: The line of keys, or a request to confirm.
         workspace: The start of relative paths.
-        tried: Whether a cell shows what it did in its trial.
     """
     kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
     number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
@@ -71,7 +70,7 @@ def question_card(
         call = Padding(form_part(request, filling, room), (0, 0, 0, 2))
     else:
         room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
-        call = Padding(_with_effects(request, workspace, room, code, tried=tried), (0, 0, 0, 2))
+        call = Padding(_with_effects(request, workspace, room, code), (0, 0, 0, 2))
     always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
         return Group(number, asks, call, *always, Text(keys, "yellow"))
@@ -79,11 +78,11 @@ def question_card(
 
 
 def _with_effects(
-    request: ApprovalRequest | QuestionRequest, workspace: Path, room: int, code: str | None, *, tried: bool
+    request: ApprovalRequest | QuestionRequest, workspace: Path, room: int, code: str | None
 ) -> RenderableType:
     """The call, and below it what it did in its trial: each has at least half of the rows that it could fill."""
     call = drawn_call(request, workspace, code)
-    if not (tried and isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)):
+    if not (isinstance(request, ApprovalRequest) and is_tried(request)):
         return Cut(body=call, rows=room)
     if room < MOST_SMALL:
         return Group(Cut(body=call, rows=room - 1), effects_line(request.effects))

@@ -6,7 +6,7 @@ from typing import Any
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, Effects
 from freeact_sub.show.questions import Questions
-from freeact_sub.show.seen_effects import are_seen, seen_otherwise
+from freeact_sub.show.seen_effects import are_seen, is_tried, seen_otherwise
 from freeact_sub.terminal.questions.keys import CLOSED
 
 
@@ -34,8 +34,9 @@ class TriedCells:
         questions.take_yes, questions.take_code = self._take_yes, self._take_code
 
     def begin(self, request: ApprovalRequest) -> None:
-        """Try a cell, or the code that is to run instead."""
-        self._start(self._try(request))
+        """Try a cell, or the code that is to run instead. Nothing else is tried."""
+        if is_tried(request):
+            self._start(self._try(request))
 
     async def _try(self, request: ApprovalRequest) -> None:
         code = self._questions.changed_code(request)
@@ -43,9 +44,13 @@ class TriedCells:
         if request in self._questions.waiting and code == self._questions.changed_code(request):
             self._show(request, effects)
 
-    def _take_code(self, request: ApprovalRequest) -> None:
+    def _take_code(self, request: ApprovalRequest) -> bool:
+        """Whether changed code is tried and asked about; where nothing can be tried, it runs."""
+        if (effects := request.effects) is not None and not are_seen(effects):
+            return False
         self._questions.shows_again(request)
         self.begin(request)
+        return True
 
     def _take_yes(self, request: ApprovalRequest, decision: Decision) -> bool:
         """Whether the yes is looked at first: the person has seen effects."""

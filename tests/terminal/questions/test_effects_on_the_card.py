@@ -22,7 +22,7 @@ def test_a_yes_is_to_what_the_person_has_seen(tmp_path: Path, term: str) -> None
     rows, plain = tmp_path / "rows", term == "dumb"
     rows.write_text("one two")
     (tmp_path / "cell").write_text(CHANGES)
-    command, env = [sys.executable, str(CONVERSATION)], {"EFFECTS": "1", "TERM": term, "PYDANTIC_AI_NO_BANNER": "1"}
+    command, env = [sys.executable, str(CONVERSATION)], {"REAL_KERNELS": "1", "TERM": term, "PYDANTIC_AI_NO_BANNER": "1"}
 
     def answer(key: str) -> None:
         terminal.enter(key) if plain else terminal.reply(key)
@@ -55,7 +55,7 @@ def test_a_yes_is_to_what_the_person_has_seen(tmp_path: Path, term: str) -> None
 
 def test_a_child_is_asked_about_with_effects_and_a_killed_program_leaves_nothing_of_a_trial(tmp_path: Path) -> None:
     (tmp_path / "cell").write_text("open('made', 'w').close()\nwhile True: pass")
-    command, env = [sys.executable, str(CONVERSATION)], {"EFFECTS": "1", "PYDANTIC_AI_NO_BANNER": "1"}
+    command, env = [sys.executable, str(CONVERSATION)], {"REAL_KERNELS": "1", "PYDANTIC_AI_NO_BANNER": "1"}
     with Terminal(command, cwd=tmp_path, env=env) as terminal:
         terminal.wait_for(READY)
         terminal.enter("children north")

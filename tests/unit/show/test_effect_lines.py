@@ -110,11 +110,11 @@ class Tried:
 @pytest.mark.parametrize("tried", [True, False])
 def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     event = request("one", CodeAction(code="\n".join(f"line_{number} = {number}" for number in range(30))), lambda _: True)
-    ASKED[event.request_id] = Tried(DONE)
+    ASKED[event.request_id] = Tried(DONE if tried else Effects(status="refused", reason="trials are off", off=True))
     try:
         views, questions = Stories(), Questions()
         questions.observe(event)
-        card = question_card(views, questions, event, rows, keys="y yes", workspace=Path("/"), tried=tried)
+        card = question_card(views, questions, event, rows, keys="y yes", workspace=Path("/"))
         console = Console(file=io.StringIO(), width=80, height=rows)
         console.print(card)
         text = console.file.getvalue()
@@ -124,3 +124,4 @@ def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     assert "line_0" in text or rows == 8
     assert "y yes" in text
     assert ("±notes +big -gone" in text) is tried
+    assert "trials are off" not in text
