@@ -4,7 +4,6 @@ Each is asked with the root's session, whoever asks, and about a tool call of it
 keep their questions by both. A client that answers nothing that can be used, or cannot ask, is a denial that says so.
 """
 
-import math
 from typing import Any, Final
 
 from acp import RequestError
@@ -14,6 +13,7 @@ from freeact_sub.acp.connection import Client
 from freeact_sub.acp.content import tool_text
 from freeact_sub.calls import FanOut
 from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
+from freeact_sub.events.form_schema import values_schema
 from freeact_sub.show.wording import asked_text, rule_words
 from freeact_sub.text import dollars_spread, one_line
 
@@ -26,7 +26,6 @@ MODEL: Final = "model "
 NO_TEXT: Final = "this client cannot ask its user for a text: the user may write it in the next prompt"
 CHOICES: Final = 12
 """Buttons of one question."""
-_TYPES: Final = {"text": "string", "choice": "string", "choices": "array"}
 
 
 async def decision_on(client: Client, session_id: str, event: ApprovalRequest) -> Decision:
@@ -150,7 +149,7 @@ def _whole(event: QuestionRequest) -> str:
 
 def property_of(field: QuestionField) -> dict[str, Any]:
     """A field, as the schema of a form has it."""
-    schema: dict[str, Any] = {"type": _TYPES.get(field.kind, field.kind)}
+    schema = values_schema(field)
     if field.prompt:
         schema["title"] = schema["description"] = field.prompt
     labels = field.labels or field.choices
@@ -161,15 +160,4 @@ def property_of(field: QuestionField) -> dict[str, Any]:
         schema["oneOf"] = named
     elif field.kind == "choice":
         schema["description"] = f"{field.prompt} ({' / '.join(labels)}, or another text)".strip()
-    if field.format and field.kind == "text":
-        schema["format"] = field.format
-    bounds = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
-    if field.kind in ("text", "choices", "integer", "number"):
-        names = bounds.get(field.kind, ("minimum", "maximum"))
-        whole = field.kind != "number"
-        for name, bound in zip(names, (field.least, field.most), strict=True):
-            if bound is not None and math.isfinite(bound):
-                schema[name] = int(bound) if whole else bound
-    if field.default is not None:
-        schema["default"] = field.default
     return schema

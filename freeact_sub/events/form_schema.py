@@ -1,9 +1,10 @@
-"""`fields_of`: the JSON schema of a form, as models and MCP servers write it, as fields.
+"""`fields_of`: the JSON schema of a form, as models and MCP servers write it, as fields; `values_schema`: the way back.
 
 A form is a flat object of texts, numbers, yes or no, and choices, which is what MCP's elicitation allows. Choices are an
 `enum` (with `enumNames`, if need be), or alternatives of `const` and `title`; an array of choices takes several of them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +22,11 @@ _BOUNDS: Final[dict[FieldKind, tuple[str, str]]] = {
     "integer": ("minimum", "maximum"),
     "number": ("minimum", "maximum"),
     "choices": ("minItems", "maxItems"),
+}
+_TYPES: Final[dict[FieldKind, str]] = {
+    **{kind: name for name, kind in _KINDS.items()},
+    "choice": "string",
+    "choices": "array",
 }
 
 
@@ -57,6 +63,19 @@ def fields_of(schema: Any) -> tuple[QuestionField, ...]:
     }
     resolved = {name: _resolved(about, defined) for name, about in properties.items()}
     return tuple(_field(str(name), about, name in names) for name, about in resolved.items())
+
+
+def values_schema(field: QuestionField) -> dict[str, Any]:
+    """The JSON schema of a field's values, without its words and choices: each protocol writes those in its own way."""
+    schema: dict[str, Any] = {"type": _TYPES[field.kind]}
+    for name, bound in zip(_BOUNDS.get(field.kind, ()), (field.least, field.most), strict=False):
+        if bound is not None and math.isfinite(bound):
+            schema[name] = int(bound) if bound == int(bound) else bound
+    if field.format and field.kind == "text":
+        schema["format"] = field.format
+    if field.default is not None:
+        schema["default"] = field.default
+    return schema
 
 
 def _of(schema: Mapping[str, Any], place: str) -> Mapping[str, Any]:

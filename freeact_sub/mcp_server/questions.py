@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
+from freeact_sub.events.form_schema import values_schema
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import visible
 
@@ -15,7 +16,6 @@ DECISION: Final = "decision"
 REASON: Final = "reason"
 ANSWER: Final = "answer"
 NO_SECRETS: Final = "secrets are not asked through MCP clients: set it where the program can read it"
-_TYPES: Final = {"text": "string", "choice": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 
 def message_of(asked: ApprovalRequest | QuestionRequest) -> str:
@@ -89,28 +89,11 @@ def refuse(asked: ApprovalRequest | QuestionRequest, reason: str) -> None:
 
 
 def _schema_of(field: QuestionField) -> dict[str, Any]:
-    about: dict[str, Any] = {"title": field.prompt or field.name}
-    if field.default is not None:
-        about["default"] = field.default
-    if field.kind == "choices":
-        return {**about, "type": "array", "items": _choices(field), **_bounds(field, "minItems", "maxItems")}
-    about["type"] = _TYPES[field.kind]
-    if field.kind == "choice":
-        if field.other:  # a form's choice allows nothing else
-            return {**about, "description": f"for example: {', '.join(field.labels or field.choices)}"}
-        return {**about, **_choices(field)}
-    if field.kind in ("integer", "number"):
-        return {**about, **_bounds(field, "minimum", "maximum")}
-    if field.kind == "text":
-        return {**about, **_bounds(field, "minLength", "maxLength"), **({"format": field.format} if field.format else {})}
-    return about
-
-
-def _choices(field: QuestionField) -> dict[str, Any]:
+    schema = {"title": field.prompt or field.name, **values_schema(field)}
     names = {"enumNames": [*field.labels]} if field.labels else {}
-    return {"type": "string", "enum": [*field.choices], **names}
-
-
-def _bounds(field: QuestionField, least: str, most: str) -> dict[str, Any]:
-    found = {least: field.least, most: field.most}
-    return {name: int(bound) if bound == int(bound) else bound for name, bound in found.items() if bound is not None}
+    choices = {"enum": [*field.choices], **names}
+    if field.kind == "choices":
+        return {**schema, "items": {"type": "string", **choices}}
+    if field.kind == "choice" and field.other:  # a form's choice allows nothing else
+        return {**schema, "description": f"for example: {', '.join(field.labels or field.choices)}"}
+    return {**schema, **choices} if field.kind == "choice" else schema
