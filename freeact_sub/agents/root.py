@@ -21,7 +21,8 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
-from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
+from freeact_sub.agents.runs.root_runs import RootRuns
+from freeact_sub.agents.runs.run import RootRun, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import AgentFactory, make_shared

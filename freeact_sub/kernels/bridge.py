@@ -86,9 +86,6 @@ class Bridge:
                 value = await self._show(request_id, value)
             json.dumps(value)  # the reply must survive the wire
             reply = {"id": request_id, "ok": True, "value": value}
-        except asyncio.CancelledError:
-            self._reply(_failure(request_id, "CancelledError", "the request was cancelled"))
-            raise
         except (ApprovalDeniedError, SpawnForbiddenError) as error:
             reply = _failure(request_id, "PermissionError", str(error))
         except InvalidRequestError as error:
@@ -98,6 +95,12 @@ class Bridge:
         except Exception as error:  # border: whatever fails here must reach the code that waits for it
             logger.warning("host request %s failed", content.get("method"), exc_info=True)
             reply = _failure(request_id, "RuntimeError", f"{type(error).__name__}: {error}")
+        except asyncio.CancelledError:
+            self._reply(_failure(request_id, "CancelledError", "the request was cancelled"))
+            raise
+        except BaseException as error:  # it ends more than this request, but the code must not wait for ever
+            self._reply(_failure(request_id, "RuntimeError", f"{type(error).__name__}: {error}"))
+            raise
         self._reply(reply)
 
     async def _show(self, request_id: Any, items: AsyncGenerator[Any, None]) -> Any:

@@ -109,7 +109,9 @@ class OwnCall:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             raise FreeactError(f"the tool {name} cancelled itself") from None
-        except (Exception, SystemExit) as error:  # border: a program's function may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # border: a program's function may raise anything
             raise FreeactError(f"the tool {name} failed: {type(error).__name__}: {error}") from error
         return value.return_value if isinstance(value, ToolReturn) else value
 

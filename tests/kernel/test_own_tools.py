@@ -61,8 +61,8 @@ def picky(n: int) -> int:
     raise ZeroDivisionError("no")
 
 
-def leaves() -> None:
-    raise SystemExit(3)
+def leaves(at_once: bool = False) -> None:
+    raise GeneratorExit("away") if at_once else SystemExit(3)
 
 
 def careful(ctx: RunContext[Shop]) -> str:
@@ -128,6 +128,7 @@ help(agent.tools.price)
         ),
         ("await agent.tools.picky(1)", "ValueError: agent.tools.picky: n must be 5 or more"),
         ("await agent.tools.picky(9)", "RuntimeError: the tool picky failed: ZeroDivisionError: no"),
+        ("await agent.tools.leaves(at_once=True)", "RuntimeError: the tool leaves failed: GeneratorExit: away"),
         ("await agent.tools.leaves()", "RuntimeError: the tool leaves failed: SystemExit: 3"),
         (
             "await agent._requests.ask_async('own_call', tool='price', args=7)",

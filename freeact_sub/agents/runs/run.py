@@ -1,7 +1,6 @@
 """`Run`: one prompt to the root agent, as its reader sees it: ordered events, then a result.
 
 `EventStream` is a run of which only the events are read.
-`RootRuns` lets the runs of a root follow each other: one that begins while the one before is ending waits for that end.
 """
 
 import asyncio
@@ -14,10 +13,10 @@ from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, AnswerT, PictureUse, RunResult
+from freeact_sub.agents.runs.root_runs import RootRuns
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop
@@ -38,7 +37,7 @@ class Run(Generic[AnswerT]):
         tree: Tree,
         work: Work,
         *,
-        runs: "RootRuns",
+        runs: RootRuns,
         channel: EventChannel,
         budget: Budget,
         home: asyncio.AbstractEventLoop | None,
@@ -176,10 +175,19 @@ class Run(Generic[AnswerT]):
         return self.answer(request_id, denied) or self.answer(request_id, absent)
 
     async def result(self) -> RunResult[AnswerT]:
-        """Read to the end and return the result. Approval requests get the answer for unattended runs."""
-        async for event in self:
-            self._answer_for_nobody(event)
-        return await self._outcome()
+        """Read to the end and return the result. Approval requests get the answer for unattended runs.
+
+        A run that this call begins is cancelled with it, as a task is with the one that awaits it.
+        """
+        begins = self._task is None
+        try:
+            async for event in self:
+                self._answer_for_nobody(event)
+            return await self._outcome()
+        except asyncio.CancelledError:
+            if begins:
+                self.cancel()
+            raise
 
     async def aclose(self) -> None:
         """Cancel what is still running and wait until it has ended. Can be called again.
@@ -317,50 +325,12 @@ class RootRun(Run[AnswerT]):
         tree: Tree,
         work: Work,
         *,
-        runs: "RootRuns",
+        runs: RootRuns,
         channel: EventChannel,
         budget: Budget = NO_BOUNDS,
         home: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._hold(loop, tree, work, runs=runs, channel=channel, budget=budget, home=home)
-
-
-class RootRuns:
-    """The runs of a root agent, of which one at a time is live."""
-
-    def __init__(self) -> None:
-        self.live: Run | None = None
-        """The run that has started and not ended."""
-        self.is_open = False
-        """Whether the agent is open."""
-
-    def check(self) -> Run | None:
-        """Check that a run may start now. Returns the run whose end it has to await.
-
-        Raises:
-            AgentBusyError: A run is live and not about to end.
-        """
-        if self.live is not None and not self.live.is_ending:
-            raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
-        return self.live
-
-    def take(self, run: Run) -> Run | None:
-        """Make a run the live one. Returns and raises: see `check`; FreeactError: The agent is closed."""
-        if not self.is_open:
-            raise FreeactError("the agent was closed before this run began: open it, and make a new run")
-        before = self.check()
-        self.live = run
-        return before
-
-    def forget(self, run: Run) -> None:
-        """Note that a run has ended."""
-        if self.live is run:
-            self.live = None
-
-    async def settle(self) -> None:
-        """Wait until a run that is ending has ended."""
-        while self.live is not None and self.live.is_ending:
-            await self.live.ended()
 
 
 class EventStream(AsyncGenerator[Event, None]):

@@ -211,3 +211,16 @@ async def test_a_run_of_an_agent_that_was_closed_says_so(make):
         await run.result()
     async with agent:
         assert (await agent.run("go").result()).output == "done"
+
+
+async def test_a_run_whose_result_is_not_awaited_any_more_is_cancelled(make):
+    async with make(reply) as agent:
+        for ends in (lambda run: asyncio.wait_for(run.result(), 0.05), lambda run: asyncio.wait_for(run.result(), 0)):
+            run = agent.run("slow")
+            with pytest.raises(TimeoutError):
+                await ends(run)
+            assert (await agent.run("go").result()).output == "done"
+        async with agent.run("slow") as run:  # whoever has begun it ends it
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(run.result(), 0.05)
+            assert not run.is_ending
