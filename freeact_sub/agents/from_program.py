@@ -102,15 +102,15 @@ class FromProgram:
         params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
         asked = validated(AskParams.model_validate, params, "agent.ask")
         if output is None or output is str:
-            return await loop.asks.ask(asked, None, of_program=True)
+            return await loop.requests.asks.ask(asked, None, of_program=True)
         adapter, typed = typed_for_program(output)
-        return adapter.validate_json(to_json(await loop.asks.ask(asked, typed, of_program=True)))
+        return adapter.validate_json(to_json(await loop.requests.asks.ask(asked, typed, of_program=True)))
 
     async def progress(self, /, **step: Any) -> None:
         """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""
         loop = self._root.callers_loop
         if loop.agent.run.is_live:
-            await loop.progress.report(step)
+            await loop.requests.progress.report(step)
 
     @overload
     async def task(self, /, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
-from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
+from freeact_sub.agents.from_code.base import CodeCalls, Handler, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
@@ -339,14 +339,13 @@ class AgentResources:
             branch_of: The kernel starts as a copy of this one. None: it starts empty.
             own_files: The branch works in a copy of the workspace.
         """
-        shared, self._agent = agent.shared, agent
+        shared, self._agent, self._trials = agent.shared, agent, agent.shared.trials
         self.mcp = McpServers(
             servers_of(agent), catalogue=shared.catalogue, log_folder=agent.output_folder, log_root=shared.config.workspace
         )
-        self.requests = HostRequests(agent, {})
+        self.requests = HostRequests(agent)
         self._serve(agent)
         self.kernel = AgentKernel(agent, self.requests, self.mcp.names, branch_of, own_files=own_files)
-        self._trials = shared.trials
         self._may_try(agent)
 
     def _may_try(self, agent: TreeAgent) -> None:
@@ -379,17 +378,18 @@ class AgentResources:
 
     def _serve(self, agent: TreeAgent) -> None:
         """Answer requests of code in the kernel on behalf of this agent."""
-        self.calls = CodeCalls(agent)
-        self.files = FileRequests(agent)
-        handlers = {
+        self.calls, self.files = CodeCalls(agent), FileRequests(agent)
+        self.requests.serve(agent, partial(self._handlers, agent))
+
+    def _handlers(self, agent: TreeAgent) -> dict[str, Handler]:
+        return {
             **self.files.handlers,
             **McpRequests(self.calls, self.mcp).handlers,
-            **OwnToolRequests(self.calls, lambda: self.kernel.get()).handlers,  # noqa: PLW0108  # it is made later
+            **OwnToolRequests(self.calls, self.kernel.get).handlers,
             **ActionRequests(self.calls).handlers,
             **QuestionRequests(agent).handlers,
             **ShellRequests(self.calls, agent.output_folder).handlers,
         }
-        self.requests.serve(agent, handlers)
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""

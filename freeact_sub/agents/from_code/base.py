@@ -39,20 +39,24 @@ class Params(BaseModel):
 class HostRequests:
     """Replies to the requests of code in one agent's kernel."""
 
-    def __init__(self, agent: TreeAgent, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
-        self._handlers = dict(handlers)
+        self._makers: list[Callable[[], Mapping[str, Handler]]] = []
+        """Make handlers, once the code asks something."""
+        self._handlers: dict[str, Handler] = {}
 
-    def add(self, handlers: Mapping[str, Handler]) -> None:
-        """Add handlers."""
-        self._handlers.update(handlers)
+    def add(self, make: Callable[[], Mapping[str, Handler]]) -> None:
+        """Add handlers. Args: make: called when the code next asks something."""
+        self._makers.append(make)
 
-    def serve(self, agent: TreeAgent, handlers: Mapping[str, Handler]) -> None:
-        """Reply on behalf of another agent, which now owns the kernel."""
-        self._agent, self._handlers = agent, dict(handlers)
+    def serve(self, agent: TreeAgent, make: Callable[[], Mapping[str, Handler]]) -> None:
+        """Reply on behalf of another agent, which now owns the kernel, with these handlers alone."""
+        self._agent, self._handlers, self._makers = agent, {}, [make]
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         """See `HostRequestHandler`."""
+        while self._makers:
+            self._handlers.update(self._makers.pop(0)())
         handler = self._handlers.get(method)
         if handler is None and self._agent.principal is not self._agent:
             raise FreeactError(

@@ -22,10 +22,7 @@ from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.folder_instructions import FolderInstructions
-from freeact_sub.agents.from_code.ask import AskRequests
-from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
-from freeact_sub.agents.from_code.people import ProgressRequests
-from freeact_sub.agents.from_code.skills import SkillRequests
+from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.hooks import opening_context
 from freeact_sub.agents.loaded_texts import LoadedTexts, with_skills
 from freeact_sub.agents.outside_tools import mcp_toolset
@@ -93,7 +90,6 @@ class AgentLoop:
         )
         self.single_requests = SingleRequests(agent)
         self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=self.resources.kernel)
-        self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
             kernel, ask = self.resources.kernel, ToolCalls(agent).ask_for
@@ -107,14 +103,10 @@ class AgentLoop:
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
         self._has_model, self._found, self._verifier = True, FileFacts(), Verifier()
-        self.asks = AskRequests(self.resources.calls, self.single_requests, self.children.fan_outs)
-        self.progress = ProgressRequests(agent, self.children.fan_outs)
-        nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
-        background = BackgroundRequests(self.resources.calls, self.children)
         texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)
-        self.resources.files.on_used, skills = FolderInstructions(agent, texts).used, SkillRequests(agent, texts)
-        for requests in (self.tasks, self.asks, self.progress, background, nodes, skills):
-            self.resources.requests.add(requests.handlers)
+        self.resources.files.on_used = FolderInstructions(agent, texts).used
+        self.requests = RunRequests(agent, resources, self.children, self.single_requests, texts)
+        self.resources.requests.add(self.requests.handlers)
 
     def _run_of_child(
         self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool
