@@ -63,6 +63,7 @@ def _run_command(arguments: list[str]) -> int:
     debug = getattr(options, "debug", False)
     gc.disable()  # collecting what imports have made, which stays, takes a tenth of the start
     try:
+        _check_folder()
         module, _, name = options.main.partition(":")
         command: Command = getattr(importlib.import_module(module), name)
         return command(options, functools.partial(read_settings, options))
@@ -81,6 +82,13 @@ def _run_command(arguments: list[str]) -> int:
         return _fail(error, text, FAILED, debug=debug)
     finally:
         gc.enable()
+
+
+def _check_folder() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise ConfigError(f"the present folder cannot be used ({error.strerror}): change into another one") from error
 
 
 def permissions(options: argparse.Namespace, settings: Settings) -> int:

@@ -1,5 +1,6 @@
 """Checks the environment variables that every HTTP client obeys, because the client's own error would not name them."""
 
+import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,11 +9,12 @@ from urllib.parse import urlsplit
 from freeact_sub.errors import ConfigError
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-SCHEMES = ("http", "https", "socks5", "socks5h")
+SOCKS = ("socks5", "socks5h")
+SCHEMES = ("http", "https", *SOCKS)
 
 
 def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
-    """Check the variables for certificates and proxies.
+    """Check the variables for certificates, proxies and the log of keys.
 
     Args:
         variables: The environment variables. None: those of this process.
@@ -26,6 +28,19 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
         raise ConfigError(
             f"the environment variable SSL_CERT_FILE names {file!r}, which is not a file: correct it, or unset it"
         )
+    if file and b"-----BEGIN " not in _content(file):
+        raise ConfigError(
+            f"the environment variable SSL_CERT_FILE names {file!r}, which has no certificates that can be read: "
+            "correct it, or unset it"
+        )
+    if log := variables.get("SSLKEYLOGFILE"):
+        try:
+            Path(log).open("ab").close()
+        except OSError as error:
+            raise ConfigError(
+                f"the environment variable SSLKEYLOGFILE names {log!r}, which cannot be written ({error.strerror}): "
+                "correct it, or unset it"
+            ) from error
     if folders and not any(Path(folder).is_dir() for folder in folders.split(os.pathsep)):
         raise ConfigError(
             f"the environment variable SSL_CERT_DIR names {folders!r}, which is not a folder: correct it, or unset it"
@@ -35,6 +50,18 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
             raise ConfigError(
                 f"the environment variable {name} is not a proxy address such as http://host:8080: correct it, or unset it"
             )
+        if variables.get(name, "").startswith(SOCKS) and importlib.util.find_spec("socksio") is None:
+            raise ConfigError(
+                f"the environment variable {name} names a SOCKS proxy, which needs a package: run `pip install socksio`, "
+                "or unset it"
+            )
+
+
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError:
+        return b""
 
 
 def _is_proxy(address: str) -> bool:

@@ -9,7 +9,7 @@ from freeact_sub.config.schema import user_folder
 def state_folder() -> Path:
     """The folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
     folder = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
+    return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".local" / "state") / "freeact"
 
 
 def own_folders() -> tuple[Path, ...]:

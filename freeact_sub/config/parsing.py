@@ -10,6 +10,8 @@ import tomllib
 from collections.abc import Callable
 from typing import Any, Final
 
+UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+"""How a text in UTF-16 begins."""
 MAX_DEPTH: Final = 100
 """Bound on nested tables and lists."""
 MAX_KEY_PARTS: Final = 30
@@ -42,7 +44,7 @@ def text_of_file(content: bytes) -> str:
     Raises:
         ValueError: It has another encoding; the message says how to save it.
     """
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if content.startswith(UTF16_MARKS):
         raise ValueError("it is written in UTF-16: save it in UTF-8")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -53,7 +55,7 @@ def text_of_file(content: bytes) -> str:
 
 def prose_of_file(content: bytes) -> str:
     """Return the text of a file for models, in any encoding that editors use; unreadable bytes are marked."""
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if content.startswith(UTF16_MARKS):
         return content.decode("utf-16", errors="replace").replace("\r\n", "\n")
     return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
 

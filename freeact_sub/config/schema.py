@@ -362,4 +362,4 @@ class Config(Section):
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder of the user's own settings, in `$XDG_CONFIG_HOME` or `~/.config`."""
     folder = (os.environ if environment is None else environment).get("XDG_CONFIG_HOME", "")
-    return (Path(folder) if folder.startswith("/") else Path.home() / ".config") / "freeact"
+    return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".config") / "freeact"

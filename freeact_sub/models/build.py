@@ -7,6 +7,7 @@ import copy
 import difflib
 import importlib.util
 import inspect
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
@@ -59,7 +60,17 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(_what_to_set(name, error) if _is_known(name) else _what_is_meant(config, error)) from error
     except ImportError as error:
         raise ConfigError(_what_to_install(name, error)) from error
+    _check_key(model)
     return model
+
+
+def _check_key(model: "Model") -> None:
+    from freeact_sub.models.failures import key_of  # noqa: PLC0415  # slow, see above
+
+    name = key_of(model) or ""
+    key = os.environ.get(name, "")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the environment variable {name} has characters that no key has: copy the key again")
 
 
 def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None" = None) -> "Model":

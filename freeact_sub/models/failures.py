@@ -4,6 +4,7 @@ import json
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
@@ -110,12 +111,26 @@ def _unreachable(error: Exception, model: Model) -> str:
     if not isinstance(error, ModelConnectionError) or error.phase != "connect":
         return ""
     address = next((inner.base_url for inner in models_in(model) if inner.model_name == error.model_name), None)
+    if address and (proxy := proxy_for(address)):
+        return (
+            f"{address} cannot be reached through the proxy {proxy}: correct or unset the environment variable that names "
+            "the proxy, or add the host to NO_PROXY"
+        )
     if address and not is_near(address):
         return (
             f"{address} cannot be reached: check your network connection, a proxy and `base_url`, "
             "or name another model (--model)"
         )
     return f"no server answers at {address or 'its address'}: start it, correct `base_url`, or name another model (--model)"
+
+
+def proxy_for(address: str) -> str:
+    """The proxy that the environment names for an address, without a password. Empty: none."""
+    parts, proxies = urlsplit(address), getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or proxy_bypass_environment(parts.hostname or "", proxies):
+        return ""
+    return urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
 
 def is_near(address: str) -> bool:

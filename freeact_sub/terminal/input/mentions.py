@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from freeact_sub.config.parsing import UTF16_MARKS, prose_of_file
 from freeact_sub.system.safe_files import read_file
 
 if TYPE_CHECKING:  # slow to import
@@ -114,8 +115,8 @@ def _text_of(path: Path, room: int) -> str | None:
         return None
     finally:
         os.close(descriptor)
-    if b"\0" in content:
+    if b"\0" in content and not content.startswith(UTF16_MARKS):
         return None
-    text = content.decode(errors="replace")
+    text = prose_of_file(content)
     more = status.st_size - len(content)
     return text if more <= 0 else f"{text}\n[... {more:,} more bytes]"

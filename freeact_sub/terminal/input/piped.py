@@ -3,14 +3,13 @@
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
+from freeact_sub.config.parsing import UTF16_MARKS
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.terminal.input.mentions import MARKS, MAX_CHARS, MAX_PICTURE_BYTES
 from freeact_sub.text import counted, fence_for, shortened
-
-_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class Piped:
                 limit = f"{MAX_PICTURE_BYTES / 2**20:g} MiB"
                 raise ConfigError(f"the picture on standard input has more than {limit}: make it smaller, or name its file")
             return cls(picture=content, media_type=media_type)
-        if content.startswith(_UTF16) and len(content) % 2 == 0:
+        if content.startswith(UTF16_MARKS) and len(content) % 2 == 0:
             return cls(text=content.decode("utf-16", errors="replace"))
         if b"\0" in content:
             raise ConfigError(

@@ -1,5 +1,10 @@
 """A variable of the network that cannot be used is named in one sentence, before a client fails for it."""
 
+import importlib.machinery
+import importlib.util
+import sys
+import types
+
 import pytest
 
 from freeact_sub import Config
@@ -13,7 +18,11 @@ from freeact_sub.models import build_model
     [
         ("SSL_CERT_FILE", "/gone.pem"),
         ("SSL_CERT_FILE", "/"),
+        ("SSL_CERT_FILE", pytest.__file__),
+        ("SSL_CERT_FILE", "/dev/null"),
         ("SSL_CERT_DIR", "/gone"),
+        ("SSLKEYLOGFILE", "/gone/keys"),
+        ("SSLKEYLOGFILE", "/"),
         ("HTTPS_PROXY", "http://"),
         ("https_proxy", "http://host:port"),
         ("ALL_PROXY", "socks5://"),
@@ -31,7 +40,25 @@ def test_it_is_named(monkeypatch, name, value):
 
 
 @pytest.mark.parametrize("value", ["", "host:8080", "http://user:secret@host", "socks5h://host:1"])
-def test_what_clients_understand_is_left_to_them(value):
+def test_what_clients_understand_is_left_to_them(value, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "socksio", types.ModuleType("socksio"))
+    sys.modules["socksio"].__spec__ = importlib.machinery.ModuleSpec("socksio", None)
+    (tmp_path / "some.pem").write_text("a note\n-----BEGIN CERTIFICATE-----\n")
     check_network_variables(
-        {"HTTPS_PROXY": value, "SSL_CERT_FILE": __file__, "SSL_CERT_DIR": f"/gone:{__file__.rpartition('/')[0]}"}
+        {"HTTPS_PROXY": value, "SSL_CERT_FILE": f"{tmp_path}/some.pem", "SSL_CERT_DIR": f"/gone:{tmp_path}"}
     )
+    check_network_variables({"SSLKEYLOGFILE": f"{tmp_path}/keys"})
+
+
+def test_a_proxy_that_needs_a_package_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="variable ALL_PROXY names a SOCKS proxy.*pip install socksio"):
+        check_network_variables({"ALL_PROXY": "socks5://host:1"})
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "a\nb"])
+def test_a_key_that_no_server_can_be_sent_is_named(monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ConfigError, match="variable OPENAI_API_KEY has characters that no key has"):
+        build_model(Config(model="openai-chat:m"))

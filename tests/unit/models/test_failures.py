@@ -7,7 +7,7 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import read
 
 from freeact_sub import SpawnRequest
-from freeact_sub.models.failures import is_near
+from freeact_sub.models.failures import is_near, proxy_for
 
 
 class Count(BaseModel):
@@ -98,3 +98,14 @@ async def test_a_call_that_a_model_repeats_ends_in_our_own_words(make, call, sai
 )
 def test_who_asks_a_server_of_a_provider_is_not_told_to_start_it(address, near):
     assert is_near(address) is near
+
+
+@pytest.mark.parametrize(
+    ("address", "proxy"),
+    [("http://10.0.0.1/v1", "inner:1"), ("https://example.org", "outer:2"), ("http://127.0.0.1:1/v1", "")],
+)
+def test_a_proxy_that_stands_between_is_named_without_its_password(monkeypatch, address, proxy):
+    for name, value in {"HTTP_PROXY": "http://u:secret@inner:1", "ALL_PROXY": "outer:2", "NO_PROXY": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("REQUEST_METHOD", raising=False)
+    assert proxy_for(address) == proxy
