@@ -4,7 +4,7 @@ import json
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
@@ -128,7 +128,7 @@ def proxy_for(address: str) -> str:
     """The proxy that the environment names for an address, without a password. Empty: none."""
     parts, proxies = urlsplit(address), getproxies_environment()
     proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
-    if not proxy or proxy_bypass_environment(parts.hostname or "", proxies):
+    if not proxy or proxy_bypass(parts.hostname or ""):
         return ""
     return urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
