@@ -2,8 +2,8 @@
 
 from freeact_sub.approvals.decision import decide, unasked_writes
 from freeact_sub.approvals.gate import Gate, decide_in_time
+from freeact_sub.approvals.open_questions import OpenQuestions, required
 from freeact_sub.approvals.policy import Policy, Ruling, narrowed
-from freeact_sub.approvals.questions import OpenQuestions, required
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import RuleFiles, Rules, Verdict, load_rules, make_rules, shipped_rules
 

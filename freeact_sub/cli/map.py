@@ -14,7 +14,7 @@ from freeact_sub.errors import ConfigError, FreeactError
 
 if TYPE_CHECKING:
     from freeact_sub import Agent, Budget, Config, Run
-    from freeact_sub.agents.maps.answers import KeptAnswers
+    from freeact_sub.agents.maps.kept_answers import KeptAnswers
     from freeact_sub.cli.commands import Settings
     from freeact_sub.cli.map_files import RowsFile
     from freeact_sub.events import Event
@@ -40,7 +40,7 @@ def map_file(options: argparse.Namespace, settings: "Settings") -> int:
     asks = asking_terminal()
     config = settings(headless=None if asks is not None else "auto")
     from freeact_sub import Agent  # noqa: PLC0415
-    from freeact_sub.agents.maps.answers import KeptAnswers  # noqa: PLC0415
+    from freeact_sub.agents.maps.kept_answers import KeptAnswers  # noqa: PLC0415
     from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of  # noqa: PLC0415
     from freeact_sub.models.names import require_model  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def _check_out(out: Path | None, kept: "KeptAnswers") -> None:
 
 
 def _write(text: str, out: Path, kept_in: Path | None) -> None:
-    from freeact_sub.agents.maps.answers import KeptAnswers  # noqa: PLC0415
+    from freeact_sub.agents.maps.kept_answers import KeptAnswers  # noqa: PLC0415
     from freeact_sub.system.safe_files import replace_file  # noqa: PLC0415
 
     content = text.encode("utf-8", errors="surrogatepass")

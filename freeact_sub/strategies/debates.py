@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
+from freeact_sub.strategies.progress_steps import Progress
 from freeact_sub.strategies.side_by_side import parallel
-from freeact_sub.strategies.steps import Progress
 from freeact_sub.strategies.votes import Vote, count
 
 OTHERS: Final = "These are the solutions to the problem from other agents:"

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
+from freeact_sub.strategies.progress_steps import Progress
 from freeact_sub.strategies.side_by_side import parallel
-from freeact_sub.strategies.steps import Progress
 
 AGGREGATE: Final = (
     "Several models have answered the query below. Make one answer of theirs, of high quality: weigh what they say, as some "

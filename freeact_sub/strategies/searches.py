@@ -16,9 +16,9 @@ from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike
 from freeact_sub.strategies.model_player import ModelPlayer
 from freeact_sub.strategies.pictures import SearchPicture
+from freeact_sub.strategies.progress_steps import Progress
 from freeact_sub.strategies.side_by_side import parallel
 from freeact_sub.strategies.states import NEUTRAL, Evaluation, Player, SearchNode, Simulation, State
-from freeact_sub.strategies.steps import Progress
 from freeact_sub.strategies.trees import LATS, SIMULATE, TreeAlgorithm, at_least_one
 from freeact_sub.system.closing import carry_out
 

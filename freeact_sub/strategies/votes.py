@@ -7,8 +7,8 @@ from typing import Any
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
+from freeact_sub.strategies.progress_steps import Progress
 from freeact_sub.strategies.side_by_side import parallel
-from freeact_sub.strategies.steps import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

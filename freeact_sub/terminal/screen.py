@@ -48,7 +48,7 @@ from freeact_sub.terminal.owned_terminal import OtherProgram, OwnedTerminal
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size
-from freeact_sub.terminal.questions.guard import GUARD_SECONDS
+from freeact_sub.terminal.questions.key_guard import GUARD_SECONDS
 
 RESIZED_SECONDS: Final = 0.3
 """For so long after a change of the window few rows are drawn: those that the next one moves off it are not erased."""

@@ -15,7 +15,7 @@ import psutil
 import pyte
 from support.warm import TerminalProgram
 
-from freeact_sub.terminal.questions.guard import GUARD_SECONDS
+from freeact_sub.terminal.questions.key_guard import GUARD_SECONDS
 
 CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""

@@ -14,7 +14,7 @@ from freeact_sub.agents.children.type_effects import check_tools, chosen_model, 
 from freeact_sub.agents.children.verifier import Verifier, checked_check
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.sessions.answers import digest_of_task
+from freeact_sub.agents.sessions.known_answers import digest_of_task
 from freeact_sub.agents.shared import ChildAgent
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.types.files import AgentType
@@ -47,7 +47,7 @@ class Work:
     program: AgentProgram | None = None
     """Produces the answer instead of a model."""
     digest: str | None = None
-    """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/answers.py`."""
+    """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/known_answers.py`."""
     verifier: Verifier = field(default_factory=Verifier)
     """Checks the answer."""
 

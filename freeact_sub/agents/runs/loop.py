@@ -31,14 +31,14 @@ from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.file_facts import FileFacts, file_facts
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
 from freeact_sub.agents.runs.results import RunResult, text_of
-from freeact_sub.agents.sessions.answers import keep_answer, known_answer
+from freeact_sub.agents.sessions.known_answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.traces import traced_program
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.calls import ToolCalls, acting_as
-from freeact_sub.agents.turn.hooks import RunHooks
 from freeact_sub.agents.turn.model_calls import ModelCalls
+from freeact_sub.agents.turn.run_hooks import RunHooks
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.types.output_types import Refusal, by_value, or_refusal

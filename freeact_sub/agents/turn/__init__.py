@@ -1,12 +1,12 @@
 """One turn: a model request, its response, and the tool calls in it; our border to pydantic-ai.
 
 A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do in them hangs in its hooks: the methods of
-`RunHooks` (`hooks.py`), which share `Turns` (`turns.py`). One turn, in order:
+`RunHooks` (`run_hooks.py`), which share `Turns` (`turns.py`). One turn, in order:
 
 1.  `prepare_tools`: the tools that the agent's type leaves it (`../children/type_effects.py`). If no turn is left, the run
     must end, and no tools are offered.
 2.  `wrap_model_request`: of children that begin alike the first is sent first, so that the others read its prefix from
-    the provider's cache (`first_requests.py`). `RequestProgress` shows a request that takes long, `InnerTasks` (both in
+    the provider's cache (`prefix_of`). `RequestProgress` shows a request that takes long, `InnerTasks` (both in
     `turns.py`) notes the tasks of pydantic-ai, and `Booking.paid` (`../budgets/booking.py`) gives up a request that brings
     no response.
 3.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
@@ -27,7 +27,7 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
     The calls of code in a cell go through `ToolCalls.make` as well (`../from_code/base.py`).
 8.  `Repeats` notices a call that repeats with the same result: the model is advised, then the run ends.
 9.  `after_node_run`: what a person has sent to the working agent is judged by hooks, if there are any, and handed on
-    (`person_messages.py`). A model that would end its run while children are working is asked about them once, and hooks
+    (`PersonMessages`). A model that would end its run while children are working is asked about them once, and hooks
     may have the run go on.
 
 Whoever decides that the run must end notes the reason (`Turns.ended`), because a user's capability may turn our refusal into

@@ -32,8 +32,8 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
-from freeact_sub.agents.sessions.answers import digest_of_ask
 from freeact_sub.agents.sessions.journal import jsonable
+from freeact_sub.agents.sessions.known_answers import digest_of_ask
 from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck

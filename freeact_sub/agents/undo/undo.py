@@ -20,7 +20,7 @@ from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import News, known_news
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
-from freeact_sub.agents.undo.effects import effects_since
+from freeact_sub.agents.undo.effects_since import effects_since
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError

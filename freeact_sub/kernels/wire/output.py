@@ -27,7 +27,7 @@ from freeact_sub.cells import (
     size_of,
     text_of,
 )
-from freeact_sub.kernels.wire.screen import ScreenText, short_traceback, without_colours
+from freeact_sub.kernels.wire.screen_text import ScreenText, short_traceback, without_colours
 from freeact_sub.system.safe_files import beneath
 from freeact_sub.system.stopwatch import Stopwatch
 

@@ -24,7 +24,7 @@ from prompt_toolkit.keys import Keys
 from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
 from freeact_sub.terminal.input.mentions import matching_files, mention_of
 from freeact_sub.terminal.input.pastes import Pastes
-from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
+from freeact_sub.terminal.questions.key_guard import ENTER, KeyGuard
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter enters it): "}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteReply, StreamText
 from freeact_sub.kernels.wire.output import CellOutputBuffer
-from freeact_sub.kernels.wire.screen import OPEN_LINES, ScreenText
+from freeact_sub.kernels.wire.screen_text import OPEN_LINES, ScreenText
 
 CODES = [
     "\n",
