@@ -1,6 +1,4 @@
-"""Makes the pictures of the README and of docs/effects.md, in a real terminal.
-
-The first is `make demo` at the moment when it asks about an MCP call, the other a cell that shows what it would do.
+"""Makes the picture of docs/effects.md in a real terminal: a cell that shows what it would do.
 
     python docs/make_pictures.py [--out docs]
 
@@ -12,7 +10,7 @@ import copy
 import io
 import itertools
 import os
-import shutil
+import re
 import sys
 import tempfile
 import time
@@ -27,15 +25,10 @@ from rich.style import Style
 from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-COLUMNS, ROWS = 106, 44
-EFFECTS_ROWS: Final = 43
+COLUMNS, ROWS = 106, 43
 PROJECT: Final = "/home/me/project"
 """The folder that the picture shows in place of the temporary one; with `TMPDIR` unset both have the same length."""
 LIMIT_SECONDS: Final = 240
-KEY_SECONDS: Final = 0.6
-"""A question takes keys once it has stood for a moment."""
-ANSWERS: Final = (("asks to run this cell", "a"), ("asks to start a child", "a"), ("asks to call convert", "y"))
-ASKS: Final = ("Approval 1 of 2", "asks to call conversion", "y yes")
 PROGRAM: Final = """
 import asyncio
 from pathlib import Path
@@ -66,14 +59,10 @@ RICH_NAMES: Final = {"brown": "yellow", "bfightmagenta": "bright_magenta", "brig
 
 
 def main() -> None:
-    """Run the demo up to its MCP call and save what the terminal shows."""
-    parser = argparse.ArgumentParser(description="Make the picture of the README.")
+    """Hold the conversation up to the card, and save what the terminal shows."""
+    parser = argparse.ArgumentParser(description="Make the picture of docs/effects.md.")
     parser.add_argument("--out", metavar="DIR", type=Path, default=ROOT / "docs", help="where it goes (default: docs)")
     out: Path = parser.parse_args().out
-    with tempfile.TemporaryDirectory() as folder:
-        examples = shutil.copytree(ROOT / "examples", Path(folder) / "examples")
-        demo = [str(examples / "demo/demo.py"), "--mode", "ask"]
-        save(session(demo, Path(folder), ROWS, ANSWERS, ASKS), folder, "make demo", out / "session.svg")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(PROGRAM, encoding="utf-8")
@@ -81,7 +70,7 @@ def main() -> None:
         (work / "reports").mkdir(parents=True)
         (work / "sales.csv").write_text("name,amount\nanna,10\nben,-3\ncarla,7\n", encoding="utf-8")
         (work / "reports/june.md").write_text("# June\ntotal: 99\n", encoding="utf-8")
-        shown = session([str(program)], work, EFFECTS_ROWS, (), ("tried, in a copy", "y yes"))
+        shown = session([str(program)], work, ("tried, in a copy", "y yes"))
         save(shown, str(work), "freeact-sub", out / "effects.svg")
 
 
@@ -91,41 +80,34 @@ def save(screen: pyte.Screen, folder: str, title: str, file: Path) -> None:
     last = max(row for row, text in enumerate(screen.display) if text.strip())
     for row in range(last + 1):
         console.print(line_of(screen, row, folder), no_wrap=True, overflow="crop")
-    file.write_text(console.export_svg(title=title, unique_id=file.stem), encoding="utf-8")
+    drawn = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=title, unique_id=file.stem), flags=re.DOTALL)
+    file.write_text(drawn, encoding="utf-8")  # without fonts of another host
 
 
-def session(
-    command: Sequence[str], folder: Path, rows: int, answers: Iterable[tuple[str, str]], until: Iterable[str]
-) -> pyte.Screen:
+def session(command: Sequence[str], folder: Path, until: Iterable[str]) -> pyte.Screen:
     """The screen of a program at some moment.
 
     Args:
         command: The program and its arguments.
         folder: Where it runs.
-        rows: Of the terminal.
-        answers: Questions, and the key that answers each.
         until: What the screen shows at the moment.
     """
-    screen = pyte.Screen(COLUMNS, rows)
+    screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "", "PYDANTIC_AI_NO_BANNER": "1"}
-    child = pexpect.spawn(sys.executable, [*command], cwd=folder, env=environment, dimensions=(rows, COLUMNS))
+    child = pexpect.spawn(sys.executable, [*command], cwd=folder, env=environment, dimensions=(ROWS, COLUMNS))
 
     def wait(condition: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS
         while not condition("\n".join(screen.display)):
             if time.monotonic() > deadline:
-                raise SystemExit("the demo does not come to the moment of the picture:\n" + "\n".join(screen.display))
+                raise SystemExit("it does not come to the moment of the picture:\n" + "\n".join(screen.display))
             try:
                 stream.feed(child.read_nonblocking(65536, timeout=0.2))
             except pexpect.TIMEOUT:
                 continue
 
     try:
-        for question, answer in answers:
-            wait(lambda shown, question=question: "Approval 1 of" in shown and question in shown)  # type: ignore[misc]  # a default
-            time.sleep(KEY_SECONDS)
-            child.send(answer)
         wait(lambda shown: all(words in shown for words in until))
         picture = copy.deepcopy(screen)
         child.send("\x03")
@@ -136,9 +118,9 @@ def session(
 
 
 def line_of(screen: pyte.Screen, row: int, folder: str) -> Text:
-    """A row of the screen with its colours. Args: folder: where the demo ran; `PROJECT` is drawn instead."""
+    """A row of the screen with its colours. Args: folder: where the program ran; `PROJECT` is drawn instead."""
     line = Text()
-    chars = [screen.buffer[row][column] for column in range(COLUMNS)]
+    chars = [screen.buffer[row][column] for column in range(screen.columns)]
     at = "".join(char.data or " " for char in chars).find(folder)
     if at >= 0:
         chars[at : at + len(folder)] = [chars[at]._replace(data=letter) for letter in PROJECT]

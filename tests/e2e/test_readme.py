@@ -164,16 +164,17 @@ def test_its_picture_can_be_made_again(tmp_path: Path) -> None:
             "df: pandas.DataFrame 3 x 2",
         ):
             assert words in _words(picture)
-    for picture in (tmp_path / "session.svg", ROOT / "docs/session.svg"):
-        text = _words(picture)
-        for words in (
-            "make demo",
-            "● Child clean ridge.csv",
-            "clean ridge.csv asks: units.conversion(",
-            "Approval 1 of 2",
-            "asks to call conversion of the MCP server units",
-        ):
-            assert words in text
+    done = run_python(ROOT / "docs/make_recording.py", "--out", tmp_path, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for picture in (tmp_path / "recording.svg", ROOT / "docs/recording.svg"):
+        for words in ("tried, in a copy that is dropped; y runs it:", "±sales.csv", "Which totals do the reports name?"):
+            assert words in _words(picture)
+        text = picture.read_text(encoding="utf-8")
+        assert len(text) < 300_000
+        assert re.findall(r"https?://[^\"]*", text) == ["http://www.w3.org/2000/svg"], (
+            "it is shown where no other host is asked"
+        )
+        assert float(re.findall(r"film ([\d.]+)s", text)[0]) <= 20
 
 
 def _words(picture: Path) -> str:
