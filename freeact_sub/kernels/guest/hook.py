@@ -358,11 +358,11 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
 
     Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing needs a question.
     """
+    if settings is not None:
+        keep_notes_of_ipython(shell)  # while nothing is asked: a branch would wait for ever for a host that has ended
+        shell.kernel.control_handlers["freeact_rules"] = on_rules
     for watch in WATCHES:
         watch.renew(ask, settings)
-    if settings is not None:
-        keep_notes_of_ipython(shell)
-        shell.kernel.control_handlers["freeact_rules"] = on_rules
     if WATCHES or settings is None:
         return
     watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask), settings["no_network"])
