@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TextIO, TypeAlias
@@ -15,6 +17,9 @@ from freeact_sub.errors import ConfigError
 
 MAX_MESSAGE_BYTES: Final = 50 * 2**20
 """Of one message of the client; pictures come in them."""
+HEAD_BYTES: Final = 1000
+REQUEST_ID: Final = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{0,200}")')
+"""Clients write the id of a request before its parameters."""
 JUPYTER_AI: Final = "Jupyter AI"
 """What jupyter-ai says is its name."""
 logger = logging.getLogger(__name__)
@@ -89,16 +94,44 @@ class Client:
         return answer if isinstance(answer, dict) else {}
 
 
-async def pass_on_messages(source: asyncio.StreamReader, target: asyncio.StreamReader) -> None:
-    """Pass on the lines that may be messages: the SDK ends its connection at JSON that is no object."""
+async def pass_on_messages(
+    source: asyncio.StreamReader, target: asyncio.StreamReader, refuse: Callable[[bytes], None]
+) -> None:
+    """Pass on the lines that may be messages: the SDK ends its connection at JSON that is no object.
+
+    Args:
+        source: What the client sends. A line longer than its limit is left out.
+        target: What the SDK reads.
+        refuse: Called with the beginning of a line that is left out.
+    """
+    skips = False
     try:
-        while line := await source.readline():
-            if line.lstrip().startswith(b"{"):
+        while True:
+            try:
+                line = await source.readuntil()
+            except asyncio.IncompleteReadError as end:
+                line = end.partial
+            except asyncio.LimitOverrunError as error:
+                begun = await source.readexactly(error.consumed)
+                if not skips:
+                    refuse(begun[:HEAD_BYTES])
+                skips = True
+                continue
+            if not line:
+                return
+            if not skips and line.lstrip().startswith(b"{"):
                 target.feed_data(line)
-    except ValueError:
-        logger.exception("a message of the client is longer than %s bytes", MAX_MESSAGE_BYTES)
+            skips = False
     finally:
         target.feed_eof()
+
+
+def too_long(begun: bytes) -> bytes:
+    """Return the answer to a message that is left out, as far as its id is known. Args: begun: its beginning."""
+    found = REQUEST_ID.search(begun)
+    error = {"code": -32600, "message": f"a message may have {MAX_MESSAGE_BYTES:,} bytes"}
+    answer = {"jsonrpc": "2.0", "id": None if found is None else json.loads(found[1]), "error": error}
+    return json.dumps(answer).encode() + b"\n"
 
 
 async def serve(make: Callable[[Client], Served]) -> None:
@@ -128,7 +161,12 @@ async def serve(make: Callable[[Client], Served]) -> None:
                 "standard input and output must be pipes to a client: docs/acp.md says how to start one"
             ) from error
     messages = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
-    reading = asyncio.create_task(pass_on_messages(reader, messages), name="reads messages of the client")
+
+    def refuse(begun: bytes) -> None:
+        logger.error("a message of the client is longer than %s bytes, and left out", MAX_MESSAGE_BYTES)
+        writer.write(too_long(begun))
+
+    reading = asyncio.create_task(pass_on_messages(reader, messages, refuse), name="reads messages of the client")
     connection = Connection(served.answer, writer, messages, observers=[observe], listening=False)
     client.connect(connection)
     try:

@@ -144,7 +144,10 @@ async def _linked(prompt: ReadPrompt, uri: str, workspace: Path, read: Callable[
 
 def path_of(uri: str) -> str | None:
     """The absolute path that a `file` address names. None: it is another address."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
     path = unquote(parts.path)
     return path if parts.scheme == "file" and parts.netloc in ("", "localhost") and Path(path).is_absolute() else None
 

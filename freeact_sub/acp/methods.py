@@ -1,6 +1,7 @@
 """`Methods`: what a client may call, and the sessions that it has open."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ SIGNED_OUT: Final = -32000
 """The protocol's code where a client is to offer `authMethods`."""
 OPENS: Final = ("session/new", "session/load", "session/resume", "session/fork")
 SIGN_IN: Final = "A key of a provider, such as ANTHROPIC_API_KEY, in the environment that the client gives the agent"
+logger = logging.getLogger(__name__)
 Settings: Any = Callable[[Path], Config]
 Handler: Any = Callable[[Any], Awaitable[Any]]
 
@@ -77,15 +79,18 @@ class Methods:
 
     async def answer(self, method: str, params: Any, is_notification: bool) -> Any:
         """See `Served`."""
-        if method not in self._table:
-            if is_notification or method.startswith("_"):
+        if not isinstance(method, str) or method not in self._table:
+            if is_notification or str(method).startswith("_"):
                 return None
-            raise RequestError.method_not_found(method)
+            raise RequestError.method_not_found(str(method))
         model, handle = self._table[method]
         try:
-            return await handle(params if model is None else model.model_validate(params))
+            return await handle(params if model is None else model.model_validate({} if params is None else params))
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            problems = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'params'}: {each['msg']}" for each in error.errors())
+            if is_notification:
+                logger.warning("%s of the client is left out: %s", method, problems)
+                return None
             raise RequestError.invalid_params({"details": problems}) from error
         except FreeactError as error:
             raise RequestError(INTERNAL, str(error), {"details": str(error)}) from error
@@ -93,13 +98,17 @@ class Methods:
     def sees_request(self, request_id: Any, method: str, params: Any) -> None:
         """See `Served`."""
         given = params if isinstance(params, dict) else {}
-        if method == "session/prompt" and request_id is not None:
+        if not isinstance(request_id, str | int):
+            return
+        if method == "session/prompt":
             self._prompts[request_id] = str(given.get("sessionId"))
-        elif method in OPENS and request_id is not None:
+        elif method in OPENS:
             self._opened[request_id] = str(given.get("sessionId", ""))
 
     def has_answered(self, request_id: Any, result: Any) -> None:
         """See `Served`. A client drops what it is told of a session before it knows of it."""
+        if not isinstance(request_id, str | int):
+            return
         self._prompts.pop(request_id, None)
         opened = self._opened.pop(request_id, None)
         if opened is None or not isinstance(result, dict):
@@ -224,8 +233,9 @@ class Methods:
             session.cancel()
 
     async def _cancel_request(self, params: Any) -> None:
-        session_id = self._prompts.get(params.get("requestId")) if isinstance(params, dict) else None
-        if (session := self._sessions.get(session_id or "")) is not None:
+        request_id = params.get("requestId") if isinstance(params, dict) else None
+        session_id = self._prompts.get(request_id, "") if isinstance(request_id, str | int) else ""
+        if (session := self._sessions.get(session_id)) is not None:
             session.cancel()
 
     async def _set_mode(self, request: schema.SetSessionModeRequest) -> dict[str, Any]:

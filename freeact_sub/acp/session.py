@@ -99,7 +99,7 @@ class Session:
 
     async def choose(self, option: str, value: Any) -> None:
         """Set an option. Raises: RequestError: There is no such option or value."""
-        if option == options.MODE and value in options.WORDS:
+        if option == options.MODE and isinstance(value, str) and value in options.WORDS:
             try:
                 self.agent.mode = value
             except FreeactError as error:

@@ -61,7 +61,12 @@ async def test_a_session_from_its_beginning_to_its_end(tmp_path: Path) -> None:
         assert client.other_lines == []
         async with AcpClient(*server.options, "--mode", "ask", cwd=tmp_path, env=env) as later:
             await talk_again(later, workspace, client.updates[0][0])
-    ours = ("the answer to session/request_permission: ", "no schema for session/nonsense")
+    ours = (
+        "the answer to session/request_permission: ",
+        "no schema for session/nonsense",
+        "session/set_config_option: ",
+        "$/cancel_request: ",
+    )
     assert [text for text in violations(client.traffic) if not text.startswith(ours)] == []
     assert len(violations(client.traffic)) == len(ours), "what the test itself does wrong is found"
     assert violations(later.traffic) == []
@@ -149,6 +154,11 @@ async def talk(client: AcpClient, workspace: Path) -> None:
         await client.prompt(other, "hi")
     with pytest.raises(AcpError, match="Method not found"):
         await client.call("session/nonsense")
+    with pytest.raises(AcpError, match="there is no option"):
+        await client.call("session/set_config_option", sessionId=session, configId="mode", value=["plan"])
+    client.notify("$/cancel_request", requestId=[1])
+    link = {"type": "resource_link", "uri": "http://[odd", "name": "odd"}
+    assert (await client.call("session/prompt", sessionId=session, prompt=[link]))["stopReason"] == "end_turn"
     await client.call("session/delete", sessionId=fork["sessionId"])
 
 
