@@ -37,6 +37,7 @@ CELLS = {
     "permissions": ("os.chmod('b.txt', 0o600)", {}, {"b.txt": "mode 644 -> 600"}),
     "bytes": ("open('b', 'wb').write(bytes(9))", {}, {"b": "9 bytes"}),
     "a link": ("os.symlink('b.txt', 'link')", {}, {"link": "+link to b.txt"}),
+    "an absolute link": ("os.symlink(os.path.abspath('b.txt'), 'far'); open('far', 'a').write('four\\n')", {}, {"far": "+link to ", "b.txt": "+four"}),
     "an error in the middle": ("x.append(3); open('half', 'w').close(); 1 / 0", {"x": "list 3 [1, 2, 3]"}, {"half": ""}),
     "a program that may run": ("!ls", {}, {}),
     "a magic": ("%cd -q new\n%cd -q ..", {}, {}),
