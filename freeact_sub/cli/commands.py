@@ -135,7 +135,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     """`freeact-sub run`: one prompt."""
     if sys.stdout is None:
-        raise ConfigError("standard output is closed")
+        raise ConfigError("standard output is closed: give the program one, such as >FILE")
     path: Path | None = getattr(options, "file", None)
     if options.prompt is None and path is None and is_terminal(sys.stdin):
         raise ConfigError("give the prompt as an argument, as - for standard input, or with --file PATH")

@@ -101,7 +101,7 @@ def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
 
     terminal = asking_terminal()
     if terminal is None:
-        raise ConfigError("nobody is there to choose a model")
+        raise ConfigError("nobody is there to choose a model: pass --model PROVIDER:NAME")
     rows = [MenuRow(model.model, model.because) for model in found]
     index = pick(HEAD, rows, terminal, draws=can_draw(terminal))
     if index is None:

@@ -101,12 +101,13 @@ def _csv_rows(text: str, name: str, form: Form) -> RowsFile:
         columns = next(reader, [])
         if len({*columns}) < len(columns):
             twice = next(column for column in columns if columns.count(column) > 1)
-            raise ConfigError(f"{name} has the column {twice!r} more than once")
+            raise ConfigError(f"{name} has the column {twice!r} more than once: rename one of them")
         for cells in reader:
             if not cells:
                 continue
             if len(cells) != len(columns):
-                raise ConfigError(f"{name}, line {reader.line_num}: {len(cells)} cells, but the header has {len(columns)}")
+                found = f"{len(cells)} cells, but the header has {len(columns)}"
+                raise ConfigError(f"{name}, line {reader.line_num}: {found}: put quotes around a text with a separator")
             rows.append(dict(zip(columns, cells, strict=True)))
     except csv.Error as error:
         raise ConfigError(f"{name}, line {reader.line_num}: {error}") from error
@@ -125,7 +126,7 @@ def fields_of(text: str) -> type[BaseModel]:
         if not name.isidentifier() or name.startswith("_"):
             raise ConfigError(f"--output: {name!r} is not a name for a field: {HELP}")
         if name in fields:
-            raise ConfigError(f"--output: the field {name!r} is there twice")
+            raise ConfigError(f"--output: the field {name!r} is there twice: name it once")
         fields[name] = (_type(kind), ...)
     if not fields:
         raise ConfigError(f"--output: it has no field: {HELP}")

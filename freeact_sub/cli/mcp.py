@@ -231,7 +231,8 @@ def _named(names: Sequence[str], config: Config) -> dict[str, McpServerConfig]:
     servers = config.mcp_servers | {name: server for name, (server, _) in _of_types(config).items()}
     for name in names:
         if name not in servers:
-            raise ConfigError(f"there is no MCP server {name!r}: {', '.join(servers) or '`freeact-sub mcp add` adds one'}")
+            there = f"the servers are {', '.join(servers)}" if servers else "`freeact-sub mcp add` adds one"
+            raise ConfigError(f"there is no MCP server {name!r}: {there}")
     return {name: server for name, server in servers.items() if not names or name in names}
 
 

@@ -58,7 +58,7 @@ def chosen(choice: str, config: Config) -> str:
     from freeact_sub.terminal.picker import choices_of, pick  # noqa: PLC0415  # slow to import
 
     if (picked := pick(lambda: choices_of(store, config.workspace))) is None:
-        raise ConfigError("no session was chosen")
+        raise ConfigError("no session was chosen: name one by --resume ID, or start without --resume")
     return picked
 
 
@@ -76,7 +76,7 @@ def _ask(sessions: list[StoredSession]) -> str:
         sys.stderr.flush()
         text = sys.stdin.readline().strip()
         if not text:
-            raise ConfigError("no session was chosen")
+            raise ConfigError("no session was chosen: name one by --resume ID, or start without --resume")
         if text.isdecimal() and 1 <= int(text) <= min(len(found), SHOWN):
             return found[int(text) - 1].session_id
         words = text.lower().split()

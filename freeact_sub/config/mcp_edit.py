@@ -38,7 +38,7 @@ def remove_server(path: Path, name: str) -> tuple[bytes | None, bytes]:
 
     def remove(text: str, servers: Mapping[str, Any]) -> str:
         if name not in servers:
-            raise ConfigError(f"{path} has no server {name!r}")
+            raise ConfigError(f"{path} has no server {name!r}: `freeact-sub mcp list` names them")
         return without_member(text, (SERVERS,), name)
 
     return _change(path, remove, lambda servers: {key: value for key, value in servers.items() if key != name}, 0o644)

@@ -16,7 +16,7 @@ def check_names(variables: dict[str, str]) -> dict[str, str]:
     """Raise ValueError unless all can be names of environment variables."""
     for name in variables:
         if not name or "=" in name:
-            raise ValueError(f"{name!r} is not the name of an environment variable")
+            raise ValueError(f"{name!r} is not the name of an environment variable: it must be text without `=`")
     return variables
 
 

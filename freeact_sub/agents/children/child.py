@@ -238,7 +238,7 @@ class Messages:
             self._put("response", child, text, correlation_id=question.correlation_id, success=True)
             return f"{child.label} has its answer."
         if child.ended is not None:
-            raise FreeactError(f"{child.label} has already ended")
+            raise FreeactError(f"{child.label} has already ended: give it a new task with resume")
         if not self._deliver(child.agent, f"[Message from the agent that started you]\n{text}"):
             raise FreeactError(f"{child.label} has not made its first request yet: wait a little, and send it again")
         self._put("status", child, text)

@@ -172,7 +172,7 @@ class OwnedNode(KernelNode):
     def check_open(self) -> None:
         """Raise FreeactError if the node is closed."""
         if not self.is_open:
-            raise FreeactError(f"{self.code.label} is closed")
+            raise FreeactError(f"{self.code.label} is closed: make another node with branch()")
 
     def __repr__(self) -> str:
         return f"<{self.code.label}, {'open' if self.is_open else 'closed'}>"
@@ -234,7 +234,8 @@ class Nodes:
             InvalidRequestError: The agent has no such node.
         """
         if node_id not in self._nodes:
-            raise InvalidRequestError(f"there is no node {node_id!r}: {', '.join(self._nodes) or 'there are none'}")
+            there = f"the open nodes are {', '.join(self._nodes)}" if self._nodes else "branch() makes one"
+            raise InvalidRequestError(f"there is no node {node_id!r}: {there}")
         return self._nodes[node_id]
 
     async def branch(self, origin: OwnedNode | None, description: str = "", *, own_files: bool = False) -> OwnedNode:
@@ -388,7 +389,7 @@ class Nodes:
 def _owned(node: KernelNode) -> OwnedNode:
     """Return a node as its owner keeps it. Raises: InvalidRequestError: No agent has made it."""
     if not isinstance(node, OwnedNode):
-        raise InvalidRequestError(f"{node!r} is not a node of an agent")
+        raise InvalidRequestError(f"{node!r} is not a node of an agent: give what branch() has returned")
     return node
 
 

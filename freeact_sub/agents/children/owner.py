@@ -395,5 +395,5 @@ class ChildOwner:
     def _find(self, agent_id: str) -> OwnedChild:
         known = {child.agent_id: child for child in self._in_background()}
         if agent_id not in known:
-            raise FreeactError(f"{agent_id!r} is not a background child of yours: {', '.join(known) or 'there are none'}")
+            raise FreeactError(f"{agent_id!r} is not a background child of yours, these are: {', '.join(known) or 'none'}")
         return known[agent_id]

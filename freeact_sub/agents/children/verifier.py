@@ -218,7 +218,7 @@ def as_check(code: str) -> str:
         InvalidRequestError: It is not Python, or too long.
     """
     if len(code) > MAX_CODE_CHARS:
-        raise InvalidRequestError(f"check: it has more than {MAX_CODE_CHARS:,} characters")
+        raise InvalidRequestError(f"check: it has more than {MAX_CODE_CHARS:,} characters: shorten it")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the code, such as odd escapes

@@ -79,7 +79,7 @@ def _column(name: str, known: Mapping[str, Hashable]) -> Hashable:
         meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, [*known][:20])) or 'none'}"
         raise InvalidRequestError(f"agent.map: the frame has no column {name!r}: {meant}")
     if known[name] is _TWICE:
-        raise InvalidRequestError(f"agent.map: the frame has the column {name!r} more than once")
+        raise InvalidRequestError(f"agent.map: the frame has the column {name!r} more than once: rename one of them")
     return known[name]
 
 

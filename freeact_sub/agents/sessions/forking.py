@@ -235,7 +235,7 @@ def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tupl
     """The root, the number of the prompt, and the one that followed."""
     root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
     if root is None:
-        raise SessionError(f"the session {stored.session_id} has no prompt yet")
+        raise SessionError(f"the session {stored.session_id} has no prompt yet: ask something in it first")
     prompts = prompts_of(reader, root.agent_id)
     place = len(prompts) if at is None else at + len(prompts) if at < 0 else at
     if not 0 <= place <= len(prompts):
@@ -260,7 +260,9 @@ def fork_note(store: SessionStore, stored: StoredSession, last: tuple[str | None
     if not works_in_copy(store, stored):
         return {}
     if not stored.workspace.is_dir():
-        raise SessionError(f"the session {stored.session_id} worked in {stored.workspace}, which is gone")
+        raise SessionError(
+            f"the session {stored.session_id} worked in {stored.workspace}, which is gone: bring that folder back first"
+        )
     note = _note(store, stored)
     return note if note.get("last") == [*last] else {}
 

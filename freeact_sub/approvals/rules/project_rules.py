@@ -58,7 +58,9 @@ class ProjectRules:
         content = new = self._content()
         trusted = content is None or self._trust.knows(self._path, content)
         if content != self._known and not trusted:
-            raise ConfigError(f"{self._path} has changed since a person last reviewed it")
+            raise ConfigError(
+                f"{self._path} has changed since a person last reviewed it: start the program again to review it"
+            )
         link = next((path for path in (self._path.parent, self._path) if path.is_symlink()), None)
         if link is not None:
             raise ConfigError(f"{link} is a symbolic link: rules are not written through one")

@@ -355,8 +355,8 @@ async def test_there_is_a_bound_on_how_many(make):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (subagents("cancel", "agent-0"), "background child of yours: there are none"),
-        (subagents("wait", "agent-0"), "background child of yours: there are none"),
+        (subagents("cancel", "agent-0"), "background child of yours, these are: none"),
+        (subagents("wait", "agent-0"), "background child of yours, these are: none"),
         (subagents("message", "agent-0", text="x"), "child of yours, nor of one of your children"),
     ],
 )
