@@ -4,17 +4,24 @@ The guard ends the copy, and all that the copy has started, when this process en
 The copy ends when its guard does. Neither goes back into the code below: the cell that runs continues here only.
 """
 
-import contextlib
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from freeact_sub.kernels.forkserver.brancher import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, live_and_exit, prctl, reap
+from freeact_sub.kernels.forkserver.brancher import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    fork_quietly,
+    fork_reporting,
+    live_and_exit,
+    prctl,
+    reap,
+)
 
-REPORT_BYTES = 300
+__all__ = ["PR_SET_PDEATHSIG", "fork_copy", "fork_quietly", "prctl", "reap"]
+
 MAX_DESCRIPTORS = 1 << 20
 
 
@@ -33,50 +40,26 @@ def fork_copy(life: Callable[[], None], guard: Sequence[str]) -> tuple[int, int]
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    me, report = os.getpid(), b""
-    result, result_writer = os.pipe()
-    # an interrupt, which goes to the whole group, is for this process only
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        between = fork_quietly()
-        if between == 0:
-            be_guard(life, guard, me, result_writer)
-        os.close(result_writer)
-        result_writer = -1
-        report = os.read(result, REPORT_BYTES)
-        if not report.isdigit():
-            reap(between)
-            raise OSError(report.decode(errors="replace") or "the process of its guard ended")
-    finally:
-        os.close(result)
-        if result_writer >= 0:
-            os.close(result_writer)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return between, int(report)
+    me = os.getpid()
+    return fork_reporting(lambda result_writer: be_guard(life, guard, me, result_writer))
 
 
-def be_guard(life: Callable[[], None], guard: Sequence[str], origin: int, result_writer: int) -> NoReturn:
+def be_guard(life: Callable[[], None], guard: Sequence[str], origin: int, result_writer: int) -> None:
     """Forks the copy, reports it, and becomes the program of the guard."""
-    try:
-        os.setsid()
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
-        if os.getppid() != origin:
-            os._exit(1)
-        me = os.getpid()
-        copy = fork_quietly()
-        if copy == 0:
-            be_copy(life, me, result_writer)
-        os.write(result_writer, b"%d" % copy)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):
-            os.dup2(nothing, descriptor)
-        os.closerange(3, MAX_DESCRIPTORS)
-        os.execv(guard[0], [*guard, "--child", str(copy)])  # noqa: S606  # our own program
-    except BaseException as error:  # noqa: BLE001  # border: the end of this process
-        with contextlib.suppress(OSError):
-            os.write(result_writer, str(error).encode()[:REPORT_BYTES])
-    finally:
-        os._exit(1)
+    os.setsid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != origin:
+        return
+    me = os.getpid()
+    copy = fork_quietly()
+    if copy == 0:
+        be_copy(life, me, result_writer)
+    os.write(result_writer, b"%d" % copy)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    os.closerange(3, MAX_DESCRIPTORS)
+    os.execv(guard[0], [*guard, "--child", str(copy)])  # noqa: S606  # our own program
 
 
 def be_copy(life: Callable[[], None], guard: int, result_writer: int) -> NoReturn:
@@ -91,12 +74,3 @@ def be_copy(life: Callable[[], None], guard: int, result_writer: int) -> NoRetur
         life()
 
     live_and_exit(begin)
-
-
-def fork_quietly() -> int:
-    """Forks without a warning about threads, which were checked before (`safety.py`)."""
-    halves = sys.modules.get("freeact_guest.halves")  # there if the notebook's kernel is one of ours
-    quiet = contextlib.nullcontext() if halves is None else halves.HALVES.forking_for_kernel()
-    with warnings.catch_warnings(), quiet:
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()

@@ -26,6 +26,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -36,6 +37,8 @@ GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 GNU_OPENMP = "libgomp"
 """It waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
 OMP_PAUSE_HARD = 2
+REPORT_BYTES = 300
+SUBSHELL = ("ipykernel.subshell", "SubshellThread")
 POLARS_THREADS = "polars-"
 ZMQ_THREADS = "ZMQbg"
 ROOM_BYTES = 16 << 20
@@ -95,7 +98,7 @@ class Brancher:
     def reply(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
         """Forks if possible, and returns the reply for the host."""
         try:
-            reason = self.unsafe()
+            reason = unsafe(self.app)
             if not reason and request["trial"] is not None:
                 reason = sys.modules["freeact_guest.trial"].reason_against(request["moved"][0])
             if not reason:
@@ -114,27 +117,20 @@ class Brancher:
         for stream in (self.kernel._stdout, self.kernel._stderr):
             stream.flush()
         me, server = os.getpid(), os.getppid()
-        (result, result_writer), (waits, go) = os.pipe(), os.pipe()
-        # an interrupt, which goes to the whole group, is for the origin only
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        report = b""
+        waits, go = os.pipe()
+
+        def between_life(result_writer: int) -> None:
+            os.close(go)
+            be_between(self, request, me, server, result_writer, waits)
+
         try:
-            between = fork_quietly()
-            if between == 0:
-                os.close(result)
-                os.close(go)
-                be_between(self, request, me, server, result_writer, waits)
-            os.close(result_writer)
-            result_writer = result
-            report = os.read(result, 64)
-            if not report.isdigit():
-                reap(between)
-                raise OSError(report.decode() or "the process between ended")
+            between, branch = fork_reporting(between_life)
+        except BaseException:
+            os.close(go)
+            raise
         finally:
-            for descriptor in {result, result_writer, waits} | (set() if report.isdigit() else {go}):
-                os.close(descriptor)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return between, int(report), go
+            os.close(waits)
+        return between, branch, go
 
     def seat(self, branch_id: str) -> None:
         """Gives the branch to the fork server."""
@@ -176,46 +172,21 @@ class Brancher:
             for pid in (between, branch):  # the second is our child once the first has ended
                 reap(pid)
 
-    def unsafe(self) -> str:
-        """Return why this kernel must not be forked now; empty: it can be."""
-        own = {threading.main_thread(), *own_threads(self.app)}
-        of_line = sys.modules["freeact_guest.line"].LineThread
-        others = sorted(
-            thread.name for thread in threading.enumerate() if thread not in own and not isinstance(thread, of_line)
-        )
-        if others:
-            return f"it has other threads, whose work would stop half way in a branch: {', '.join(others[:5])}"
-        if not has_room(ROOM_BYTES):
-            return f"less than {ROOM_BYTES >> 20} MB are left to it of what kernel.memory_bytes allows"
-        if self.kernel.eventloop is not None:
-            return "it runs the event loop of a window system (%gui), whose connection cannot be shared"
-        if uses_gpu(open_files()):
-            return "it uses a GPU, and what is on it cannot be forked"
-        if threads := threads_lost():
-            return f"it has threads of {threads}, which do not survive a fork"
-        return ""
-
 
 def be_between(
     brancher: Brancher, request: dict[str, Any], origin: int, server: int, result_writer: int, waits: int
 ) -> None:
     """Runs the intermediate process: it forks the branch, reports it, and waits to be killed. Does not return."""
-    try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == origin:
-            try:
-                branch = fork_quietly()
-            except OSError as error:
-                os.write(result_writer, str(error.strerror).encode()[:64])
-                return
-            if branch == 0:
-                os.close(result_writer)
-                be_branch(brancher, request, server, waits)
-            os.write(result_writer, b"%d" % branch)
-            while True:
-                signal.pause()
-    finally:
-        os._exit(1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != origin:
+        return
+    branch = fork_quietly()
+    if branch == 0:
+        os.close(result_writer)
+        be_branch(brancher, request, server, waits)
+    os.write(result_writer, b"%d" % branch)
+    while True:
+        signal.pause()
 
 
 def be_branch(brancher: Brancher, request: dict[str, Any], server: int, waits: int) -> None:
@@ -252,9 +223,36 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
+def unsafe(app: Any) -> str:
+    """Return why this kernel must not be forked now; empty: it can be."""
+    own = {threading.main_thread(), *own_threads(app)}
+    of_line = sys.modules["freeact_guest.line"].LineThread
+    others = sorted(
+        thread.name
+        for thread in threading.enumerate()
+        if thread not in own and not isinstance(thread, of_line) and not is_idle_subshell(thread)
+    )
+    if others:
+        return f"it has other threads, whose work would stop half way in a branch: {', '.join(others[:5])}"
+    if not has_room(ROOM_BYTES):
+        return f"less than {ROOM_BYTES >> 20} MB are left to it of what kernel.memory_bytes allows"
+    if app.kernel.eventloop is not None:
+        return "it runs the event loop of a window system (%gui), whose connection cannot be shared"
+    if uses_gpu(open_files()):
+        return "it uses a GPU, and what is on it cannot be forked"
+    if threads := threads_lost():
+        return f"it has threads of {threads}, which do not survive a fork"
+    return ""
+
+
 def own_threads(app: Any) -> list[Any]:
     """The threads that belong to the kernel itself."""
     return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat]
+
+
+def is_idle_subshell(thread: Any) -> bool:
+    """Whether it is a thread in which a front end has its widgets' messages handled, and handles none now."""
+    return (type(thread).__module__, type(thread).__name__) == SUBSHELL and not thread.asyncio_lock.locked()
 
 
 def why(error: Exception) -> str:
@@ -322,9 +320,58 @@ def mapped(library: str) -> list[str]:
         return sorted({line.rstrip("\n").split(maxsplit=5)[5] for line in file if library in line})
 
 
+def fork_reporting(life: Callable[[int], None]) -> tuple[int, int]:
+    """Forks a process that forks another one, and waits for its report.
+
+    Args:
+        life: Of the first process; it writes the process id of the second one to this descriptor, or why there is none.
+
+    Returns:
+        The process ids of both.
+
+    Raises:
+        OSError: The system has no room for two more processes.
+    """
+    result, result_writer = os.pipe()
+    # an interrupt, which goes to the whole group, is for the origin only
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        between = fork_quietly()
+        if between == 0:
+            os.close(result)
+            be_first(life, result_writer)
+        os.close(result_writer)
+        result_writer = -1
+        report = os.read(result, REPORT_BYTES)
+        if not report.isdigit():
+            reap(between)
+            raise OSError(report.decode(errors="replace") or "the process between ended")
+    finally:
+        os.close(result)
+        if result_writer >= 0:
+            os.close(result_writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return between, int(report)
+
+
+def be_first(life: Callable[[int], None], result_writer: int) -> NoReturn:
+    """Lives the life of the process between, and reports what goes wrong in it."""
+    try:
+        life(result_writer)
+    except BaseException as error:  # noqa: BLE001  # border: the end of this process
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        with contextlib.suppress(OSError):
+            os.write(result_writer, reason.encode()[:REPORT_BYTES])
+    finally:
+        os._exit(1)
+
+
 def fork_quietly() -> int:
-    """Suppresses warnings about threads, which were checked before."""
-    with sys.modules["freeact_guest.halves"].HALVES.forking_for_kernel():
+    """Forks without a warning about threads, which were checked before."""
+    halves = sys.modules.get("freeact_guest.halves")  # not there where the kernel is none of ours
+    quiet = contextlib.nullcontext() if halves is None else halves.HALVES.forking_for_kernel()
+    with warnings.catch_warnings(), quiet:
+        warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 

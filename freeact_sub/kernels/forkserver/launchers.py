@@ -51,7 +51,8 @@ class ForkLauncher(LocalLauncher):
         """See `Launcher`. Returns when the kernel's sockets are bound, so that no client has to connect twice."""
         environment = await self._prepare()
         request = {**self._request(), "cwd": str(self.spec.workspace), "environment": environment}
-        self._process = await self.server.start(request)
+        kernel = await self.server.start(request)
+        self._process = kernel.pid, kernel.ended
         return self._started(self._process[1])
 
     async def interrupt(self) -> None:

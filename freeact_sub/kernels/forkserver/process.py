@@ -57,11 +57,17 @@ class ForkUnsafeError(KernelStartError):
     """Forking is not safe here, for example because a preloaded module has started threads; the message says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ServedKernel:
+@dataclass(kw_only=True)
+class ServedKernel:
+    """A kernel of a fork server."""
+
     pid: int
+    """Its process; another one when the kernel has gone back to its past."""
     bound: asyncio.Future[None]
     ended: asyncio.Future[int]
+    """Its exit code, negative for a signal; by then everything it has started is gone too."""
+    is_unwanted: bool = False
+    """It is being ended."""
 
 
 class ForkServer:
@@ -74,8 +80,8 @@ class ForkServer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
-        self.starting: dict[int, asyncio.Future[_ServedKernel]] = {}
-        self.kernels: dict[int, _ServedKernel] = {}
+        self.starting: dict[int, asyncio.Future[ServedKernel]] = {}
+        self.kernels: dict[int, ServedKernel] = {}
         self.laying: dict[int, asyncio.Future[str]] = {}
         self.ready: Mapping[str, Any] = {}
         """The server's first message, sent when it is ready."""
@@ -140,20 +146,15 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    async def start(self, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
-        """Forks a kernel and waits until it has bound its sockets.
-
-        Returns:
-            Its process id, and a future with its exit code, negative for a signal; by then everything it has started is gone
-            too.
-        """
+    async def start(self, request: Mapping[str, Any]) -> ServedKernel:
+        """Forks a kernel and waits until it has bound its sockets."""
         kernel = await self._ask_for("start", {"umask": _umask(), **request})
         try:
             await asyncio.shield(kernel.bound)
         except BaseException:
             self.end(kernel.pid)
             raise
-        return kernel.pid, kernel.ended
+        return kernel
 
     async def adopt(self, pid: int, origin: int) -> asyncio.Future[int]:
         """Has the server expect a branch, which its own kernel has forked of itself.
@@ -195,6 +196,8 @@ class ForkServer:
 
     def end(self, pid: int) -> None:
         """Ends a kernel, with everything it has started; `ended` tells when that is done."""
+        if pid in self.kernels:
+            self.kernels[pid].is_unwanted = True
         self._send({"op": "end", "pid": pid})
 
     async def aclose(self) -> None:
@@ -207,11 +210,11 @@ class ForkServer:
             return (self._folder / "server.log").read_text(errors="replace")[-2000:]
         return ""
 
-    async def _ask_for(self, operation: str, request: Mapping[str, Any]) -> _ServedKernel:
+    async def _ask_for(self, operation: str, request: Mapping[str, Any]) -> ServedKernel:
         if not self.alive:
             raise KernelStartError("the fork server has ended")
         number = next(self._numbers)
-        started: asyncio.Future[_ServedKernel] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[ServedKernel] = asyncio.get_running_loop().create_future()
         self.starting[number] = started
         self._send({"op": operation, "id": number, **request})
         try:
@@ -260,7 +263,7 @@ class ForkServer:
         loop = asyncio.get_running_loop()
         match message:
             case {"started": number, "pid": pid}:
-                kernel = _ServedKernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
+                kernel = ServedKernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
                 self.kernels[pid] = kernel
                 self.starting.pop(number).set_result(kernel)
             case {"failed": number, "reason": reason} if number in self.starting:
@@ -269,6 +272,11 @@ class ForkServer:
                 self.laying.pop(number).set_result(reason)
             case {"bound": pid}:
                 _resolve(self.kernels[pid].bound, None)
+            case {"ended": pid, "by": past}:
+                kernel = self.kernels[past] = self.kernels.pop(pid)
+                kernel.pid = past
+                if kernel.is_unwanted:
+                    self.end(past)
             case {"ended": pid, "code": code}:
                 kernel = self.kernels.pop(pid)
                 _fail(kernel.bound, f"the kernel ended while it started, with exit code {code}")
@@ -287,7 +295,7 @@ class ForkServer:
         self.kernels.clear()
         self.laying.clear()
 
-    def _end_unwanted(self, started: asyncio.Future[_ServedKernel]) -> None:
+    def _end_unwanted(self, started: asyncio.Future[ServedKernel]) -> None:
         if not started.cancelled() and started.exception() is None:
             self.end(started.result().pid)
 

@@ -17,7 +17,7 @@ from traitlets import Dict, List, Unicode
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.forkserver.branches import connection_of
-from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
+from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer, ServedKernel
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.wall import sandbox
@@ -44,10 +44,16 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     _server: ForkServer | None = None
     _folder: KernelFolder | None = None
     """With the kernel's sockets; behind a wall, all that the kernel may write. Given up when the kernel ends."""
-    pid: int | None = None
+    _kernel: ServedKernel | None = None
+    """None: it was not started, or its end is known to whoever has waited for it."""
     exited: asyncio.Future[int] | None = None
     """The kernel's exit code, when it has ended; None: it was not started."""
     connection_info: dict[str, Any]
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the kernel; another one when it has gone back to its past."""
+        return self._kernel.pid if self._kernel is not None else None
 
     @property
     def has_process(self) -> bool:
@@ -63,7 +69,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if self.exited is None:
             return 0
         code = await asyncio.shield(self.exited)
-        self.pid = None
+        self._kernel = None
         return code
 
     async def send_signal(self, signum: int) -> None:
@@ -100,15 +106,16 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if (folder := self._folder) is None:
             raise RuntimeError("Jupyter calls pre_launch before launch_kernel")
         try:
-            self.pid, self.exited = await self._launch(cmd[0], folder.path, **kwargs)
+            self._kernel = await self._launch(cmd[0], folder.path, **kwargs)
         except BaseException:
             folder.give_up()
             raise
+        self.exited = self._kernel.ended
         # programs do not clean up after a kernel that has died
         self.exited.add_done_callback(lambda _: folder.give_up())
         return self.connection_info
 
-    async def _launch(self, python: str, folder: Path, **kwargs: Any) -> tuple[int, asyncio.Future[int]]:
+    async def _launch(self, python: str, folder: Path, **kwargs: Any) -> ServedKernel:
         environment = dict(kwargs["env"])
         common = tuple(sorted(item for item in environment.items() if not item[0].startswith(OF_ONE_KERNEL)))
         key = ForkKey(python=python, preload=tuple(self.preload), environment=common)

@@ -1,0 +1,158 @@
+"""`%kernel_undo` in kernels of our kernelspec: the kernel goes back to before a cell, at the same addresses."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from jupyter_client import AsyncKernelManager
+from support.sandbox import NEEDS_A_WALL
+from support.waiting import LOADED_MACHINE_SECONDS, eventually
+
+from freeact_sub.kernels.forkserver import pasts, provisioner
+from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
+
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels")]
+PAGE_BYTES = 4096
+
+
+class FrontEnd:
+    """What a page does with a kernel."""
+
+    def __init__(self, manager):
+        self.manager = manager
+        self.client = manager.client()
+
+    async def run(self, code):
+        """The text and the status of a cell; the next one may be sent at once."""
+        request, text = self.client.execute(code), ""
+        while True:
+            message = await self.client.get_iopub_msg(timeout=LOADED_MACHINE_SECONDS)
+            content = message["content"]
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            text += content.get("text", "") + content.get("evalue", "") + content.get("data", {}).get("text/plain", "")
+            if content.get("execution_state") == "idle":
+                break
+        return text.strip(), await self.reply(request)
+
+    async def text(self, code):
+        return (await self.run(code))[0]
+
+    async def reply(self, request):
+        return (await self.replies([request]))[0]
+
+    async def replies(self, requests):
+        found = {}
+        while not found.keys() >= set(requests):
+            message = await self.client.get_shell_msg(timeout=LOADED_MACHINE_SECONDS)
+            found[message["parent_header"].get("msg_id")] = message["content"].get("status")
+        return [found[request] for request in requests]
+
+    async def typed(self, code, line):
+        """The status of a cell that asks for a line."""
+        request = self.client.execute(code)
+        await self.client.get_stdin_msg(timeout=LOADED_MACHINE_SECONDS)
+        self.client.input(line)
+        return await self.reply(request)
+
+
+@asynccontextmanager
+async def front_end(folder, monkeypatch, wall):
+    ends = []
+    monkeypatch.setattr(provisioner, "atexit", SimpleNamespace(register=ends.append))
+    install_kernelspec(folder, sys.executable, wall=wall)
+    monkeypatch.setenv("JUPYTER_PATH", str(folder))
+    manager = AsyncKernelManager(kernel_name=NAME)
+    with open(folder / "kernel.log", "wb") as log:
+        await manager.start_kernel(stdout=log, stderr=log)
+    page = FrontEnd(manager)
+    page.client.start_channels()
+    try:
+        await page.client.wait_for_ready(timeout=LOADED_MACHINE_SECONDS)
+        yield page
+    finally:
+        page.client.stop_channels()
+        await manager.shutdown_kernel(now=True)
+        for end in ends:
+            await asyncio.to_thread(end)
+
+
+def below(pid):
+    return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+
+
+@pytest.mark.parametrize("wall", ["none", pytest.param("auto", marks=NEEDS_A_WALL)])
+async def test_a_kernel_goes_back_to_before_a_cell(tmp_path, monkeypatch, wall):
+    async with front_end(tmp_path, monkeypatch, wall) as page:
+        await page.run("import os, random, time; x, it = [1], iter(range(9)); random.seed(3); next(it); print('kept')")
+        first = page.manager.provisioner.pid
+        drawn = await page.text("x.append(2); [next(it), random.random()]")
+        assert await page.run("x.clear()") == ("", "ok")
+        assert await page.run("%kernel_undo 2") == ("The kernel goes back to before cell 2.", "ok")
+        # at once, as a program does
+        assert await page.text("x, len(In), [next(it), random.random()] ") == f"([1], 3, {drawn})"
+        assert page.manager.provisioner.pid != first
+        assert await page.manager.is_alive()
+        assert not psutil.pid_exists(first)
+
+        assert await page.run("%kernel_undo") == ("The kernel goes back to before cell 2.", "ok")
+        assert await page.text("x, next(it)") == "([1], 1)"
+        assert await page.run("%kernel_undo 2") == ("The kernel goes back to before cell 1.", "ok")
+        assert await page.text("'x' in globals()") == "False"
+
+        assert await page.typed("line = input()", "hello") == "ok"
+        assert await page.text("line") == "'hello'"
+        waiting = page.client.execute("import time; print(1); time.sleep(600)")
+        while (await page.client.get_iopub_msg(timeout=LOADED_MACHINE_SECONDS))["msg_type"] != "stream":
+            pass
+        await page.manager.interrupt_kernel()
+        assert await page.reply(waiting) == "error"
+        assert page.client.hb_channel.is_beating()
+
+        sent = [page.client.execute(code) for code in ("y = 5", "%kernel_undo", "y = 6")]
+        assert await page.replies(sent) == ["ok", "ok", "aborted"]
+        assert await page.text("'y' in globals()") == "False"
+
+
+async def test_what_cannot_be_undone_is_refused_by_name_and_nothing_stays(tmp_path, monkeypatch):
+    async with front_end(tmp_path, monkeypatch, "none") as page:
+        server = psutil.Process(page.manager.provisioner.pid).ppid()
+        wrong = {
+            "%kernel_undo": "there are 0 cells to go back",
+            "%kernel_undo 2": "there are 1 cells to go back",
+            "%kernel_undo x": "x is no number of cells",
+        }
+        for line, why in wrong.items():
+            text, status = await page.run(line)
+            assert (why in text, status) == (True, "error")
+        await page.run("import threading; over = threading.Event(); mine = threading.Thread(target=over.wait, name='mine')")
+        await page.run("mine.start()")
+        await page.run("1")
+        text, status = await page.run("%kernel_undo")
+        assert (status, "before cell 6" in text, text.endswith("in a branch: mine")) == ("error", True, True)
+        # a pipe that is closed here is closed: a past holds none
+        code = "import subprocess; over.set(); mine.join(); cat = subprocess.Popen(['cat'], stdin=subprocess.PIPE)"
+        assert await page.run(code) == ("", "ok")
+        assert await page.text("cat.stdin.close(); cat.wait()") == "0"
+        for _ in range(pasts.MOST + 3):
+            await page.run("None")
+        listed = (await page.text("%kernel_undo ?")).splitlines()
+        assert len(listed) == pasts.MOST
+        assert all(line.endswith(" MB") for line in listed)
+        number = listed[-3].split()[2].rstrip(":")  # the list is made by a cell too
+        assert await page.run("%kernel_undo 4") == (f"The kernel goes back to before cell {number}.", "ok")
+        kernel, kept = page.manager.provisioner.pid, pasts.MOST - 4
+        await eventually(lambda: len(below(server)) == 1 + kept)
+        await page.manager.restart_kernel(now=True)
+        await page.client.wait_for_ready(timeout=LOADED_MACHINE_SECONDS)
+        await eventually(lambda: below(server) == {page.manager.provisioner.pid})
+        await page.run("x = 1")
+        await page.run("%kernel_undo")
+        os.kill(page.manager.provisioner.pid, signal.SIGKILL)
+        await eventually(lambda: not below(server))
+        assert kernel not in below(os.getpid())
