@@ -1,6 +1,5 @@
 """`%kernel_undo` in kernels of our kernelspec: the kernel goes back to before a cell, at the same addresses."""
 
-import asyncio
 import os
 import signal
 import sys
@@ -79,7 +78,7 @@ async def front_end(folder, monkeypatch, wall):
         page.client.stop_channels()
         await manager.shutdown_kernel(now=True)
         for end in ends:
-            await asyncio.to_thread(end)
+            await end.__self__.aclose()
 
 
 def below(pid):
@@ -114,7 +113,9 @@ async def test_a_kernel_goes_back_to_before_a_cell(tmp_path, monkeypatch, wall):
         assert await page.reply(waiting) == "error"
         assert page.client.hb_channel.is_beating()
 
-        sent = [page.client.execute(code) for code in ("y = 5", "%kernel_undo", "y = 6")]
+        sent = [page.client.execute(code) for code in ("y = input()", "%kernel_undo", "y = 6")]
+        await page.client.get_stdin_msg(timeout=LOADED_MACHINE_SECONDS)
+        page.client.input("5")
         assert await page.replies(sent) == ["ok", "ok", "aborted"]
         assert await page.text("'y' in globals()") == "False"
 

@@ -159,6 +159,8 @@ def hold_answer(kernel: Any, then: Any) -> dict[str, Any]:
 
     def on_change(change: Any) -> None:
         if not change["new"]:
+            kernel.unobserve(on_change, "_aborting")
+            kernel._aborting = True  # what comes until the end is aborted as well
             kernel.io_loop.add_callback(then)
 
     session.send = held

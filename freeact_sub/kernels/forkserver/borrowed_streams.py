@@ -8,6 +8,7 @@ Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
 import codecs
+import concurrent.futures
 import contextlib
 import contextvars
 import importlib
@@ -128,6 +129,12 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         """Greets all subscribers from now on. Called in this thread."""
         self._xpub_stream = ZMQStream(self.socket, self.io_loop)
         self._xpub_stream.on_recv(self._handle_subscription)
+
+    def has_subscriber(self) -> bool:
+        """Whether somebody has subscribed who was not greeted yet. Called in another thread."""
+        found: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        self.schedule(lambda: found.set_result(bool(self.socket.getsockopt(zmq.EVENTS) & READABLE)))
+        return found.result()
 
     latest_status: Any = None
     """What each new subscriber is sent: it may have missed it."""

@@ -38,6 +38,7 @@ class Pasts:
         """Args: request: with which the kernel was started. pipe: to the server."""
         self.app, self.request, self.pipe = app, request, pipe
         self.me, self.server = os.getpid(), os.getppid()
+        self.frames = sys.getrecursionlimit()
         self.note = os.path.join(os.path.dirname(request["connection"]["ip"]), NOTE)
         """What the kernel before this one had to answer."""
         self.kept: list[tuple[int, int, str]] = []
@@ -109,6 +110,7 @@ class Pasts:
             file.write(usual)
         self.me, self.is_in_cell = os.getpid(), False
         random.setstate(state)
+        sys.setrecursionlimit(self.frames + depth())  # what is below this frame is never returned to
         detach.become_again(app, loop, self.request, old, self.answer)
         app.shell.execution_count = next_number(app.shell)
         app.start()
@@ -126,6 +128,8 @@ class Pasts:
         content = {"status": "ok", "execution_count": note["execution_count"], "user_expressions": {}, "payload": []}
         asker = [bytes.fromhex(part) for part in note["asker"]]
         socket, end = app.shell_socket, time.monotonic() + CONNECT_SECONDS
+        while not app.iopub_thread.has_subscriber() and time.monotonic() < end:
+            time.sleep(PAUSE_SECONDS)
         socket.router_mandatory = 1
         while time.monotonic() < end:
             try:
@@ -182,6 +186,14 @@ class Pasts:
 def next_number(shell: Any) -> int:
     """The number of the next cell, which IPython may have counted already."""
     return len(shell.history_manager.input_hist_parsed)
+
+
+def depth() -> int:
+    """The number of frames below the caller's."""
+    frame, number = sys._getframe(1), 0
+    while frame.f_back is not None:
+        frame, number = frame.f_back, number + 1
+    return number
 
 
 def show(cells: list[tuple[int, int, str]]) -> None:

@@ -16,7 +16,7 @@ READ_BYTES = 65536
 LINE_BYTES = 100
 
 
-class Pipes:
+class KernelPipes:
     """The pipes of all kernels that may write to one."""
 
     def __init__(self, server: Any) -> None:

@@ -52,7 +52,7 @@ class Server:
         self.app: Any = None
         self.prebuilt = False
         self.kernels: dict[int, bool] = {}
-        self.pipes = sys.modules["freeact_pipes"].Pipes(self)
+        self.pipes = sys.modules["freeact_pipes"].KernelPipes(self)
         self.layers: dict[int, tuple[Any, int]] = {}
         """The processes that lay a copy over a workspace: the request of each, and the read end of its pipe."""
         self.stuck: set[int] = set()
