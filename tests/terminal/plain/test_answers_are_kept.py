@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.sample_events import request
 
-from freeact_sub.calls import CodeAction
+from freeact_sub.calls import SpawnCall
 from freeact_sub.config.schema import Config
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.plain.display import PlainDisplay
@@ -53,7 +53,7 @@ def test_an_answer_typed_at_once_counts(terminal: tuple[int, int], monkeypatch: 
         display = PlainDisplay(Present(config=Config(), once=False), verbose=False, keyboard=keyboard, other_program=None)  # type: ignore[arg-type]
         os.write(theirs, b"before" + ENTER)
         assert select.select([ours], [], [], 10)[0]
-        display.show(request("1", CodeAction(code="1 + 1")))
+        display.show(request("1", SpawnCall(prompt="go")))
         display.refresh()
         assert select.select([ours], [], [], 10)[0], "the answer was dropped"
         assert os.read(ours, 100) == b"yes" + ENTER
