@@ -51,11 +51,11 @@ class McpPrompt:
     arguments: tuple[McpArgument, ...] = ()
 
 
-async def read_pages(fetch: Callable[[str | None], Awaitable[Any]], most: int = MAX_PAGES) -> AsyncIterator[Any]:
-    """The pages of a list; it ends where a page has no next one, or one that was there before. Args: most: pages."""
+async def read_pages(fetch: Callable[[str | None], Awaitable[Any]]) -> AsyncIterator[Any]:
+    """The pages of a list; it ends where a page has no next one, or one that was there before."""
     cursor: str | None = None
     seen: set[str | None] = set()
-    while cursor not in seen and len(seen) < most:
+    while cursor not in seen and len(seen) < MAX_PAGES:
         seen.add(cursor)
         page = await fetch(cursor)
         yield page

@@ -12,9 +12,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 import anyio
+
+END_SECONDS: Final = 5.0
+"""For a background task that was cancelled."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +52,12 @@ async def carry_out(work: Coroutine[Any, Any, None], *, timeout_seconds: float =
         task.result()
 
 
-async def end_task(task: asyncio.Task[Any], *, timeout_seconds: float = 5) -> None:
+async def end_task(task: asyncio.Task[Any]) -> None:
     """Cancels a background task and waits for its end. Drops its result; logs its error."""
     task.cancel()
-    await asyncio.wait({task}, timeout=timeout_seconds)
+    await asyncio.wait({task}, timeout=END_SECONDS)
     if not task.done():
-        logger.error("task %s did not end in %g s: abandoned", task.get_name(), timeout_seconds)
+        logger.error("task %s did not end in %g s: abandoned", task.get_name(), END_SECONDS)
     elif not task.cancelled() and task.exception() is not None:
         logger.error("task %s failed", task.get_name(), exc_info=task.exception())
 

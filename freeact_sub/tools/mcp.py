@@ -190,12 +190,12 @@ def _arguments_of_search(args: Any) -> SearchArguments:
     return args if isinstance(args, SearchArguments) else SearchArguments.model_validate(args)
 
 
-def free_name(wanted: str, is_taken: Callable[[str], bool], most: int = MAX_NAME_CHARS) -> str:
+def free_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
     """The name, with a number behind it if it is taken."""
-    name, numbers = wanted[:most], itertools.count(2)
+    name, numbers = wanted[:MAX_NAME_CHARS], itertools.count(2)
     while is_taken(name):
         ending = f"_{next(numbers)}"
-        name = f"{wanted[: most - len(ending)]}{ending}"
+        name = f"{wanted[: MAX_NAME_CHARS - len(ending)]}{ending}"
     return name
 
 

@@ -35,7 +35,7 @@ Refusal: TypeAlias = LimitReachedError | SpawnForbiddenError | ApprovalDeniedErr
 """Why a call is not run."""
 
 NOT_OVER: Final = (ModelRetry, ToolRetryError, ApprovalRequired, CallDeferred)
-"""Errors after which the model or pydantic-ai repeats the call; `unmade.py` reports what the model reads."""
+"""Errors after which the model or pydantic-ai repeats the call; `UnmadeCalls` reports what the model reads."""
 _AT_WORK: Final[ContextVar[tuple[TreeAgent, ...]]] = ContextVar("freeact_sub_agents_at_work", default=())
 """Outermost first; of several roots if a tool of one runs another."""
 

@@ -1,8 +1,19 @@
-"""Differences between two states of files, as a unified diff that people read."""
+"""What has changed between two states, as people read it: files as a unified diff, and variables, as effects of a prompt."""
 
+import asyncio
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from freeact_sub.errors import KernelError
+from freeact_sub.events.effects import Effects, FileEffect, VariableChange
+from freeact_sub.kernels import Kernel
+from freeact_sub.kernels.variable_reports import compared, reported
+from freeact_sub.tools import KernelAccess
+
+SHOWN: Final = 200
+DIFF_LINES: Final = 200
 
 MAX_FILE_BYTES: Final = 200_000
 MAX_FILE_LINES: Final = 5_000
@@ -50,3 +61,39 @@ def line_counts(file: ChangedFile) -> tuple[int, int] | None:
 
 def _lines(content: bytes) -> list[str]:
     return content.decode(errors="replace").splitlines()
+
+
+async def effects_since(
+    before: Kernel | None, present: KernelAccess, files: Sequence[ChangedFile], problem: str, *, known: bool
+) -> Effects:
+    """What has changed.
+
+    Args:
+        before: The kernel as it was. None: there were no variables, or they are not known.
+        present: The kernel.
+        files: The files that differ.
+        problem: Why files cannot be compared. Empty: they can.
+        known: The variables that there were are known.
+    """
+    problems, variables = [f"files: {problem}"] if problem else [], list[VariableChange]()
+    try:
+        earlier = {} if before is None else await reported(before)
+        now = await reported(await present.get())
+        variables = [change for change in compared(earlier, now) if change.what != "perhaps"] if known else []
+    except KernelError as error:
+        problems.append(f"variables: {error}")
+    if not known:
+        problems.append("variables: only those of the last prompts are kept in a kernel")
+    effects = await asyncio.to_thread(lambda: tuple(map(_effect, files[:SHOWN])))
+    return Effects(status="done", variables=tuple(variables[:SHOWN]), files=effects, reason="; ".join(problems))
+
+
+def _effect(file: ChangedFile) -> FileEffect:
+    lines = unified(file).splitlines()
+    more = [f"… {len(lines) - DIFF_LINES:,} more lines: /diff"] if len(lines) > DIFF_LINES else []
+    diff = "\n".join([*lines[:DIFF_LINES], *more])
+    return FileEffect(
+        path=file.path,
+        what="added" if file.before is None else "deleted" if file.after is None else "changed",
+        diff=diff,
+    )

@@ -19,8 +19,7 @@ from pydantic_ai.messages import ModelMessage
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import News, known_news
-from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
-from freeact_sub.agents.undo.effects_since import effects_since
+from freeact_sub.agents.undo.differences import ChangedFile, effects_since, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError

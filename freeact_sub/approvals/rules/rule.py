@@ -62,14 +62,14 @@ class Rules:
         return replace(self, levels=(level, *self.levels)) if level else self
 
 
-def make_rules(entries: Mapping[Verdict, Iterable[str]], source: str = SESSION) -> tuple[Rule, ...]:
-    """Makes one level from lists of patterns.
+def make_rules(entries: Mapping[Verdict, Iterable[str]]) -> tuple[Rule, ...]:
+    """Makes the level of a session from lists of patterns.
 
     Raises:
         ValueError: A pattern is wrong.
     """
     return tuple(
-        Rule(verdict=verdict, pattern=parse_pattern(text), source=source)
+        Rule(verdict=verdict, pattern=parse_pattern(text), source=SESSION)
         for verdict, texts in entries.items()
         for text in texts
     )

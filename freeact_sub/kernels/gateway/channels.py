@@ -80,7 +80,6 @@ class GatewayChannels:
         lease_seconds: float,
         on_lost: Callable[[str, bool], None],
         on_notice: Callable[[str], None] = logger.warning,
-        protocols: tuple[str, ...] = (V1,),
     ) -> None:
         """Make them; `open` connects.
 
@@ -90,12 +89,10 @@ class GatewayChannels:
             lease_seconds: Seconds of the kernel's lease.
             on_lost: Called once with the reason of the kernel's end, and whether its server is gone too.
             on_notice: Called with what a person should change at the server.
-            protocols: The requested subprotocols.
         """
         self._server, self._kernel_id = server, kernel_id
         self._lease_seconds = lease_seconds
         self._on_lost, self._on_notice = on_lost, on_notice
-        self._protocols = protocols
         self.session_id = uuid.uuid4().hex
         self._early: list[tuple[ChannelName, list[bytes] | Exception]] = []
         """What has come before there was a listener."""
@@ -214,9 +211,7 @@ class GatewayChannels:
             await end_task(self._running)
 
     async def _connection(self, open_seconds: float | None) -> ClientConnection:
-        return await self._server.connection(
-            self._kernel_id, self.session_id, open_seconds=open_seconds, protocols=self._protocols
-        )
+        return await self._server.connection(self._kernel_id, self.session_id, open_seconds=open_seconds, protocols=(V1,))
 
     def _send_parts(self, kind: str, body: bytes) -> str:
         """The guest puts them together. Only the control channel has messages of such a size."""

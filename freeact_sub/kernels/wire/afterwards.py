@@ -1,15 +1,25 @@
-"""Output that belongs to no running cell, and the payloads of a cell's reply.
+"""Output that belongs to no running cell, the payloads of a cell's reply, and the last messages of a kernel.
 
 Tasks, timers and threads continue after their cell has ended, and their output still has that cell's id. It
 is shown in the cell that runs when it arrives, or in the next one, with a note that it belongs to an earlier cell.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText, text_of
 from freeact_sub.kernels.wire.output import CellOutputBuffer
+
+MAX_NEEDED_BYTES: Final = 65_536
+NEEDED: Final = (b'"status"', b'"freeact_')
+"""In the headers of messages that end a cell or ask its host."""
+QUIET_SECONDS: Final = 0.1
+"""Seconds without a message after which an ended kernel has sent nothing more."""
+LAST_SECONDS: Final = 5.0
+"""Seconds at most for its last messages."""
 
 HELD_CHARS: Final = 1_000_000
 """The number of characters of output that wait for the next cell."""
@@ -107,3 +117,31 @@ def _shown(payload: dict[str, Any]) -> CellOutput | None:
 def ends_kernel(payloads: Sequence[dict[str, Any]]) -> bool:
     """Whether the cell has ended its kernel, which stops a moment after the reply."""
     return any(payload.get("source") == "ask_exit" and not payload.get("keepkernel") for payload in payloads)
+
+
+class LastMessages:
+    """Counts the messages of one kernel."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def came(self) -> None:
+        """A message has come."""
+        self._count += 1
+
+    async def end(self) -> None:
+        """Waits until nothing has come for a moment: what a kernel sent before it ended may still be on its way.
+
+        No event tells that: the end of a process is heard before its last messages when this program was busy.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                count = -1
+                while count != self._count:
+                    count = self._count
+                    await asyncio.sleep(QUIET_SECONDS)
+
+
+def is_needed(parts: Sequence[bytes]) -> bool:
+    """Whether a message ends a cell or asks its host."""
+    return sum(map(len, parts)) <= MAX_NEEDED_BYTES and any(kind in parts[0] for kind in NEEDED)

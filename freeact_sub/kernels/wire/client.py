@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import KernelLostError, KernelStartError
-from freeact_sub.kernels.wire.afterwards import EarlierOutput, ends_kernel, outputs_of
+from freeact_sub.kernels.wire.afterwards import EarlierOutput, LastMessages, ends_kernel, is_needed, outputs_of
 from freeact_sub.kernels.wire.channels import (
     ChannelName,
     KernelChannels,
@@ -29,7 +29,6 @@ from freeact_sub.kernels.wire.channels import (
     read_message,
     reply_of,
 )
-from freeact_sub.kernels.wire.last_messages import LastMessages, is_needed
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.closing import carry_out, end_task
 

@@ -33,9 +33,9 @@ CELL: Final = (10, 20)
 class Pictures:
     """Draws pictures in one terminal."""
 
-    def __init__(self, setting: Literal["auto"] | Way, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, setting: Literal["auto"] | Way) -> None:
         """Args: setting: `terminal.pictures`."""
-        self.way = way_of(setting, environment)
+        self.way = way_of(setting, os.environ)
 
     @property
     def missing(self) -> bool:
