@@ -21,14 +21,17 @@ TOPICS: Final = {
     "person": ("Who painted {}?", "Who was the first president of {}?", "Which inventor is called the father of {}?"),
     "number": ("How many people live in {}?", "In which year was {} founded?", "How high is the tower of {}?"),
 }
-WHAT: Final = "Does each of these questions ask for a place, a person or a number? Answer with one word per line.\n\n"
+WHAT: Final = (
+    "Does each of these questions ask for a place, a person or a number? "
+    "Answer with one line for each: place, person or number, and no other word.\n\n"
+)
 COUNT: Final = "How many of these questions ask for a place? Answer with the number alone.\n\n"
 CODE: Final = f"""
 lines, labels = context.splitlines(), []
 parts = [lines[start:start + 10] for start in range(0, len(lines), 10)]
 import re
 for part, said in zip(parts, llm_query_batched([{WHAT!r} + "\\n".join(part) for part in parts])):
-    found = re.findall("place|person|number", said.lower())
+    found = [re.search("place|person|number|$", line.lower())[0] or "?" for line in said.split("\\n") if line.strip()]
     labels += (found + ["?"] * len(part))[:len(part)]
 FINAL(labels)"""
 

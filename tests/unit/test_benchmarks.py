@@ -96,3 +96,12 @@ def test_a_local_model_reads_for_a_recursive_one():
         done = run_program(command, cwd=ROOT, env=os.environ, timeout=800)
     assert "one plain call: '12'" in done.stdout, done.stderr
     assert "20 of 20 labels are right, 3 requests" in done.stdout
+
+
+def test_a_wrong_answer_of_a_local_model_is_told_by_a_check_alone():
+    with chat(lambda request: ["It was day 16."]) as server:
+        command = [sys.executable, "-m", "benchmarks.checks_local", server.server.base_url, "--task", "best day"]
+        done = run_program(command, cwd=ROOT, env=os.environ, timeout=800)
+    without, checked = (json.loads(line) for line in done.stdout.splitlines()[:2])
+    assert (without["kind"], checked["kind"]) == ("wrong, untold", "wrong, told"), done.stderr
+    assert (without["requests"], checked["requests"]) == (1, 2)
