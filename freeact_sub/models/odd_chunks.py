@@ -7,7 +7,7 @@
 - Content that is an object or a number becomes a text, and a call in the old form (`function_call`) one in today's.
 - Usage that is not an object of numbers is left out, and so is a time that no calendar has.
 - An event of the kind `error`, and the finish reasons `error` and `abort`, become errors.
-- A body that ends with neither a finish reason nor `[DONE]` has broken off: the request is made once more.
+- A body without a finish reason, the usage of all or `[DONE]` has broken off: the request is made once more.
 - A completion in one body, from a server that does not stream, is read as one chunk; so is a line of JSON without `data:`.
 - Any other body, such as a page for browsers, becomes an error that names the address and quotes the body.
 
@@ -16,7 +16,6 @@
 
 import codecs
 import json
-import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -39,6 +38,8 @@ _DATA: Final = re.compile(rb"^data:", re.MULTILINE)
 _BROKEN: Final = ("error", "abort")
 """Finish reasons of servers whose answer broke off."""
 _BAD_GATEWAY: Final = 502
+_MOST: Final = 2**53
+"""Larger numbers, infinity and what is no number count nothing."""
 _LATEST: Final = 253_402_300_799_000
 """The last moment of the year 9999, in milliseconds."""
 
@@ -98,7 +99,7 @@ class _Chunks:
         self._has_begun = False
         """Whether a delta has arrived."""
         self._has_ended = False
-        """Whether a finish reason, an error or `[DONE]` has arrived."""
+        """Whether a finish reason, an error, the usage of the whole answer or `[DONE]` has arrived."""
         self._event = b""
         """The kind of the event whose data comes next."""
         self._kinds: dict[str, type] = {}
@@ -168,6 +169,7 @@ class _Chunks:
         chunk: dict[str, Any] = {**given, "choices": choices}
         if "usage" in chunk:
             chunk["usage"] = _usage(chunk["usage"])
+            self._has_ended = self._has_ended or (chunk["usage"] is not None and not choices)
         if not _is_count(chunk.get("created", 0)) or chunk.get("created", 0) > _LATEST:
             del chunk["created"]
         reason = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
@@ -182,6 +184,8 @@ class _Chunks:
             # a message after deltas repeats them
             delta = _delta_of(message) if isinstance(message, dict) and not self._has_begun else {}
         self._has_begun = self._has_begun or bool(delta)
+        if delta.get("finish_reason") and not choice.get("finish_reason"):
+            choice = {**choice, "finish_reason": delta["finish_reason"]}
         if isinstance(delta.get("content"), dict | int | float):
             delta = {**delta, "content": _text_of(delta["content"])}
         if isinstance(delta.get("function_call"), dict) and not delta.get("tool_calls"):
@@ -252,7 +256,7 @@ def _numbers(counts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and 0 <= value <= _MOST
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ def workspace(tmp_path):
 PROGRAMS = """
 import os, subprocess, sys
 !cat command/x
-subprocess.run(["true", "--root=" + os.path.abspath("list/inner")])
+subprocess.run(["true", *["-x"] * 300, "--root=" + os.path.abspath("list/inner")])
 subprocess.run([sys.executable, "-c", "pass"], cwd="cwd")
 os.system("echo; (cd system && true)")
 await agent.shell("true 'shell/x:12'", reason="look")

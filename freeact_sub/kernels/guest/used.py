@@ -12,6 +12,7 @@ also notes names (`hook.make_hook`).
 """
 
 import contextlib
+import itertools
 import os
 import re
 import sys
@@ -33,7 +34,7 @@ OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """Files read in folders with these names are nobody's data."""
 MAX_WORDS = 200
-"""Words of one command that are looked at."""
+"""Different names in one command that are looked at."""
 BETWEEN_WORDS = re.compile(r"""[\s"'`=:;,|&<>(){}]+""")
 """What ends a name in a command, a script or an option (`--root=sub`, `sub/test_a.py::test_b`). Nothing is run by it."""
 
@@ -271,10 +272,10 @@ def command_of(event: str, arguments: tuple[Any, ...]) -> tuple[list[Any], Any]:
 def named_in(words: Iterable[str], cwd: str) -> Iterator[str]:
     """Yield the folders, absolute, in which a command works: its own, those that it names, and those of the files there."""
     yield absolute(cwd)
-    names = [name for word in words for name in (word, *BETWEEN_WORDS.split(word))]
-    for name in dict.fromkeys(names[:MAX_WORDS]):
+    names = dict.fromkeys(name for word in words for name in (word, *BETWEEN_WORDS.split(word)) if name)
+    for name in itertools.islice(names, MAX_WORDS):
         path = absolute(os.path.join(cwd, name))
-        if name and os.path.lexists(path):
+        if os.path.lexists(path):
             yield path if os.path.isdir(path) else os.path.dirname(path)
 
 

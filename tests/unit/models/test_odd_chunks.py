@@ -240,6 +240,25 @@ async def test_an_answer_that_broke_off_is_asked_for_once_more(end, tmp_path):
     assert (result.status, "broke off its answer" in result.error) == ("failed", True)
 
 
+COUNTS = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        data({**HEAD, "choices": [], "usage": COUNTS}),
+        chunk({"finish_reason": "stop"}),
+        data({**HEAD, "created": 10**400, "choices": [], "usage": {**COUNTS, "cost": 10**400}}),
+    ],
+)
+async def test_an_answer_ends_with_its_usage_too(end, tmp_path):
+    result, _, _ = await result_of(tmp_path, HALF + end)
+    assert (result.status, result.output) == ("completed", "It is ")
+    nothing = data({**HEAD, "choices": [], "usage": None})  # as before the first words of some servers
+    result, _, _ = await result_of(tmp_path, nothing + HALF, nothing + HALF + end)
+    assert (result.status, result.output) == ("completed", "It is ")
+
+
 @pytest.mark.parametrize("error", [b'{"message": "no memory"}', b"no memory"])
 async def test_an_event_that_is_an_error_fails_the_run(error, tmp_path):
     result, _, _ = await result_of(tmp_path, HALF + b"event: error\ndata: " + error + b"\n\n" + DONE)
