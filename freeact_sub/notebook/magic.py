@@ -202,6 +202,7 @@ class AgentMagics:
         if self._beside is not None and self._beside.is_lost and self._conversations:
             self._conversations.clear()
             self._settings.clear()
+            self._cells = None  # this kernel has perhaps gone back to its past, and is another one
             print(LOST)  # noqa: T201  # IPython's way
 
     def _forget(self) -> None:

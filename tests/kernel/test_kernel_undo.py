@@ -157,3 +157,15 @@ async def test_what_cannot_be_undone_is_refused_by_name_and_nothing_stays(tmp_pa
         os.kill(page.manager.provisioner.pid, signal.SIGKILL)
         await eventually(lambda: not below(server))
         assert kernel not in below(os.getpid())
+
+
+async def test_a_notebook_with_agents_goes_back_as_well(tmp_path, monkeypatch):
+    async with front_end(tmp_path, monkeypatch, "none") as page:
+        await page.run("%load_ext freeact_sub.notebook")
+        server, hosts = psutil.Process(page.manager.provisioner.pid).ppid(), below(page.manager.provisioner.pid)
+        await page.run("x = 1")
+        assert await page.run("%kernel_undo") == ("The kernel goes back to before cell 2.", "ok")
+        assert hosts
+        assert not hosts & below(server)
+        code = "from freeact_sub.notebook import magic; magic._loaded[get_ipython()]._host().is_lost, 'x' in globals()"
+        assert await page.text(code) == "(False, False)"

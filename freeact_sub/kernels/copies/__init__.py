@@ -17,9 +17,9 @@ from freeact_sub.kernels.copies.changes import (
 )
 from freeact_sub.kernels.copies.kernel import NotebookCopy
 from freeact_sub.kernels.copies.launcher import Origin
-from freeact_sub.kernels.copies.making import CopyMaker
+from freeact_sub.kernels.copies.making import CopyMaker, standing_still
 from freeact_sub.kernels.copies.provider import CopyProvider
-from freeact_sub.kernels.copies.safety import kernel_app, unsafe
+from freeact_sub.kernels.copies.safety import is_own, kernel_app, unsafe
 
 __all__ = [
     "CopyChange",
@@ -29,9 +29,11 @@ __all__ = [
     "NotebookCopy",
     "Origin",
     "changed",
+    "is_own",
     "kernel_app",
     "report_here",
     "report_of",
+    "standing_still",
     "take",
     "unsafe",
 ]

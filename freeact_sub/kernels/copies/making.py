@@ -11,7 +11,7 @@ import importlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -118,7 +118,7 @@ class CopyMaker:
 
 
 @contextlib.contextmanager
-def standing_still(loop: asyncio.AbstractEventLoop) -> Any:
+def standing_still(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Keeps the thread of a loop where it holds no lock. Raises: KernelStartError: it does not come to it in time."""
     stands, may_go = threading.Event(), threading.Event()
 

@@ -27,7 +27,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -223,9 +223,9 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def unsafe(app: Any) -> str:
-    """Return why this kernel must not be forked now; empty: it can be."""
-    own = {threading.main_thread(), *own_threads(app)}
+def unsafe(app: Any, still: Collection[threading.Thread] = ()) -> str:
+    """Return why this kernel must not be forked now; empty: it can be. Args: still: threads that stand still meanwhile."""
+    own = {threading.main_thread(), *own_threads(app), *still}
     of_line = sys.modules["freeact_guest.line"].LineThread
     others = sorted(
         thread.name

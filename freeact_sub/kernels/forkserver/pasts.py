@@ -31,6 +31,12 @@ FIRST_TO_END = b"1000"
 USAGE = "%kernel_undo [N] goes back to before the last cell, or the last N; %kernel_undo ? lists what is kept"
 
 
+BESIDE: list[Any] = []
+"""What serves something in a thread that stands still at a fork, and is nothing in the past.
+
+It has `threads`, `standing_still`, a context manager that raises an error with the reason if it cannot, and `close`."""
+
+
 class Pasts:
     """The pasts of this kernel, which it can go back to."""
 
@@ -68,8 +74,18 @@ class Pasts:
         brancher = sys.modules["freeact_brancher"]
         if threading.current_thread() is not threading.main_thread():
             return 0, "its cell ran in a thread"
-        if reason := brancher.unsafe(self.app):
+        if reason := brancher.unsafe(self.app, [thread for beside in BESIDE for thread in beside.threads()]):
             return 0, reason
+        with contextlib.ExitStack() as stack:
+            try:
+                for beside in BESIDE:
+                    stack.enter_context(beside.standing_still())
+            except Exception as error:  # noqa: BLE001  # border: the cell has nothing to do with it
+                return 0, str(error)
+            return self.fork(brancher), ""
+
+    def fork(self, brancher: Any) -> int:
+        """Forks. Returns: the past."""
         for stream in (self.app.kernel._stdout, self.app.kernel._stderr):
             stream.flush()
         state = random.getstate()  # a fork begins another series
@@ -79,7 +95,7 @@ class Pasts:
             brancher.reap(between)
         finally:
             brancher.prctl(brancher.PR_SET_CHILD_SUBREAPER, 1)
-        return past, ""
+        return past
 
     def be_between(self, writer: int, state: Any) -> None:
         """Forks the past, which falls to the server when this process ends."""
@@ -109,6 +125,7 @@ class Pasts:
         with contextlib.suppress(OSError, UnboundLocalError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
             file.write(usual)
         self.me, self.is_in_cell = os.getpid(), False
+        BESIDE.clear()
         random.setstate(state)
         sys.setrecursionlimit(self.frames + depth())  # what is below this frame is never returned to
         detach.become_again(app, loop, self.request, old, self.answer)
@@ -178,6 +195,8 @@ class Pasts:
         ending.daemon = True
         ending.start()
         try:
+            for beside in BESIDE:
+                beside.close()
             self.app.close()
         finally:
             os._exit(0)
