@@ -82,9 +82,9 @@ class Pasts:
                     stack.enter_context(beside.standing_still())
             except Exception as error:  # noqa: BLE001  # border: the cell has nothing to do with it
                 return 0, str(error)
-            return self.fork(brancher), ""
+            return self.forked(brancher), ""
 
-    def fork(self, brancher: Any) -> int:
+    def forked(self, brancher: Any) -> int:
         """Forks. Returns: the past."""
         for stream in (self.app.kernel._stdout, self.app.kernel._stderr):
             stream.flush()
@@ -95,7 +95,7 @@ class Pasts:
             brancher.reap(between)
         finally:
             brancher.prctl(brancher.PR_SET_CHILD_SUBREAPER, 1)
-        return past
+        return int(past)
 
     def be_between(self, writer: int, state: Any) -> None:
         """Forks the past, which falls to the server when this process ends."""
