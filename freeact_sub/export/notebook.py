@@ -6,7 +6,8 @@ they are tagged `raises-exception`, so that the rest continues, and keep their o
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from freeact_sub.agent_names import short_id
@@ -18,6 +19,7 @@ from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, StoryItem
 from freeact_sub.text import clean, visible
 
+_JSON: Final = re.compile(r"application/(.*\+)?json")
 FAILS: Final = {"tags": ["raises-exception"]}
 CHILD_MAGIC: Final = """\
 # Each child agent had a kernel of its own: its cells below have names of their own.
@@ -138,8 +140,17 @@ def _output(output: CallItem, count: int) -> dict[str, Any] | None:
             return {"output_type": "error", "ename": output.ename, "evalue": output.evalue, "traceback": trace}
         case ExecuteResult():
             result = {"output_type": "execute_result", "execution_count": output.execution_count or count}
-            return result | {"data": output.data, "metadata": output.metadata}
-    return {"output_type": "display_data", "data": output.data, "metadata": output.metadata}
+            return result | {"data": _data(output.data), "metadata": output.metadata}
+    return {"output_type": "display_data", "data": _data(output.data), "metadata": output.metadata}
+
+
+def _data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a display as the format wants it. A cell may display anything: what is no text becomes its JSON."""
+    return {
+        str(kind): value if isinstance(value, str) or _JSON.fullmatch(str(kind)) else json.dumps(value)
+        for kind, value in data.items()
+        if value is not None
+    }
 
 
 def _code(code: str, outputs: list[dict[str, Any]], metadata: dict[str, Any], count: int | None = None) -> dict[str, Any]:
