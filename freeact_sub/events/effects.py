@@ -50,7 +50,7 @@ class Effects:
     reason: str = ""
     """Where it stopped, or why it was not tried."""
     cell: ReplyStatus | None = None
-    """How the cell ended. None: it did not run."""
+    """How the cell ended; `timeout`: its time was up. None: it did not run, or was stopped before its end."""
     output: str = ""
     """Head and tail of what it put out."""
     displays: tuple[MimeBundle, ...] = ()
@@ -70,8 +70,11 @@ class Effects:
     def shows_as(self, other: "Effects") -> bool:
         """Whether a person who saw the others has seen these: where it ended, which variables and what of the files.
 
-        Not the output, nor the variables' values: the time, a duration or an address differs each time.
+        Not the output, nor the variables' values: the time, a duration or an address differs each time. Nor, where the
+        time was up in both, how far the cell had come by then.
         """
+        if self.cell == other.cell == "timeout":
+            return (self.status, self.reason) == (other.status, other.reason)
         mine, theirs = (
             (one.status, one.reason, one.cell, one.files, one.left_out, {(each.name, each.what) for each in one.variables})
             for one in (self, other)

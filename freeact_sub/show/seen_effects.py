@@ -20,12 +20,14 @@ def are_seen(effects: Effects | None) -> TypeGuard[Effects]:
 async def seen_otherwise(request: ApprovalRequest, decision: Decision, seen: Effects | None) -> Effects | None:
     """Return what the cell would now do, if that is not what a person has seen. None: the decision counts.
 
+    A person is asked again once. Whoever has seen that the cell was tried again decides: its files may change all the time.
+
     Args:
         request: The question about the cell.
         decision: What the person has decided.
         seen: The effects that are shown. None: they are not there yet.
     """
-    if not decision.allowed or not are_seen(seen):
+    if not decision.allowed or not are_seen(seen) or seen.outdated_by:
         return None
     now = await request.effects_ready(decision.code)
     return None if now.shows_as(seen) else now

@@ -89,8 +89,7 @@ async def test_lines_are_typed_for_what_is_shown(asked):
     async def ask(prompt, *, secret=False):
         del secret
         prompts.append(prompt)
-        if len(prompts) == 1:
-            cell.now = TWO
+        cell.now = replace(TWO, files=(FileEffect(path="log", what="changed", note=f"{len(prompts)} lines"),))
         return "y"
 
     questions = TextQuestions(ask)
@@ -98,7 +97,7 @@ async def test_lines_are_typed_for_what_is_shown(asked):
     questions.start()
     await eventually(lambda: cell.decisions)
     await questions.aclose()
-    first, second = prompts
+    first, second = prompts  # a file that changes all the time is asked about once more
     assert "tried, in a copy that is dropped; y runs it:\n+a" in first
     assert "tried again, changed since: a" in second
     assert cell.decisions == [Decision(allowed=True)]

@@ -19,7 +19,7 @@ from freeact_sub.agents.trials.diffs import file_effects
 from freeact_sub.agents.trials.trial_host import TrialHost
 from freeact_sub.approvals.open_question import Tried
 from freeact_sub.calls import Call
-from freeact_sub.cells import ExecuteReply
+from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, OwnFiles, TrialBounds, own_files_of
@@ -100,15 +100,17 @@ class CellTrial:
             await asyncio.wait({running}, timeout=INTERRUPT_SECONDS)
         ended = running.done()
         running.cancel()
-        reply = running.result() if ended else None
-        reason = self._stopped_by(reply)
+        cell = running.result().status if ended else None
+        if cell is None and not self._host.stopped.done() and self._kernel.lost_reason is None:
+            cell = "timeout"
+        reason = self._stopped_by(cell)
         variables, left_running = await self._variables() if ended else ((), False)
         if left_running and not reason:
             reason = "it leaves a program running"
         return {
             "status": "stopped" if reason else "done",
             "reason": reason,
-            "cell": None if reply is None else reply.status,
+            "cell": cell,
             "output": output,
             "displays": displays,
             "variables": variables,
@@ -121,12 +123,12 @@ class CellTrial:
                 pass
             return await cell.reply()
 
-    def _stopped_by(self, reply: ExecuteReply | None) -> str:
+    def _stopped_by(self, cell: ReplyStatus | None) -> str:
         if self._host.stopped.done():
             return f"it wanted to {self._host.stopped.result()}"
         if self._kernel.lost_reason is not None:
             return f"its process is gone: {_short(self._kernel.lost_reason)}"
-        if reply is None or reply.status == "timeout":
+        if cell == "timeout":
             return f"it takes longer than {self._seconds:g} s"
         return ""
 

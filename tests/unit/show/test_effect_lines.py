@@ -1,6 +1,7 @@
 """What people read of the effects of a cell, on cards of every size."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,13 @@ def test_a_terminal_obeys_nothing_that_the_cell_has_written():
         files=(FileEffect(path=evil, what="added", note=evil),),
     )
     assert not {"\x1b", "\x07", "\u202e"} & {*"".join(lines(effects))}
+
+
+def test_where_the_time_was_up_it_does_not_matter_how_far_the_cell_had_come():
+    cut = Effects(status="stopped", cell="timeout", reason="it takes longer than 2 s")
+    assert replace(cut, files=DONE.files).shows_as(cut)
+    assert not DONE.shows_as(cut)
+    assert not replace(DONE, files=()).shows_as(DONE)
 
 
 class Tried:
