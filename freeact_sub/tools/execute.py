@@ -132,8 +132,8 @@ def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeo
             text += "\n[ERROR] The cell was not run."
     if lost is not None:
         text += (
-            f"\n[ERROR] The kernel is gone: {lost}. All its variables and imports are lost. "
-            "The cell is not run again; a new kernel starts with your next cell."
+            f"\n[ERROR] The kernel is gone: {lost}. All its variables and imports are lost, and so may be "
+            "what the cell printed last. The cell is not run again; a new kernel starts with your next cell."
         )
     return text.strip("\n")
 
