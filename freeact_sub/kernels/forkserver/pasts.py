@@ -23,7 +23,8 @@ FREE_SHARE = 0.1
 """Of the machine's memory; where less is free, only the latest past is kept."""
 CLOSE_SECONDS = 3.0
 CONNECT_SECONDS = 5.0
-"""Front ends connect anew within a tenth of a second."""
+RECONNECT_SECONDS = 0.25
+"""zmq tries to connect again after 0.1 to 0.2 s."""
 PAUSE_SECONDS = 0.005
 NOTE = "undo.json"
 FIRST_TO_END = b"1000"
@@ -145,6 +146,7 @@ class Pasts:
         content = {"status": "ok", "execution_count": note["execution_count"], "user_expressions": {}, "payload": []}
         asker = [bytes.fromhex(part) for part in note["asker"]]
         socket, end = app.shell_socket, time.monotonic() + CONNECT_SECONDS
+        time.sleep(RECONNECT_SECONDS)  # of the channel for input, nothing tells whether the front end is there
         while not app.iopub_thread.has_subscriber() and time.monotonic() < end:
             time.sleep(PAUSE_SECONDS)
         socket.router_mandatory = 1
