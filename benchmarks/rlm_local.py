@@ -1,7 +1,7 @@
 """A small local model as the reader of a recursive one, beside one plain call: `python -m benchmarks.rlm_local BASE_URL`.
 
 How many of some questions ask for a place? The plain call reads all of them and answers with the number. The recursive one
-has a script as its root, which has the local model label ten questions at a time and counts by code. Printed are the right
+has a script as its root, which has the local model label each question by itself and counts by code. Printed are the right
 number and both answers, with the share of labels that are right.
 """
 
@@ -21,19 +21,12 @@ TOPICS: Final = {
     "person": ("Who painted {}?", "Who was the first president of {}?", "Which inventor is called the father of {}?"),
     "number": ("How many people live in {}?", "In which year was {} founded?", "How high is the tower of {}?"),
 }
-WHAT: Final = (
-    "Does each of these questions ask for a place, a person or a number? "
-    "Answer with one line for each: place, person or number, and no other word.\n\n"
-)
+WHAT: Final = "Does this question ask for a place, a person or a number? Answer with one of these three words.\n\n"
 COUNT: Final = "How many of these questions ask for a place? Answer with the number alone.\n\n"
 CODE: Final = f"""
-lines, labels = context.splitlines(), []
-parts = [lines[start:start + 10] for start in range(0, len(lines), 10)]
 import re
-for part, said in zip(parts, llm_query_batched([{WHAT!r} + "\\n".join(part) for part in parts])):
-    found = [re.search("place|person|number|$", line.lower())[0] or "?" for line in said.split("\\n") if line.strip()]
-    labels += (found + ["?"] * len(part))[:len(part)]
-FINAL(labels)"""
+said = llm_query_batched([{WHAT!r} + line for line in context.splitlines()])
+FINAL([re.search("place|person|number|$", answer.lower())[0] or "?" for answer in said])"""
 
 
 async def run(base_url: str, number: int) -> None:
@@ -54,7 +47,7 @@ async def run(base_url: str, number: int) -> None:
         return f"```repl{CODE}\n```"
 
     began = time.perf_counter()
-    rlm = RLM(model=ScriptedModel(root), sub_model=config.model, config=config, budget=Budget(requests=number))
+    rlm = RLM(model=ScriptedModel(root), sub_model=config.model, config=config, budget=Budget(requests=number + 1))
     try:
         done = await rlm.acompletion(context, COUNT)
     except TaskError as error:
