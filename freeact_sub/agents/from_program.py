@@ -18,6 +18,7 @@ from freeact_sub.agents.maps.typed import typed_for_program
 from freeact_sub.agents.root import Root, with_inputs
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import AnswerT, RunResult
+from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.tools import SpawnRequest
@@ -47,17 +48,14 @@ class FromProgram:
         events reach the taps only, and its approval requests get the answer for unattended runs. Raises SpawnForbiddenError
         if no child, or none of this type, may be started now.
         """
-        if isinstance(request, str):
-            request = SpawnRequest(prompt=request)
-        return await self._root.callers_loop.children.spawn(request)
+        return await self._root.callers_loop.children.spawn(_request_for(request))
 
     async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
         """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
 
         An agent whose tool waits here lends its slot to other agents meanwhile.
         """
-        if isinstance(request, str):
-            request = SpawnRequest(prompt=request)
+        request = _request_for(request)
         children = self._root.callers_loop.children
         async with children.fan_outs.call("task", len(request.prompt), of_program=True) as payer:
             child = await children.spawn(payer.applied_to(request), payer.account)
@@ -131,6 +129,10 @@ class FromProgram:
         return result
 
 
+def _request_for(request: SpawnRequest | str) -> SpawnRequest:
+    return request if isinstance(request, SpawnRequest) else request_of(request, {})
+
+
 def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
     """Return the request for a child. Args: options: see `Agent.task`.
 
@@ -147,6 +149,6 @@ def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
     if turns is not None:
         budget = budget.model_copy(update={"turns": turns})
     if output is not None:
-        rest["output_type"] = output
+        rest["output_type"] = check_output(output, "agent.task")
     text, content = read_prompt(prompt)
     return SpawnRequest(prompt=text, content=content, budget=budget, prepare=with_inputs(inputs) if inputs else None, **rest)

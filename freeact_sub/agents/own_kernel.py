@@ -11,7 +11,7 @@ from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, in_cell_of
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CELL_TOOL
-from freeact_sub.errors import FreeactError, KernelLostError
+from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import CellClock, Changes, put_values
 from freeact_sub.tools import Outcome, run_cell
@@ -49,6 +49,8 @@ class OwnKernel:
         a `status`. It waits for a cell that is running, and the model reads nothing of it. Raises KernelLostError if the
         kernel ends, and LimitReachedError if the budget has no call left.
         """
+        if not isinstance(code, str):
+            raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
         loop, call_id = self._loop(), f"{CALLS}{secrets.token_hex(4)}"
 
         async def run() -> EndedCall[CodeExecutionOutput]:

@@ -15,6 +15,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.children.spawn import AgentProgram, Work
+from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.hooks import Notifications, session_ends
 from freeact_sub.agents.resources import AgentResources
@@ -28,11 +29,12 @@ from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import AgentFactory, make_shared
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import caller_in
+from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.mcp_server import unread_keys
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
+from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.modes import MODES, Mode
@@ -79,7 +81,7 @@ class Root:
         self.tree, self.agent, self.session, self.taps = tree, agent, session, (self._notifications.tap, *taps)
         self.loop: AgentLoop | None = None
         """None: it is not open."""
-        self._output_type = output_type
+        self._output_type = check_output(output_type, "Agent")
         self._closes_provider = closes_provider
         self._runs = RootRuns()
         self._before_prompt: list[Callable[[str], Awaitable[None]]] = []
@@ -137,6 +139,7 @@ class Root:
     def begin(self, work: Work, budget: Budget = NO_BOUNDS) -> Run[Any]:
         """Make a run, which begins when it is first used. Raises: see `Agent.run`."""
         loop = self.opened
+        budget = validated(Budget.model_validate, budget, "budget")
         self._runs.check()
         channel = EventChannel(self.tree.shared.config.event_buffer, self.taps)
         return RootRun(loop, self.tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
@@ -152,6 +155,9 @@ class Root:
     ) -> Run[Any]:
         """See `Agent.run`."""
         text, content = read_prompt(prompt)
+        check_output(output, "agent.run")
+        if not isinstance(inputs, Mapping):
+            raise InvalidRequestError(f"agent.run: inputs are values by their names, not {type(inputs).__name__}")
         if pictures:
             content = (*(content or (text,)), *pictures)
         prepare = with_inputs(inputs) if inputs else None

@@ -52,6 +52,8 @@ class ManyAsks:
         At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
         one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
         """
+        if isinstance(prompts, str):
+            raise InvalidRequestError("agent.ask_many takes a list of prompts, not one text: use agent.ask for that")
         loop = self._root.callers_loop
         asker = _Asker(loop, output, model)
         answers = dict[int, Any]()
@@ -64,7 +66,7 @@ class ManyAsks:
             if isinstance(prompts, Sequence) and len(prompts) > loop.agent.shared.config.models.quote_above:
                 asked = await loop.single_requests.model(model)
                 items = [*enumerate(prompts)]
-                await loop.children.fan_outs.run("ask_many", asked, items, lambda item: len(item[1]), ask)
+                await loop.children.fan_outs.run("ask_many", asked, items, lambda item: len(str(item[1])), ask)
             else:
                 await side_by_side(loop.agent, enumerate(prompts), ask)
         return [answers[place] for place in range(len(answers))]

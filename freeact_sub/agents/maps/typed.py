@@ -8,6 +8,7 @@ from pydantic_core import to_json
 
 from freeact_sub.agents.from_code.ask import output_type_of, typed_answer_of
 from freeact_sub.agents.turn.single_request import TypedAnswer
+from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.text import wrong_fields
 
@@ -19,7 +20,7 @@ def typed_for_program(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
         InvalidRequestError: The type has no JSON schema.
     """
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(output)
+        adapter: TypeAdapter[Any] = TypeAdapter(check_output(output, "agent.ask"))
         schema = adapter.json_schema()
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
         raise InvalidRequestError(f"agent.ask: output: {output!r} has no JSON schema: {error}") from error

@@ -253,7 +253,11 @@ class Run(Generic[AnswerT]):
         if self._task is None and not self._closed:
             self._before = self._runs.take(self)
             if self._before is None:
-                self._begin()
+                try:
+                    self._begin()
+                except BaseException:
+                    self._runs.forget(self)
+                    raise
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._agent.agent_id}")
 
     def start_without_reader(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
 from pydantic_ai.exceptions import UserError
 
-from freeact_sub.errors import ConfigError, FreeactError
+from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.kernels import block_type
 
 NAME: Final = "hand_over"
@@ -18,6 +18,17 @@ CANNOT: Final = (
     "Say that you cannot give the answer, and why, when what you need is missing: instead of an answer that you made up. "
     "This ends your work."
 )
+
+
+def check_output(output: Any, call: str) -> Any:
+    """Return the type of an answer as it is.
+
+    Raises:
+        InvalidRequestError: It is a value, such as the name of a type, which pydantic-ai's own errors do not tell.
+    """
+    if isinstance(output, str | bytes | int | float):
+        raise InvalidRequestError(f"{call}: output is a type, such as `int` or a pydantic model, not {output!r}")
+    return output
 
 
 def output_tool(
