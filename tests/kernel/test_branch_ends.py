@@ -34,6 +34,19 @@ async def test_other_threads_are_named_and_once_they_have_ended_it_can_be_branch
         assert await text_of(branch, "t.is_alive()") == "False\n"
 
 
+async def test_idle_threads_of_scripts_and_of_asyncio_end_and_start_anew_in_both(kernel):
+    await text_of(kernel, "%%bash\necho one")
+    thread = "import asyncio; print(await asyncio.to_thread(lambda: 7))"
+    await text_of(kernel, thread)
+    await text_of(kernel, "%%bash --bg --out later\ncat")
+    assert "run_forever" in await refused(kernel), "somebody may still read what it has put out"
+    await text_of(kernel, "del later")
+    async with branched(kernel) as branch:
+        for one in (kernel, branch):
+            assert await text_of(one, "%%bash\necho two") == "two\n"
+            assert await text_of(one, thread) == "7\n"
+
+
 async def test_a_request_of_another_thread_cannot_be_answered_by_a_branch(provider, tmp_path):
     async def answer(arguments):
         return await refused(kernel)

@@ -225,6 +225,7 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
 
 def unsafe(app: Any, still: Collection[threading.Thread] = ()) -> str:
     """Return why this kernel must not be forked now; empty: it can be. Args: still: threads that stand still meanwhile."""
+    sys.modules["freeact_borrowed_app"].end_idle_threads(app.shell)
     own = {threading.main_thread(), *own_threads(app), *still}
     of_line = sys.modules["freeact_guest.line"].LineThread
     others = sorted(
