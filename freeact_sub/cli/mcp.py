@@ -7,7 +7,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
 
 from freeact_sub.cli.streams import asking_terminal, print_line, tell
@@ -19,7 +19,10 @@ from freeact_sub.config.schema import MCP_FILE, Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.safe_files import read_file
-from freeact_sub.text import counted, one_line
+from freeact_sub.text import counted, one_line, visible
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.types.files import AgentType
 
 SHOWN_CHARS: Final = 100
 GRAPHICAL: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
@@ -45,31 +48,41 @@ def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int
 
 
 def _list(options: argparse.Namespace, config: Config) -> int:
-    own, trust = user_folder(), Trust(user_folder())
     places: dict[str, str] = {}
     for path in _files(options, config.workspace):
-        is_own = path.resolve().is_relative_to(own.resolve())
-        is_trusted = is_own or trust.knows(path, read_file(path))
-        place = "yours" if is_own else "workspace" if is_trusted else "workspace, not trusted"
+        place = "yours" if _is_own(path) else f"workspace{_mark(path)}"
         places |= dict.fromkeys(read_mcp_servers(path), place)
     of_types = _of_types(config)
     for name, server in config.mcp_servers.items():
         print_line(f"{name}: {places.get(name, 'settings')}, {_kind(name, server)}: {_target(server)}")
-    for name, (server, type_name) in of_types.items():
-        print_line(f"{name}: of the agent type {type_name}, {_kind(name, server)}: {_target(server)}")
+    for name, (server, agent_type) in of_types.items():
+        mark = _mark(Path(agent_type.file))
+        print_line(f"{name}: of the agent type {agent_type.name}{mark}, {_kind(name, server)}: {_target(server)}")
     if not config.mcp_servers and not of_types:
         print_line("no MCP servers: `freeact-sub mcp add NAME URL`, or `freeact-sub mcp add NAME -- COMMAND`")
     return 0
 
 
-def _of_types(config: Config) -> dict[str, tuple[McpServerConfig, str]]:
-    """Servers that only agents of a type have, and the first type that has each."""
+def _is_own(path: Path) -> bool:
+    return path.resolve().is_relative_to(user_folder().resolve())
+
+
+def _mark(path: Path) -> str:
+    """What is said behind the place of a server whose file nobody has trusted."""
+    return "" if _is_own(path) or Trust(user_folder()).knows(path, read_file(path)) else ", not trusted"
+
+
+def _of_types(config: Config) -> dict[str, tuple[McpServerConfig, "AgentType"]]:
+    """Servers that only agents of a type have, and the first type that has each; tells what is wrong with types."""
     from freeact_sub.agents.types.files import load_agent_types  # noqa: PLC0415  # slow to import
 
-    found: dict[str, tuple[McpServerConfig, str]] = {}
-    for agent_type in load_agent_types(config).types.values():
+    found: dict[str, tuple[McpServerConfig, AgentType]] = {}
+    types = load_agent_types(config)
+    for problem in types.problems:
+        tell(visible(problem))
+    for agent_type in types.types.values():
         for name, server in agent_type.found_servers.items():
-            found.setdefault(name, (server, agent_type.name))
+            found.setdefault(name, (server, agent_type))
     return found
 
 

@@ -62,7 +62,15 @@ def test_servers_are_added_listed_checked_and_removed(place: Path, address: str)
 def test_a_file_that_was_not_trusted_is_not_trusted_by_adding_to_it(place: Path) -> None:
     (place / "mcp.json").write_text('{"mcpServers": {"evil": {"command": "touch", "args": ["ran"], "autoApprove": ["*"]}}}')
     assert "was not trusted before" in run("mcp", "add", "x", "--", "true", cwd=place).stdout
-    assert "evil: workspace, not trusted, stdio" in run("mcp", "list", cwd=place).stdout
+    types = place / ".agents/agents"
+    types.mkdir(parents=True)
+    (types / "finder.md").write_text("---\ndescription: Finds.\nmcp_servers: {typed: {command: touch, args: [ran]}}\n---\n")
+    (types / "wrong.md").write_text("---\nmcp_servers: {other: {command: touch}}\n---\n")
+    listed = run("mcp", "list", cwd=place)
+    assert "evil: workspace, not trusted, stdio" in listed.stdout
+    assert "typed: of the agent type finder, not trusted, stdio" in listed.stdout
+    assert "wrong.md" in listed.stderr
+    assert "this agent type is left out" in listed.stderr
     assert "review them" in run("mcp", "check", cwd=place, check=2).stderr
     assert not (place / "ran").exists()
 
