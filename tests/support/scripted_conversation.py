@@ -18,6 +18,7 @@ from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
+from freeact_sub.terminal import screen
 from freeact_sub.terminal.conversation import converse
 from freeact_sub.testing import CHILD_NOTE, FakeKernelProvider, ScriptedModel
 
@@ -127,6 +128,8 @@ def main() -> int:
         return open_session(os.environ.get("SESSION"))
 
     prompt = sys.argv[1] if len(sys.argv) > 1 else None
+    if seconds := os.environ.get("RESIZED_SECONDS"):
+        screen.RESIZED_SECONDS = float(seconds)
     plain = os.environ["TERM"] == "dumb"
     return asyncio.run(converse(open_agent, config=config, prompt=prompt, open_session=open_session, plain=plain))
 

@@ -22,7 +22,7 @@ ASKING = 5
 """Children that may work at the same time; each asks."""
 DRAGS = 5
 STEP = 2
-"""Columns or rows by which the window changes at once."""
+"""Columns or rows by which the window changes at once. A busy machine is slow to say that it has: see `RESIZED_SECONDS`."""
 LIVE = re.compile(r"asks to run|^y yes|^ Approval|asks: Python|waiting for a free|more: |agents at work|^/\d ", re.MULTILINE)
 
 
@@ -32,7 +32,14 @@ class Tmux:
     def __init__(self, folder: Path, columns: int, rows: int) -> None:
         self.folder = folder
         folder.mkdir()
-        self("-f", "/dev/null", "new-session", "-d", *_size(columns, rows), f"{sys.executable} {CONVERSATION}")
+        self(
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            *_size(columns, rows),
+            f"RESIZED_SECONDS=1.5 {sys.executable} {CONVERSATION}",
+        )
 
     def __call__(self, *words: str) -> str:
         command = ["tmux", "-S", str(self.folder / "tmux"), *words]
