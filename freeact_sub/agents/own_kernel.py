@@ -1,6 +1,5 @@
 """`OwnKernel`: the methods of `Agent` for a kernel: run code in it, put values in, take values out, copy it."""
 
-import secrets
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar, overload
 
@@ -9,6 +8,7 @@ from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, in_cell_of
+from freeact_sub.agents.turn.own_calls import new_own_call
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
@@ -51,7 +51,7 @@ class OwnKernel:
         """
         if not isinstance(code, str):
             raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
-        loop, call_id = self._loop(), f"{CALLS}{secrets.token_hex(4)}"
+        loop, call_id = self._loop(), new_own_call(CALLS)
 
         async def run() -> EndedCall[CodeExecutionOutput]:
             kernel = await loop.resources.kernel.get()

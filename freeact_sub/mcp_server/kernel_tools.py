@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import Annotated, Any, Final, TypeAlias
 
 from mcp.server import MCPServer
@@ -26,7 +26,7 @@ from freeact_sub.mcp_server.reports import (
     plain_result,
 )
 from freeact_sub.mcp_server.resources import output_address
-from freeact_sub.mcp_server.served import ServedAgent, ServedAgents
+from freeact_sub.mcp_server.served import ClientCell, ServedAgent, ServedAgents
 
 Call: TypeAlias = Context[Any, Any]
 KernelId: TypeAlias = Annotated[str, Field(description="A kernel: a branch's id, or a session's, which is its own kernel's")]
@@ -71,7 +71,7 @@ class KernelTools:
             whole = output_address(served.session_id, output.output_file)
             return cell_result(served.session_id if node is None else node.node_id, output, whole)
 
-        return await self._in_kernel(ctx, kernel_id, run)
+        return await self._in_kernel(ctx, kernel_id, run, is_cell=True)
 
     async def branch(
         self,
@@ -166,6 +166,8 @@ class KernelTools:
         ctx: Call,
         kernel_id: str,
         work: Callable[[ServedAgent, KernelNode | None], Awaitable[CallToolResult]],
+        *,
+        is_cell: bool = False,
     ) -> Returned:
         """Do something with a kernel that may be asked about."""
 
@@ -176,9 +178,11 @@ class KernelTools:
 
             async def do() -> CallToolResult:
                 async with stack:
-                    return await work(served, node)
+                    with nullcontext() if cell is None else live.at_work(cell):
+                        return await work(served, node)
 
-            return PendingCall(served, live, asyncio.create_task(do(), name="works for a client"))
+            cell = ClientCell() if is_cell else None
+            return PendingCall(served, live, asyncio.create_task(do(), name="works for a client"), cell)
 
         return await self._pending.call(ctx, begin)
 

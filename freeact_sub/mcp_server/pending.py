@@ -27,7 +27,7 @@ from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import QuestionRequest
 from freeact_sub.mcp_server.leaving import gone_of
 from freeact_sub.mcp_server.questions import NO_SECRETS, answer_by_form, form_of, message_of, refuse
-from freeact_sub.mcp_server.served import Asked, LiveRun, ServedAgent
+from freeact_sub.mcp_server.served import Asked, ClientCell, LiveRun, ServedAgent
 
 ASKS_BY_RESULT: Final = "2026-07-28"
 """From this version of the protocol on, a server does not ask during a call."""
@@ -48,9 +48,21 @@ class PendingCall:
     served: ServedAgent
     live: LiveRun
     work: asyncio.Task[CallToolResult]
+    cell: ClientCell | None = None
+    """None: it runs no cell."""
     asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """Who asks the client now, by the id of the question."""
     told: float = 0.0
+
+    def open_questions(self) -> list[Asked]:
+        """Return the open questions that nobody else asks a client about, nor has to: those of a cell are its own call's."""
+        live = self.live
+        return [asked for key, asked in live.asked.items() if live.claimed.get(key, self) is self and self._is_mine(asked)]
+
+    def _is_mine(self, asked: Asked) -> bool:
+        call = self.live.call_of(asked)
+        asking = next((cell for cell in self.live.cells if call in cell.calls), None)
+        return asking is None or asking is self.cell or asking.is_over  # it left a child at work
 
     def leave(self) -> None:
         """Ask nothing any more."""
@@ -136,7 +148,7 @@ class PendingCalls:
         elicitation = None if capabilities is None else capabilities.elicitation
         can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
         found = []
-        for asked in pending.live.unclaimed(pending):
+        for asked in pending.open_questions():
             why_not = _why_not(asked, can_ask=can_ask)
             if not why_not:
                 pending.live.claimed[asked.request_id] = pending

@@ -7,16 +7,17 @@ that was closed is opened again with its variables when it is named. A run outli
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias
 
 from pydantic_ai.models import Model
 
 from freeact_sub.agents import Agent, KernelNode, Run, RunResult
+from freeact_sub.agents.turn.own_calls import calls_noted
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError
-from freeact_sub.events import ApprovalDecided, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.events import AgentStarted, ApprovalDecided, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.kernels import make_provider
 from freeact_sub.models.no_model import NoModel
 from freeact_sub.show.agent_story import Stories
@@ -34,6 +35,15 @@ NEWS_CHARS: Final = 200
 Asked: TypeAlias = ApprovalRequest | QuestionRequest
 
 
+@dataclass(eq=False)
+class ClientCell:
+    """A cell of a client."""
+
+    calls: set[str] = field(default_factory=set)
+    """The ids under which it asks."""
+    is_over: bool = False
+
+
 class LiveRun:
     """A run and what it asks; it is read to its end, whether or not a client waits for it."""
 
@@ -44,6 +54,8 @@ class LiveRun:
         self.prompt = prompt
         self.asked: dict[str, Asked] = {}
         """The open questions, oldest first."""
+        self.cells: list[ClientCell] = []
+        """The cells of clients, oldest first."""
         self.claimed: dict[str, object] = {}
         """Who asks the client about a question, by its id."""
         self.result: RunResult[Any] | None = None
@@ -51,6 +63,8 @@ class LiveRun:
         self.news = ""
         """What happened last, in one line."""
         self._stories = Stories()
+        self._calls: dict[str, str | None] = {}
+        """The call of the root for which each child works."""
         self._change = asyncio.Event()
         self.task = asyncio.create_task(self._read(), name="reads a served run")
 
@@ -59,9 +73,19 @@ class LiveRun:
         """Is set when something changes from now on."""
         return self._change
 
-    def unclaimed(self, by: object) -> list[Asked]:
-        """Return the open questions that nobody else asks the client about."""
-        return [asked for key, asked in self.asked.items() if self.claimed.get(key, by) is by]
+    @contextmanager
+    def at_work(self, cell: ClientCell) -> Iterator[None]:
+        """Run the block, which runs this cell."""
+        self.cells.append(cell)
+        try:
+            with calls_noted(cell.calls):
+                yield
+        finally:
+            cell.is_over = True
+
+    def call_of(self, asked: Asked) -> str | None:
+        """Return the id of the call of the root that asks, itself or by a child."""
+        return self._calls.get(asked.agent_id, asked.tool_call_id)
 
     def closed(self, request_id: str) -> None:
         """Note that a question is answered; its event may come later."""
@@ -84,6 +108,8 @@ class LiveRun:
 
     def _observe(self, event: Event) -> None:
         story = self._stories.observe(event)
+        if isinstance(event, AgentStarted) and event.depth:
+            self._calls[event.agent_id] = self._calls.get(event.parent_id or "", event.tool_call_id)
         if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
             self.asked[event.request_id] = event
             event.shown()

@@ -36,10 +36,14 @@ class McpClient:
         self.decisions = [*decisions]
         self.asked: list[Any] = []
         self.news: list[str] = []
+        self.held = asyncio.Event()
+        """Not set: the person thinks."""
+        self.held.set()
         self.connection: mcp.Client
 
     async def answer(self, _context: object, asked: Any) -> ElicitResult:
         self.asked.append(asked)
+        await self.held.wait()
         return ElicitResult(action="accept", content={"decision": self.decisions.pop(0)})
 
     async def hear(self, _progress: float, _total: float | None, message: str | None) -> None:
@@ -171,11 +175,15 @@ async def served_over_http(folder: Path, reply: Any, mode: str) -> AsyncIterator
 
 
 @asynccontextmanager
-async def connected_over_http(address: str, token: str) -> AsyncIterator[McpClient]:
-    client = McpClient()
+async def connected_over_http(address: str, token: str, *decisions: str, era: Any = "auto") -> AsyncIterator[McpClient]:
+    client = McpClient(*decisions)
     async with (
         httpx2.AsyncClient(headers={"Authorization": token}, timeout=300) as web,
-        mcp.Client(streamable_http_client(address, http_client=web)) as client.connection,
+        mcp.Client(
+            streamable_http_client(address, http_client=web),
+            mode=era,
+            elicitation_callback=client.answer if decisions else None,
+        ) as client.connection,
     ):
         yield client
 
@@ -308,3 +316,27 @@ async def test_the_work_of_a_client_that_is_killed_ends_over_http_and_its_kernel
             (transcript,) = (await client.connection.read_resource(f"freeact://sessions/{asks}/transcript")).contents
             assert "the client is gone" in transcript.text
         assert not (tmp_path / "ran").exists()
+
+
+async def test_a_client_is_asked_about_its_own_cells_only_and_its_loss_ends_no_others(tmp_path):
+    async with (
+        served_over_http(tmp_path, model, "auto") as (address, token),
+        connected_over_http(address, token, "yes", era="legacy") as client,
+    ):
+        kernel = (await client.done("execute", code="x = 42"))["kernel_id"]
+        branch = (await client.done("branch", kernel_id=kernel, own_files=False))["kernel_id"]
+        calls = [("execute", {"code": "await agent.shell('touch ran', reason='other')", "kernel_id": kernel})]
+        words = [sys.executable, "-c", HTTP_CLIENT, tmp_path, address, token, json.dumps(calls)]
+        with subprocess.Popen([*map(str, words)], env=environment()) as killed:
+            wait_until((tmp_path / "asked").exists)
+            client.held = asyncio.Event()
+            mine = asyncio.create_task(
+                client.done("execute", code="print(await agent.shell('echo mine', reason='mine'))", kernel_id=branch)
+            )
+            await eventually(lambda: client.asked)  # the other's question is open
+            os.kill(killed.pid, signal.SIGKILL)
+        assert (await client.done("execute", code="x", kernel_id=kernel))["text"] == "42"  # the other's cell has ended
+        client.held.set()
+        assert "mine" in (await mine)["text"]
+        assert ["mine" in asked.message for asked in client.asked] == [True]
+    assert not (tmp_path / "ran").exists()

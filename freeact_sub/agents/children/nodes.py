@@ -22,6 +22,7 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.agents.turn.own_calls import new_own_call
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import CodeAction, FileWrite
 from freeact_sub.cells import CELL_TOOL
@@ -125,7 +126,7 @@ class OwnedNode(KernelNode):
         """See `KernelNode`."""
         self.check_open()
         async with self._owner.busy():
-            call_id = f"{CALLS}{secrets.token_hex(8)}"
+            call_id = new_own_call(CALLS)
             requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
             ended = await self.resources.calls.make(requested, partial(self._run, code, call_id))
             await after_own_cell(self.resources.calls.agent, code, call_id, text=ended.text, outcome=ended.outcome)
