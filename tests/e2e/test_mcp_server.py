@@ -330,13 +330,13 @@ async def test_a_client_is_asked_about_its_own_cells_only_and_its_loss_ends_no_o
         with subprocess.Popen([*map(str, words)], env=environment()) as killed:
             wait_until((tmp_path / "asked").exists)
             client.held = asyncio.Event()
-            mine = asyncio.create_task(
-                client.done("execute", code="print(await agent.shell('echo mine', reason='mine'))", kernel_id=branch)
-            )
+            code = "print(await agent.shell('echo mine', reason='mine'))"
+            call = client.connection.call_tool("execute", {"code": code, "kernel_id": branch})  # tells no progress
+            mine = asyncio.create_task(call)
             await eventually(lambda: client.asked)  # the other's question is open
             os.kill(killed.pid, signal.SIGKILL)
         assert (await client.done("execute", code="x", kernel_id=kernel))["text"] == "42"  # the other's cell has ended
         client.held.set()
-        assert "mine" in (await mine)["text"]
+        assert "mine" in (await mine).structured_content["text"]
         assert ["mine" in asked.message for asked in client.asked] == [True]
     assert not (tmp_path / "ran").exists()
