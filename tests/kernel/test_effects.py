@@ -154,9 +154,13 @@ async def test_a_trial_ends_where_somebody_would_have_to_be_asked(tmp_path):
 REFUSALS = {
     "shared memory": ("import mmap; m = mmap.mmap(-1, 100)", "it shares memory", "m.close(); del m"),
     "a thread": ("import threading; e = threading.Event(); t = threading.Thread(target=e.wait); t.start()", "it has other threads", "e.set(); t.join()"),
-    "a program": ("import os; pid = os.fork() or os.read(os.pipe()[0], 1)", "programs that it has started are still running", "os.kill(pid, 9); os.waitpid(pid, 0)"),
+    "a program": ("import os, signal; pid = os.fork() or signal.pause()", "programs that it has started are still running", "os.kill(pid, 9); os.waitpid(pid, 0)"),
     "an open file": ("import tempfile; f = tempfile.TemporaryFile()", "a file without a name is open for writing", "f.close()"),
     "a connection": ("import socket; s = socket.socket()", "it has an open connection", "s.close()"),
+    "a pair of sockets": ("a, b = socket.socketpair()", "it has an open connection", "a.close(); b.close()"),
+    "a server": ("s = socket.socket(socket.AF_UNIX); s.bind('\\0of-a-trial'); s.listen()", "it has an open connection", "s.close()"),
+    "a pipe": ("r, w = os.pipe()", "a pipe is open", "os.close(r); os.close(w)"),
+    "a task": ("import asyncio\nasync def later(): await gate.wait()\ngate = asyncio.Event(); t = asyncio.create_task(later())", "and a copy would not have it: later", "gate.set(); await t"),
 }  # fmt: skip
 
 

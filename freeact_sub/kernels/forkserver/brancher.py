@@ -59,6 +59,7 @@ class Brancher:
         self.lock = threading.Lock()
         """The main thread forks, the control thread reports the outcome."""
         self.kernel.control_handlers["freeact_branch"] = self.on_message
+        sys.modules["freeact_guest.trial"].note_own_ends()
 
     def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
         """Called in the control thread."""

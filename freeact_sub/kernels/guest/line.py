@@ -16,6 +16,10 @@ from typing import Any
 NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
 
 
+OWN_ENDS: set[int] = set()
+"""Pipes and connections that belong to the kernel and not to its code, by inode."""
+
+
 class LineThread(threading.Thread):
     """A thread that belongs to the kernel and not to its code."""
 
@@ -38,6 +42,7 @@ class Line:
         """Prepare for a process that is about to be forked."""
         if self.theirs is None and not self.is_forked:
             ours, self.theirs = socket.socketpair()
+            OWN_ENDS.update(os.fstat(end.fileno()).st_ino for end in (ours, self.theirs))
             LineThread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
 
     def ask(self, **params: Any) -> None:

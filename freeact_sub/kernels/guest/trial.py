@@ -4,6 +4,7 @@ Runs in kernels, Linux only: standard library only. `reason_against` is asked in
 runs in the copy, whose mounts the host has sealed (`kernels/workspaces/layer.py`) and whose Landlock domain is entered.
 """
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -19,11 +20,13 @@ import sys
 from typing import Any
 
 from . import state, values
+from .line import OWN_ENDS
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
 PRIVATE_MEMORY = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
 """Shared mappings that carry no values to anybody else."""
-NETWORK_FAMILIES = {socket.AF_INET, socket.AF_INET6}
+LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
+"""Whose tasks the kernel's own are."""
 DIGEST_SECONDS = 0.2
 """For the variables before the cell, and again after it; what takes longer is compared by identity."""
 random_states: list[Any] = []
@@ -39,6 +42,14 @@ confined: list[bool] = []
 # --- in the kernel that would be copied
 
 
+def note_own_ends() -> None:
+    """Notes the kernel's own pipes and connections. Called before its first cell."""
+    OWN_ENDS.clear()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own is closed by now
+            OWN_ENDS.add(os.fstat(int(name)).st_ino)
+
+
 def reason_against(workspace: str) -> str:
     """Why no trial can be made of this kernel now: it has something that a copy would share, or not have. Empty: it can."""
     random_states[:] = [random.getstate()]
@@ -46,6 +57,8 @@ def reason_against(workspace: str) -> str:
         return f"it shares memory, which a copy would change as well: {shared}"
     if programs_run():
         return "programs that it has started are still running"
+    if task := pending_task():
+        return f"a task of its event loop has not ended, and a copy would not have it: {task}"
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing's own is closed by now
             if reason := open_file_against(int(name), workspace):
@@ -73,11 +86,22 @@ def programs_run() -> bool:
     return False
 
 
+def pending_task() -> str:
+    """The name of what a task does that code of cells has started. Empty: there is none."""
+    for task in asyncio.all_tasks():
+        frame = getattr(task.get_coro(), "cr_frame", None)
+        if frame is None or str(frame.f_globals.get("__name__")).partition(".")[0] not in LIBRARIES_OF_KERNELS:
+            return getattr(task.get_coro(), "__qualname__", "") or task.get_name()
+    return ""
+
+
 def open_file_against(descriptor: int, workspace: str) -> str:
     """Why an open file is in the way of a trial. Empty: it is not."""
-    kind, path = os.fstat(descriptor).st_mode, os.readlink(f"/proc/self/fd/{descriptor}")
+    found, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
+    kind = found.st_mode
     writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-    own_log = f"{os.environ.get(values.FOLDER, '')}/kernel.log"
+    folder = os.environ.get(values.FOLDER, "")
+    own_log = f"{folder}/kernel.log"
     if stat.S_ISREG(kind) and writes and path != own_log:
         if path.endswith(" (deleted)"):
             return "a file without a name is open for writing, which cannot be copied"
@@ -87,8 +111,13 @@ def open_file_against(descriptor: int, workspace: str) -> str:
         return f"a device is open: {path}"
     if stat.S_ISSOCK(kind):
         with socket.socket(fileno=os.dup(descriptor)) as connection:
-            if connection.family in NETWORK_FAMILIES:
+            is_own = found.st_ino in OWN_ENDS or (
+                connection.family == socket.AF_UNIX and os.fsdecode(connection.getsockname()).startswith(f"{folder}/k-")
+            )
+            if not is_own:
                 return "it has an open connection, which cannot be copied"
+    if stat.S_ISFIFO(kind) and found.st_ino not in OWN_ENDS:
+        return "a pipe is open, which cannot be copied"
     return ""
 
 
