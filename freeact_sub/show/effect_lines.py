@@ -72,12 +72,12 @@ def _head(effects: Effects) -> EffectLine:
     if effects.status == "refused":
         return EffectLine("head", f"not tried: {effects.reason}")
     if effects.status == "stopped":
-        return EffectLine("warning", f"tried, and stopped: {effects.reason}. y runs it for real, and asks again there")
+        return EffectLine("warning", f"tried, and stopped: {effects.reason}. A yes runs it for real, and asks again there")
     if effects.cell == "error":
         return EffectLine("warning", "tried: it ends with an error")
     if not (effects.output.strip() or effects.displays or effects.variables or effects.files):
         return EffectLine("head", NO_CHANGE)
-    return EffectLine("head", "tried, in a copy that is dropped; y runs it:")
+    return EffectLine("head", "tried, in a copy that is dropped; a yes runs it:")
 
 
 def _variable(change: VariableChange) -> str:

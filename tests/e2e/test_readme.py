@@ -159,7 +159,7 @@ def test_its_picture_can_be_made_again(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for picture in (tmp_path / "effects.svg", ROOT / "docs/effects.svg"):
         for words in (
-            "tried, in a copy that is dropped; y runs it:",
+            "tried, in a copy that is dropped; a yes runs it:",
             "±reports/june.md ±sales.csv",
             "df: pandas.DataFrame 3 x 2",
         ):
@@ -167,7 +167,7 @@ def test_its_picture_can_be_made_again(tmp_path: Path) -> None:
     done = run_python(ROOT / "docs/make_recording.py", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for picture in (tmp_path / "recording.svg", ROOT / "docs/recording.svg"):
-        for words in ("tried, in a copy that is dropped; y runs it:", "±sales.csv", "Which totals do the reports name?"):
+        for words in ("tried, in a copy that is dropped; a yes runs it:", "±sales.csv", "Which totals do the reports name?"):
             assert words in _words(picture)
         text = picture.read_text(encoding="utf-8")
         assert len(text) < 300_000

@@ -144,7 +144,7 @@ async def test_a_trial_ends_where_somebody_would_have_to_be_asked(tmp_path):
                 assert "MemoryError" in effects.output
             if name != "its own end":
                 assert effects.output.startswith("before\n"), name
-            assert "before" in {file.path for file in effects.files}, name
+            assert {file.path for file in effects.files} == {"before"}, "what it does after its stop is no effect of it"
             request.deny("no")
         assert await question() is None
         assert not {event.reason for event in of_kind(question.events, ApprovalDecided)} - {"no"}

@@ -98,7 +98,7 @@ async def test_lines_are_typed_for_what_is_shown(asked):
     await eventually(lambda: cell.decisions)
     await questions.aclose()
     first, second = prompts  # a file that changes all the time is asked about once more
-    assert "tried, in a copy that is dropped; y runs it:\n+a" in first
+    assert "tried, in a copy that is dropped; a yes runs it:\n+a" in first
     assert "tried again, changed since: a" in second
     assert cell.decisions == [Decision(allowed=True)]
 
@@ -151,5 +151,5 @@ async def test_a_cell_of_the_magic_is_tried(tmp_path):
         await notebook.run("%agent_close --name a")
         await notebook.run("%agent_close --name b")
     empty, copy = notebook.asked
-    assert "tried, in a copy that is dropped; y runs it:\n+made\n42\nx: int 42\nadded made" in empty
+    assert "tried, in a copy that is dropped; a yes runs it:\n+made\n42\nx: int 42\nadded made" in empty
     assert "not tried: a copy of a notebook's kernel is not branched again\n" in copy

@@ -93,6 +93,8 @@ class CellTrial:
         except TimeoutError:
             pass
         output, displays = self._buffer.text, self._buffer.displays  # without the error of the interruption
+        files = await asyncio.to_thread(self._files) if self._host.stopped.done() else None
+        self._host.looked.set()
         if self._host.stopped.done():
             await asyncio.wait({running}, timeout=INTERRUPT_SECONDS)
         if not running.done():
@@ -114,7 +116,7 @@ class CellTrial:
             "output": output,
             "displays": displays,
             "variables": variables,
-            **await asyncio.to_thread(self._files),
+            **(await asyncio.to_thread(self._files) if files is None else files),
         }
 
     async def _cell(self, code: str) -> ExecuteReply:

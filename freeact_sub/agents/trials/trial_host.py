@@ -1,6 +1,7 @@
 """`TrialHost`: answers what code in a trial asks of its host, and ends the trial at what must not happen unasked."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,8 @@ WORDS: Final = {
 NAMES: Final = ("command", "server", "tool", "description", "prompt", "name")
 """Parameters that say more."""
 CHARS: Final = 120
+LOOK_SECONDS: Final = 20.0
+"""The most that looking at a trial's files may take."""
 
 
 class TrialHost:
@@ -44,6 +47,8 @@ class TrialHost:
         """The trial's own."""
         self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """What the trial must not do, once it wants that."""
+        self.looked = asyncio.Event()
+        """Set when its files have been looked at. Until then the code that was stopped gets no reply, so it waits."""
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
         """See `HostRequestHandler`: what needs nobody may happen; at anything else the trial ends."""
@@ -55,6 +60,8 @@ class TrialHost:
             return
         if not self.stopped.done():
             self.stopped.set_result(wanted)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.looked.wait(), LOOK_SECONDS)
         raise asyncio.CancelledError  # where the code waits for the reply, it is interrupted
 
     async def _wanted(self, params: Mapping[str, Any]) -> str:

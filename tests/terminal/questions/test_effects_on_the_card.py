@@ -14,7 +14,7 @@ from freeact_sub.system.private_folders import sweep
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, NEEDS_A_WALL]
 CHANGES = "rows = open('rows').read().split(); open('rows', 'w').write(rows[0]);"
-TRIED = "tried, in a copy that is dropped; y runs it:"
+TRIED = "tried, in a copy that is dropped; a yes runs it:"
 
 
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])

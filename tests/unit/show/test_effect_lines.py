@@ -43,7 +43,7 @@ def lines(effects):
 
 def test_the_paths_come_first_and_imports_are_not_told():
     assert lines(DONE) == [
-        "tried, in a copy that is dropped; y runs it:",
+        "tried, in a copy that is dropped; a yes runs it:",
         "±notes +big -gone",
         "rows 3",
         "[1 picture]",
@@ -69,7 +69,7 @@ def test_the_paths_come_first_and_imports_are_not_told():
         (Effects(status="refused", reason="a GPU"), "not tried: a GPU"),
         (
             Effects(status="stopped", reason="it wanted to run: make"),
-            "tried, and stopped: it wanted to run: make. y runs it for real, and asks again there",
+            "tried, and stopped: it wanted to run: make. A yes runs it for real, and asks again there",
         ),
     ],
 )
