@@ -253,19 +253,21 @@ def test_settings_in_the_workspace_are_shown_and_asked_about(start: Start, tmp_p
     with chat(by_turn(cell("print(6 * 7)"), ["Done."])) as server:
         for answer in ("n", CTRL_D):
             terminal = start(server, "run", "how many?")
-            terminal.wait_for("permissions.toml", 'allow = ["code"]', 'mcpServers.evil.command = "no\\u202ewhere"', "y yes")
+            terminal.wait_for(
+                "permissions.toml", 'allow = ["code"]', 'mcpServers.evil.command = "no\\u202ewhere"', "(y or n"
+            )
             terminal.press(answer if answer == CTRL_D else answer + "\r")
             assert terminal.wait_end() == 2
             assert "This workspace has new or changed settings" in " ".join(terminal.shown.split())
         assert not server.server.requests
         terminal = start(server, "run", "how many?")
-        terminal.wait_for("y yes")
+        terminal.wait_for("(y or n")
         terminal.press("y\r")
         assert terminal.wait_end() == 0
         assert "\n  42" in terminal.shown
         again = start(server, "run", "how many?")
         assert again.wait_end() == 0
-        assert "y yes" not in again.shown
+        assert "(y or n" not in again.shown
 
 
 def test_settings_that_are_too_long_to_be_shown_are_not_asked_about(start: Start, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ async def test_other_threads_are_named_and_once_they_have_ended_it_can_be_branch
         assert await text_of(branch, "t.is_alive()") == "False\n"
 
 
-async def test_idle_threads_of_scripts_and_of_asyncio_end_and_start_anew_in_both(kernel):
+async def test_idle_threads_of_scripts_and_of_asyncio_are_no_reason_and_work_on_in_both(kernel):
     await text_of(kernel, "%%bash\necho one")
     thread = "import asyncio; print(await asyncio.to_thread(lambda: 7))"
     await text_of(kernel, thread)

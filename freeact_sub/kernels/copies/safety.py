@@ -56,7 +56,7 @@ def unsafe(app: Any) -> str:
     if not all(hasattr(stream, "pub_thread") for stream in (sys.stdout, sys.stderr)):
         return "its output is being captured"
     borrowed: Any = importlib.import_module("freeact_sub.kernels.forkserver.borrowed_app")
-    borrowed.end_idle_threads(app.shell)
+    borrowed.end_idle_script_loop(app.shell)
     if others := sorted({thread.name for thread in threading.enumerate() if not is_own(thread)}):
         return f"threads are running whose work would stop half way in a copy: {', '.join(others[:5])}"
     if getattr(app.kernel, "eventloop", None) is not None:

@@ -140,24 +140,17 @@ def restore_input(kernel: Any) -> None:
         kernel._restore_input()  # type: ignore[union-attr]  # a type checker takes it for the None that it may be
 
 
-def end_idle_threads(shell: Any) -> None:
-    """End the threads in which `%%bash` and `asyncio.to_thread` have run, if they have nothing to do.
+def end_idle_script_loop(shell: Any) -> None:
+    """End the thread in which `%%bash` has run, if it has nothing to do.
 
-    IPython and asyncio start new ones when they are needed. Older IPythons cannot end theirs.
+    IPython starts a new one when it is needed. Older IPythons cannot end theirs.
     """
     scripts: Any = shell.magics_manager.registry.get("ScriptMagics")
     if getattr(scripts, "event_loop", None) is not None and hasattr(scripts, "stop_event_loop"):
-        proxy = sys.modules[type(scripts).__module__]._AsyncIOProxy  # an output that is read yet
+        module = type(scripts).__module__  # of what a variable may read an output from
         busy = asyncio.all_tasks(scripts.event_loop) or any(each.returncode is None for each in scripts.bg_processes)
-        if not busy and not any(isinstance(value, proxy) for value in [*shell.user_ns.values()]):
+        if not busy and not any(type(value).__module__ == module for value in [*shell.user_ns.values()]):
             scripts.stop_event_loop()
-    loop: Any = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
-    pool: Any = getattr(loop, "_default_executor", None)
-    if pool is None or pool._thread_name_prefix != "asyncio" or pool._work_queue.qsize():
-        return
-    if pool._idle_semaphore._value == len(pool._threads):
-        loop._default_executor = None
-        pool.shutdown()
 
 
 def hold_answer(kernel: Any, then: Any) -> dict[str, Any]:

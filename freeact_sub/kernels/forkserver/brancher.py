@@ -226,13 +226,16 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
 
 def unsafe(app: Any, still: Collection[threading.Thread] = ()) -> str:
     """Return why this kernel must not be forked now; empty: it can be. Args: still: threads that stand still meanwhile."""
-    sys.modules["freeact_borrowed_app"].end_idle_threads(app.shell)
+    sys.modules["freeact_borrowed_app"].end_idle_script_loop(app.shell)
     own = {threading.main_thread(), *own_threads(app), *still}
-    of_line = sys.modules["freeact_guest.line"].LineThread
+    line = sys.modules["freeact_guest.line"]
     others = sorted(
         thread.name
         for thread in threading.enumerate()
-        if thread not in own and not isinstance(thread, of_line) and not is_idle_subshell(thread)
+        if thread not in own
+        and not isinstance(thread, line.LineThread)
+        and not is_idle_subshell(thread)
+        and not line.is_idle_worker(thread)
     )
     if others:
         return f"it has other threads, whose work would stop half way in a branch: {', '.join(others[:5])}"

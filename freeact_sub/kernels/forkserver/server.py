@@ -52,6 +52,7 @@ class Server:
         self.app: Any = None
         self.prebuilt = False
         self.kernels: dict[int, bool] = {}
+        load("freeact_pipes", os.path.join(os.path.dirname(os.path.abspath(__file__)), "pipes.py"))
         self.pipes = sys.modules["freeact_pipes"].KernelPipes(self)
         self.layers: dict[int, tuple[Any, int]] = {}
         """The processes that lay a copy over a workspace: the request of each, and the read end of its pipe."""
@@ -380,7 +381,7 @@ def main(descriptor: int) -> None:
         load(f"freeact_{name}", os.path.join(os.path.dirname(folder), "wall", f"{name}.py"))
     load("freeact_lender", os.path.join(os.path.dirname(folder), "lender.py"))
     load("freeact_layer", os.path.join(os.path.dirname(folder), "workspaces", "layer.py"))
-    for name in ("prebuild", "brancher", "detach", "pipes", "pasts"):
+    for name in ("prebuild", "brancher", "detach", "pasts"):
         load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))
     server = Server(control)
     data = b""

@@ -66,9 +66,11 @@ class GatewayLauncher:
             try:
                 self.kernel_id = await server.start_kernel(self._kernel_name, self._spec.start_timeout_seconds)
                 break
-            except UnreachableError:
+            except BaseException as error:
                 live[server.url] -= 1
                 self.server = None
+                if not isinstance(error, UnreachableError):
+                    raise
                 server.ask_last()
                 if server is servers[-1]:
                     raise

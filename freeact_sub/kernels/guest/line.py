@@ -9,10 +9,13 @@ import errno
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+WAITING_WORKER = ("concurrent.futures.thread", "_worker")
+"""The function in which a thread of a pool waits for work, with its module."""
 NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
 
 
@@ -22,6 +25,13 @@ OWN_ENDS: set[int] = set()
 
 class LineThread(threading.Thread):
     """A thread that belongs to the kernel and not to its code."""
+
+
+def is_idle_worker(thread: threading.Thread) -> bool:
+    """Whether it is a thread of `asyncio.to_thread` that has nothing to do. A branch has a loop and a pool of its own."""
+    frame: Any = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  # documented
+    waits = frame is not None and (frame.f_globals["__name__"], frame.f_code.co_name) == WAITING_WORKER
+    return waits and thread.name.startswith("asyncio_")
 
 
 class Line:
