@@ -12,7 +12,8 @@ LEFT = (
     "[The cell has set sys.stdout to a StringIO: later cells write into it. "
     "`sys.stdout = sys.__stdout__` shows their output here again.]\n"
 )
-NEXT = "print('next'); print('error', file=sys.stderr)"
+NEXT = "sys.stdout.write('next\\n'); sys.stdout.flush(); sys.stderr.write('error\\n'); sys.stderr.flush()"
+"""Flushed, because ipykernel orders the two streams only where they are."""
 
 
 async def texts(kernel, *cells):
