@@ -147,9 +147,9 @@ def end_idle_script_loop(shell: Any) -> None:
     """
     scripts: Any = shell.magics_manager.registry.get("ScriptMagics")
     if getattr(scripts, "event_loop", None) is not None and hasattr(scripts, "stop_event_loop"):
-        module = type(scripts).__module__  # of what a variable may read an output from
+        readers = {type(scripts).__module__, "IPython.core.async_helpers"}  # their objects read what a script puts out
         busy = asyncio.all_tasks(scripts.event_loop) or any(each.returncode is None for each in scripts.bg_processes)
-        if not busy and not any(type(value).__module__ == module for value in [*shell.user_ns.values()]):
+        if not busy and not any(type(value).__module__ in readers for value in [*shell.user_ns.values()]):
             scripts.stop_event_loop()
 
 
