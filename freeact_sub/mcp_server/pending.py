@@ -62,7 +62,7 @@ class PendingCall:
     def _is_mine(self, asked: Asked) -> bool:
         call = self.live.call_of(asked)
         asking = next((cell for cell in self.live.cells if call in cell.calls), None)
-        return asking is None or asking is self.cell or asking.is_over  # it left a child at work
+        return asking is None or asking is self.cell  # None: that of a run, or of a child that an ended cell left at work
 
     def leave(self) -> None:
         """Ask nothing any more."""

@@ -41,7 +41,6 @@ class ClientCell:
 
     calls: set[str] = field(default_factory=set)
     """The ids under which it asks."""
-    is_over: bool = False
 
 
 class LiveRun:
@@ -55,7 +54,7 @@ class LiveRun:
         self.asked: dict[str, Asked] = {}
         """The open questions, oldest first."""
         self.cells: list[ClientCell] = []
-        """The cells of clients, oldest first."""
+        """The cells of clients that run, oldest first."""
         self.claimed: dict[str, object] = {}
         """Who asks the client about a question, by its id."""
         self.result: RunResult[Any] | None = None
@@ -81,7 +80,7 @@ class LiveRun:
             with calls_noted(cell.calls):
                 yield
         finally:
-            cell.is_over = True
+            self.cells.remove(cell)
 
     def call_of(self, asked: Asked) -> str | None:
         """Return the id of the call of the root that asks, itself or by a child."""
