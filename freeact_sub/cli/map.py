@@ -30,7 +30,8 @@ WRITTEN: Final = "written"
 
 def map_file(options: argparse.Namespace, settings: "Settings") -> int:
     """Ask about each row, and write the rows with the answers."""
-    from freeact_sub.cli.map_files import budget_of, fields_of, form_of, read_rows, written  # noqa: PLC0415  # slow to import, as those below  # noqa: PLC0415
+    # slow to import, as those below
+    from freeact_sub.cli.map_files import budget_of, fields_of, form_of, read_rows, written  # noqa: PLC0415
 
     output = fields_of(options.output) if hasattr(options, "output") else str
     bound = budget_of(options.budget) if hasattr(options, "budget") else None

@@ -22,22 +22,22 @@ class BareFork:
 
     def __init__(self, work: Callable[[], bytes]) -> None:
         """Forks. Args: work: what the fork does when it is asked. Raises: OSError: there is no room for a process."""
-        forking: Any = importlib.import_module("freeact_sub.kernels.copies.forking")  # Linux only
+        brancher: Any = importlib.import_module("freeact_sub.kernels.forkserver.brancher")  # Linux only
         self._reader, writer = os.pipe()
         asked, self._asking = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self._pid: int | None = forking.fork_quietly()
+            self._pid: int | None = brancher.fork_quietly()
             if self._pid == 0:
                 os.close(self._asking)
-                _work_and_exit(forking, work, asked, writer)
+                _work_and_exit(brancher, work, asked, writer)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.close(writer)
             os.close(asked)
-        self._reap: Callable[[int], None] = forking.reap
+        self._reap: Callable[[int], None] = brancher.reap
 
     async def result(self, seconds: float) -> bytes:
         """Has it work, once, and ends it. Raises: KernelError: it failed, it takes longer than that, or it has ended."""
@@ -69,10 +69,10 @@ class BareFork:
             os.close(self._reader)
 
 
-def _work_and_exit(forking: Any, work: Callable[[], bytes], asked: int, writer: int) -> NoReturn:
+def _work_and_exit(brancher: Any, work: Callable[[], bytes], asked: int, writer: int) -> NoReturn:
     """In the fork. What is printed meanwhile goes nowhere; no loop, no socket and no clean-up of the origin is touched."""
     try:
-        forking.prctl(forking.PR_SET_PDEATHSIG, signal.SIGKILL)
+        brancher.prctl(brancher.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setpgid(0, 0)  # when it shuts down, ipykernel waits half a minute for all of its group, also for the dead
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -17,10 +17,7 @@ from freeact_sub.kernels.forkserver.brancher import (
     fork_reporting,
     live_and_exit,
     prctl,
-    reap,
 )
-
-__all__ = ["PR_SET_PDEATHSIG", "fork_copy", "fork_quietly", "prctl", "reap"]
 
 MAX_DESCRIPTORS = 1 << 20
 

@@ -115,6 +115,7 @@ class Pasts:
         loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
         # at once: whoever waits for the end of a pipe or a connection of the origin would wait for this process too
         detach.leave_descriptors(None, old, self.pipe, None)
+        usual = b"0"
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
             usual = file.read()
             file.write(FIRST_TO_END)
@@ -123,7 +124,7 @@ class Pasts:
         brancher.prctl(brancher.PR_SET_CHILD_SUBREAPER, 1)
         if os.getppid() != self.server:
             raise SystemExit(1)
-        with contextlib.suppress(OSError, UnboundLocalError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
             file.write(usual)
         self.me, self.is_in_cell = os.getpid(), False
         BESIDE.clear()

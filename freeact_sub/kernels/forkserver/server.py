@@ -240,7 +240,7 @@ class Server:
         orphans: list[int] = []
         for attempt in range(KILL_ROUNDS):
             found = children()
-            self.pipes.hear_all()  # a past is told of before it comes to us
+            self.pipes.hear_all()  # a kernel names its past before the past comes to us
             known = self.known()
             orphans = [pid for pid in found if pid not in known]
             if not orphans:

@@ -23,11 +23,8 @@ from freeact_sub.terminal.commands.settings import mode_choices, mode_command, m
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
 
-if TYPE_CHECKING:
-    from freeact_sub.agents import Agent
-    from freeact_sub.terminal.conversation.ports import Console
-
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent
     from freeact_sub.terminal.conversation.ports import Console
 
 Result = TypeVar("Result")
