@@ -15,7 +15,7 @@ from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.text import visible
 
 SHOWN: Final = 100
-"""Paths that are told of; the last one tells how many there are besides."""
+"""Paths that are shown; the last one says how many there are besides."""
 TEXT_BYTES: Final = 256 << 10
 """A longer file is described by its size."""
 DIFF_LINES: Final = 200

@@ -36,7 +36,7 @@ GRACE_SECONDS: Final = 3.0
 """After its time is up, a cell that does not end is killed with its kernel within this time."""
 REASON_CHARS: Final = 300
 VARIABLES: Final = 200
-"""Changed variables that are told of."""
+"""Changed variables that are shown."""
 
 
 def refusal_of(agent: TreeAgent) -> Effects | None:
