@@ -88,8 +88,9 @@ async def main() -> None:
         views = Stories()
         await feed(case, seconds, lambda event: views.observe(event) and None, lambda: asyncio.sleep(0))
         return
-    present = Present(config=Config(), once=True, phase="running", run=SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
-    display = Display(present, verbose=False, keyboard=Mock(spec=Keyboard), other_program=contextlib.nullcontext)  # type: ignore[arg-type]
+    keyboard = Mock(spec=Keyboard, **{"answer_key.return_value": False, "take_back.return_value": ""})
+    present = Present(config=Config(), once=False, phase="running", run=SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
+    display = Display(present, verbose=False, keyboard=keyboard, other_program=contextlib.nullcontext)  # type: ignore[arg-type]
 
     def show(event: Event) -> None:
         display.show(event)

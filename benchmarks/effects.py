@@ -1,13 +1,14 @@
 """The trial of a cell: how long a person waits for its effects, and what a trial takes."""
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
 
-from benchmarks.common import Goal, OtherLoad, Row, Series, clock, report
+from benchmarks.common import Goal, OtherLoad, Row, Series, clock, memory, processes, report
 from freeact_sub import Agent, ApprovalRequest, CodeExecutionOutput, Config, EffectsConfig
 from freeact_sub.testing import ScriptedModel
 
@@ -31,11 +32,13 @@ async def _run(datas: list[int], times: int) -> dict[str, Any]:
 
 
 def _row(series: Series, name: str) -> Row | None:
+    if name.startswith("memory"):
+        return series.row(name, "MB")
     return series.row(name, "ms", Goal(of="trial", at_most=EFFECTS_MS if name.startswith("card") else NEXT_MS))
 
 
 async def _measure(series: Series, megabytes: int, times: int) -> None:
-    cells = [f"data = bytearray(b'x') * {megabytes * 10**6}", *[CELL] * times]
+    cells = [f"data = bytearray(b'x') * {megabytes * 10**6}", *[CELL] * (times + 1)]
     script = [*(ToolCallPart("execute_ipython_cell", {"code": code}) for code in cells), "done"]
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
         config = Config(workspace=Path(folder), effects=EffectsConfig(seconds=60))
@@ -46,7 +49,9 @@ async def _measure(series: Series, megabytes: int, times: int) -> None:
                     ended = clock()
                 if not isinstance(event, ApprovalRequest):
                     continue
-                if asked:
+                if asked > times:  # the last one, alone, because to look at a process takes its time
+                    series.add(f"memory of a trial, {megabytes} MB", "trial", await _memory_of_trial(event))
+                elif asked:
                     if asked > 1:
                         series.add(f"end of the cell to the next card, {megabytes} MB", "trial", (clock() - ended) * 1000)
                     started = clock()
@@ -56,6 +61,16 @@ async def _measure(series: Series, megabytes: int, times: int) -> None:
                     series.add(f"card to effects, {megabytes} MB", "trial", (clock() - started) * 1000)
                 asked += 1
                 event.approve()
+
+
+async def _memory_of_trial(event: ApprovalRequest) -> float:
+    """The most memory, in MB, that a trial's processes share with no other process."""
+    before, most = {*processes(os.getpid())}, 0.0
+    trial = asyncio.ensure_future(event.effects_ready())
+    while not trial.done():
+        most = max(most, memory({*processes(os.getpid())} - before)[1])
+        await asyncio.wait({trial}, timeout=0.005)
+    return most
 
 
 if __name__ == "__main__":

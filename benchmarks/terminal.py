@@ -1,4 +1,4 @@
-"""What drawing costs: draws and bytes a second, and whether events that come at 5,000 a second wait for the screen.
+"""What drawing costs: draws and bytes a second, whether 5,000 events a second wait for the screen, and the echo of keys.
 
 The display is the real one, in a terminal of its own, which takes all that is written; the events are made. The demo runs as
 a person would see it.
@@ -7,6 +7,7 @@ a person would see it.
 import os
 import pty
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,11 @@ DEMO: Final = Path(__file__).parents[1] / "examples/demo/demo.py"
 CASES: Final = {"20 children": ("children", 5.0), "3,000 printed lines": ("lines", 0.6), "an answer": ("text", 5.0)}
 """Names by events and seconds."""
 MOST_DRAWS: Final = 20
+KEYS: Final = "αβγδεζηθικλμνξοπρστυφχψω"
+"""No event has these letters, so that one that appears was typed."""
+KEY_SECONDS: Final = 0.1
+"""Between two keys."""
+ECHOES: Final = "median", "worst"
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
@@ -40,6 +46,8 @@ def run(*, small: bool = False) -> dict[str, Any]:
         rows += _rows(name, drawn)
         rows.append(Row(figure=f"{name}: lasts", unit="s", values={"drawn": drawn["seconds"], "read": alone["seconds"]}))
         rows.append(Row(figure=f"{name}: CPU", unit="ms/s", values={"drawn": drawn["cpu"], "read": alone["cpu"]}))
+        echo = _measured([str(PROGRAM), case, "drawn", lasts], types=True)
+        rows += [Row(figure=f"{name}: key echo, {which}", unit="ms", values={"drawn": echo[which]}) for which in ECHOES]
     if not small:
         demo = _measured([str(DEMO)], marked=False)
         rows += [*_rows("make demo", demo), Row(figure="make demo: lasts", unit="s", values={"drawn": demo["seconds"]})]
@@ -54,9 +62,15 @@ def _rows(name: str, drawn: dict[str, float]) -> list[Row]:
     ]
 
 
-def _measured(arguments: list[str], *, marked: bool = True) -> dict[str, float]:
-    """Run a program in a terminal. Args: marked: it says when that begins and ends which is measured."""
-    with tempfile.TemporaryDirectory() as folder, _terminal() as (theirs, written):
+def _measured(arguments: list[str], *, marked: bool = True, types: bool = False) -> dict[str, float]:
+    """Run a program in a terminal.
+
+    Args:
+        arguments: The program, with its arguments.
+        marked: The program says when the measured part begins and ends.
+        types: Type keys in that part.
+    """
+    with tempfile.TemporaryDirectory() as folder, _terminal() as (ours, theirs, written):
         environment = os.environ | {"TERM": "xterm-256color", "XDG_STATE_HOME": folder}
         environment["PYTHONPATH"] = str(PROGRAM.parents[1])
         began, cpu, size = clock(), 0.0, 0
@@ -71,10 +85,14 @@ def _measured(arguments: list[str], *, marked: bool = True) -> dict[str, float]:
         )
         with process:
             assert process.stderr is not None
+            keys = _Keys(ours, written)
             for line in process.stderr:
                 if line == "begins\n":
                     began, cpu, size = clock(), cpu_ms([process.pid]), len(written)
+                    if types:
+                        keys.start()
                 elif line == "ends\n":
+                    keys.end()
                     seconds, used, content = clock() - began, cpu_ms([process.pid]) - cpu, bytes(written[size:])
             assert process.wait(LIMIT_SECONDS) == 0
         if not marked:
@@ -85,12 +103,43 @@ def _measured(arguments: list[str], *, marked: bool = True) -> dict[str, float]:
             "kilobytes": len(content) / seconds / 1000,
             "seconds": seconds,
             "cpu": used / seconds,
+            "median": statistics.median(keys.echoes or [0.0]),
+            "worst": max(keys.echoes, default=0.0),
         }
 
 
+class _Keys(threading.Thread):
+    """Types a key after another, and notes how long each takes to appear, in ms."""
+
+    def __init__(self, terminal: int, written: bytearray) -> None:
+        super().__init__(daemon=True)
+        self.echoes: list[float] = []
+        self._terminal = terminal
+        self._written = written
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Until the end, or until each letter was typed."""
+        for key in KEYS:
+            if self._ended.wait(KEY_SECONDS):
+                return
+            typed, size = clock(), len(self._written)
+            os.write(self._terminal, key.encode())
+            while self._written.find(key.encode(), size) < 0:
+                if self._ended.wait(0.0005):
+                    return
+            self.echoes.append((clock() - typed) * 1000)
+
+    def end(self) -> None:
+        """No further keys."""
+        self._ended.set()
+        if self.ident is not None:
+            self.join()
+
+
 @contextmanager
-def _terminal() -> Iterator[tuple[int, bytearray]]:
-    """A terminal, as the program gets it, and what was written into it."""
+def _terminal() -> Iterator[tuple[int, int, bytearray]]:
+    """A terminal, as we and as the program have it, and all that the program writes."""
     ours, theirs = pty.openpty()
     os.set_inheritable(theirs, True)
     termios.tcsetwinsize(ours, (ROWS, COLUMNS))
@@ -109,7 +158,7 @@ def _terminal() -> Iterator[tuple[int, bytearray]]:
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     try:
-        yield theirs, written
+        yield ours, theirs, written
     finally:
         os.close(theirs)
         thread.join(5)
