@@ -6,7 +6,7 @@ launcher has the rest: the start of the process and its resources on that machin
 
 import asyncio
 from collections.abc import Collection
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
@@ -228,12 +228,13 @@ class JupyterKernel:
 
     async def _close(self) -> None:
         lost = self.lost_reason is not None
-        await self._bridge.aclose()
-        self._branches.lose("it was closed")
-        self._snapshots.lose("it was closed")
-        await self._launcher.kill()
-        await self._client.aclose()
-        await self._launcher.aclose(lost=lost)
+        async with AsyncExitStack() as steps:  # each is done, whatever becomes of another
+            steps.push_async_callback(self._launcher.aclose, lost=lost)
+            steps.push_async_callback(self._client.aclose)
+            steps.push_async_callback(self._launcher.kill)
+            self._branches.lose("it was closed")
+            self._snapshots.lose("it was closed")
+            await self._bridge.aclose()
 
 
 async def _joined(task: asyncio.Task[None]) -> None:
