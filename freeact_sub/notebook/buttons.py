@@ -89,6 +89,11 @@ class ButtonQuestions:
         self._show(changed=not self._open)
         question.close()
 
+    def show_here(self) -> None:
+        """See `QuestionForms.show_here`."""
+        self._screen.publish(self._display_id, self._bundle(), update=False)
+        self._loop.call_soon_threadsafe(self._clicked)  # whoever has run this cell sees them
+
     def close(self) -> list[ApprovalRequest | QuestionRequest]:
         """Removes all questions and returns those that were open."""
         still_open = [question.request for question in self._open.values()]
@@ -151,9 +156,11 @@ class ButtonQuestions:
             self._offer_all(question, len(approvals) if question is approvals[0] else 0)
         self._panel.children = tuple(question.box for question in self._open.values())
         if changed:
-            # IPython's protocol; its own text is the panel's repr
-            bundle = {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else _NOTHING
-            self._screen.publish(self._display_id, bundle, update=True)
+            self._screen.publish(self._display_id, self._bundle(), update=True)
+
+    def _bundle(self) -> MimeBundle:
+        # IPython's protocol; its own text is the panel's repr
+        return {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else _NOTHING
 
     def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
         widgets = self._widgets

@@ -58,6 +58,7 @@ class CellConversation:
         """The run, and what is shown after it."""
         self._asker: LineAsker | None = None
         self._area = ChangeArea()
+        self._page = Page()
         self._handed: KernelFolder | None = None
         """Where values for an empty kernel are written."""
 
@@ -88,7 +89,8 @@ class CellConversation:
             names = UserNames()
             note = names.for_model(prompt)
         self._run = HostedRun(self._beside, self._name, prompt, note, refused, given)
-        self._asker, self._area, page = LineAsker(asyncio.get_running_loop()), ChangeArea(), Page(names=names)
+        self._asker, self._area = LineAsker(asyncio.get_running_loop()), ChangeArea()
+        self._page = page = Page(names=names)
         showing = show_run(self._run, names, questions, page=page, ask=self._asker.ask)
         self._showing = asyncio.create_task(self._beside.do(showing), name="run of an agent beside")
         self._present = asyncio.create_task(self._finished(self._run, self._showing), name="end of a run beside")
@@ -104,6 +106,13 @@ class CellConversation:
             await wait_awake({self._present})
         finally:
             self._asker.leave_cell()
+
+    async def wait(self) -> None:
+        """Shows a run that goes on here as well, with its questions, and waits for its end."""
+        if self._present is not None and not self._present.done():
+            self._page.show_here()
+            self._area.show_here()
+        await self.settled()
 
     async def stop(self) -> bool:
         """Cancels the run that goes on, and waits for its end. Returns False if there is none."""
@@ -272,17 +281,22 @@ class ChangeArea:
 
     def __init__(self) -> None:
         self._display_id = f"freeact-{uuid.uuid4().hex}"
-        self._is_there = False
+        self._shown: Any = None
 
     def empty(self) -> None:
         """Takes away what it shows."""
-        if self._is_there:
+        if self._shown is not None:
             self.show(NOTHING)
+
+    def show_here(self) -> None:
+        """Shows it in the output of this cell as well."""
+        CellDisplay().publish(self._display_id, self._shown or NOTHING, update=False)
+        self._shown = self._shown or NOTHING
 
     def show(self, bundle: Any) -> None:
         """Shows a table or a line, in the output of this cell or, the second time, wherever it is."""
-        CellDisplay().publish(self._display_id, bundle, update=self._is_there)
-        self._is_there = True
+        CellDisplay().publish(self._display_id, bundle, update=self._shown is not None)
+        self._shown = bundle
 
 
 async def _left(page: Page) -> None:

@@ -124,6 +124,7 @@ async def show_run(
     page = page or Page(names=names)
     async with run, page, QuestionForms(questions, page.screen, ask) as asking:
         _latest[:] = [page]
+        page.questions = asking
         open_requests: dict[str, Asked] = {}
         try:
             with interrupts_cancel():
@@ -151,10 +152,13 @@ def follow_children(agent: "Agent") -> None:
 
 
 def show_again() -> bool:
-    """Draw the latest run of this kernel again, in its present state. Returns False if there was none."""
+    """Draw the latest run of this kernel again; one that goes on is kept up to date. Returns False if there was none."""
     if not _latest:
         return False
-    Page().show(_latest[0])
+    if _latest[0].goes_on:
+        _latest[0].show_here()
+    else:
+        Page().show(_latest[0])
     return True
 
 
@@ -257,6 +261,8 @@ class Page:
         """
         self.screen = screen or CellDisplay()
         self._names = names
+        self.questions: QuestionForms | None = None
+        """Those of its run."""
         self.stories = Stories(LIMITS)
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
         self._parts: list[_PagePlace] = []
@@ -305,6 +311,21 @@ class Page:
         for story in self.stories.in_order():
             self._add(story)
         self._draw(float("inf"))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is still drawn."""
+        return self._task is not None and not self._task.done()
+
+    def show_here(self) -> None:
+        """Shows all blocks and questions in the output of this cell as well, and keeps both up to date. From any thread."""
+        if not self.screen.live:
+            return
+        for place in self._places:
+            if place.shown is not None:
+                self.screen.publish(place.display_id, place.shown, update=False)
+        if self.questions is not None:
+            self.questions.show_here()
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._draw_changes(), name="notebook page")

@@ -70,6 +70,11 @@ class QuestionForms:
         """Removes a question that was answered or decided, here or elsewhere, or whose run was cancelled."""
         (self._buttons or self._text).withdraw(request_id)
 
+    def show_here(self) -> None:
+        """Shows the buttons in the output of this cell as well. Text is asked in whichever cell waits."""
+        if self._buttons is not None:
+            self._buttons.show_here()
+
     async def __aenter__(self) -> Self:
         self._text.start()
         return self

@@ -240,6 +240,29 @@ async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
         await notebook.picture("restarted")
 
 
+async def test_a_page_that_is_loaded_again_shows_the_run_and_its_question_again(tmp_path):
+    """The notebook was not saved: nothing of the run is in the page that is loaded."""
+    async with (
+        ChatServer(script) as server,
+        jupyterlab(tmp_path, server.base_url) as url,
+        opened(url, tmp_path) as notebook,
+    ):
+        await notebook.run(0)
+        await notebook.says(0, "ready")
+        await notebook.run(1)
+        await notebook.says(1, "df.a * 2")
+        await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the last one
+        await notebook.page.goto(url, timeout=MILLISECONDS)
+        await notebook.cell(1).locator(".cm-content").first.wait_for(timeout=MILLISECONDS)
+        waits = await notebook.add("%agent_wait")
+        await notebook.says(waits, "df.a * 2")
+        await notebook.picture("loaded-again")
+        await notebook.click(waits, "Approve")
+        await notebook.says(waits, "doubled 12")
+        await notebook.says(waits, "1 variable changed in the agent's copy")
+        await notebook.picture("answered")
+
+
 async def eventually_async(read, wanted):
     """Waits until the page has it."""
     async with asyncio.timeout(LOADED_MACHINE_SECONDS):
