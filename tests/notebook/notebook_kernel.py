@@ -89,7 +89,7 @@ class NotebookKernel:
         self.comms: dict[str, dict] = {}
         """State of the widgets that are there, by comm id."""
         self.comms_changed = asyncio.Event()
-        self.displays: dict[str, NotebookCell] = {}
+        self.displays: dict[str, list[NotebookCell]] = {}
         """The cell of each display, by its id."""
         self.asked: list[str] = []
         """Prompts of input requests."""
@@ -223,7 +223,8 @@ class NotebookKernel:
                 self.comms_changed.set()
             display_id = content.get("transient", {}).get("display_id")
             if message["msg_type"] == "update_display_data" and display_id in self.displays:
-                self.displays[display_id].take(message)  # wherever it stands
+                for shown in self.displays[display_id]:  # wherever it stands
+                    shown.take(message)
                 continue
             if message["parent_header"].get("msg_id") != request_id:
                 continue
@@ -231,7 +232,7 @@ class NotebookKernel:
                 return
             cell.take(message)
             if display_id:
-                self.displays[display_id] = cell
+                self.displays.setdefault(display_id, []).append(cell)
 
     async def _reply(self, request_id: str) -> dict:
         while True:
