@@ -109,7 +109,7 @@ class CopyMagics:
             raise UsageError(f"%agent_discard: {error}") from error
 
     async def agent_wait(self, line: str) -> None:
-        """`%agent_wait`: shows an agent that goes on beside your cells, and waits for it. To interrupt it does not stop the agent."""
+        """`%agent_wait`: shows an agent that goes on beside your cells, and waits. To interrupt it stops no agent."""
         options = parse(copy_options("%agent_wait", "Wait for an agent that works while you run other cells."), line)
         if options is not None:
             await self._named(options.name, "%agent_wait").wait()
