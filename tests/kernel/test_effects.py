@@ -153,6 +153,8 @@ async def test_a_trial_ends_where_somebody_would_have_to_be_asked(tmp_path):
 
 REFUSALS = {
     "shared memory": ("import mmap; m = mmap.mmap(-1, 100)", "it shares memory", "m.close(); del m"),
+    "memory of a file without a name": ("import ctypes, os; f = os.memfd_create('x'); os.truncate(f, 9); L = ctypes.CDLL(None); L.mmap.restype = ctypes.c_void_p; a = L.mmap(None, 9, 3, 1, f, 0); os.close(f)", "it shares memory", "L.munmap(ctypes.c_void_p(a), 9)"),
+    "a file of the workspace, mapped to be read": ("f = os.open('mapped', os.O_RDWR | os.O_CREAT); a = L.mmap(None, 9, 1, 1, f, 0); os.close(f)", "it shares memory, which a copy would change as well: /", "L.munmap(ctypes.c_void_p(a), 9)"),
     "a thread": ("import threading; e = threading.Event(); t = threading.Thread(target=e.wait); t.start()", "it has other threads", "e.set(); t.join()"),
     "a program": ("import os, signal; pid = os.fork() or signal.pause()", "programs that it has started are still running", "os.kill(pid, 9); os.waitpid(pid, 0)"),
     "an open file": ("import tempfile; f = tempfile.TemporaryFile()", "a file without a name is open for writing", "f.close()"),
@@ -188,6 +190,31 @@ async def test_a_trial_ends_with_the_question_and_one_that_nobody_looks_at_is_no
         request = await question()
         request.approve()
         assert await question() is None
+
+
+async def test_a_trial_is_honest_about_what_it_cannot_see_and_takes_no_lock_of_its_kernel(tmp_path):
+    setup = "import os, subprocess, multiprocessing; lock = multiprocessing.Lock()"
+    ended = (
+        "r = [*subprocess.Popen(['ls'], stdout=subprocess.PIPE).stdout]; os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT);"
+    )
+    deep = "import ctypes; L = ctypes.CDLL(None)\nfor _ in range(1200): L.mkdir(b'd', 0o777); L.chdir(b'd')"
+    async with asking(
+        tmp_path, setup, ended, deep, "print(lock.acquire(block=False))", "lock.acquire(block=False)"
+    ) as question:
+        (await question()).approve()
+        request = await question()
+        assert (await request.effects_ready()).status == "done", "an ended program runs no more"
+        request.deny()
+        request = await question()
+        [file] = (await request.effects_ready()).files
+        assert file.note.startswith("what the cell does to files cannot be compared: ")
+        request.deny()
+        request = await question()
+        assert (await request.effects_ready()).output == "True\n"
+        request.deny()
+        (await question()).approve()
+        assert await question() is None
+    assert of_kind(question.events, CodeExecutionOutput)[-1].text == "True", "the trial has taken its own"
 
 
 def processes():

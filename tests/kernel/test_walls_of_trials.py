@@ -1,13 +1,16 @@
 """The wall around a trial: code that asks nobody changes nothing outside of its copy of the workspace."""
 
 import asyncio
+import fcntl
 import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from support.sandbox import NEEDS_A_WALL
 from support.trials import asking, tree
+from support.waiting import eventually
 
 pytestmark = [
     pytest.mark.kernel,
@@ -16,7 +19,7 @@ pytestmark = [
 ]
 
 ATTACKED = """
-import ctypes, os, signal
+import ctypes, fcntl, os, signal, stat, time
 L = ctypes.CDLL(None, use_errno=True)
 def tried(result):
     print(result if result == -1 else f'DONE {result}')
@@ -25,6 +28,20 @@ def served():
     return os.sched_getaffinity(parent), os.sched_getscheduler(parent), os.getpriority(0, parent)
 def unless(_):
     return -1 if served() == before else 0
+def piped():
+    r, w = os.pipe()
+    os.write(w, b'evil')
+    return r
+def sent():
+    r, w = os.pipe()
+    L.fcntl(r, 8, parent), L.fcntl(r, 10, 9), L.fcntl(r, 4, 0o20000), L.write(w, b'x', 1)
+    return -1
+"""
+OPENED = """
+theirs, here, locked = (os.open(path, os.O_RDONLY) for path in ('w', '.', 'w'))
+fcntl.flock(locked, fcntl.LOCK_EX)
+L.mmap.restype = ctypes.c_void_p
+mapped = L.mmap(None, 4096, 1, 1, opened, ctypes.c_long(0))
 """
 LOW_LEVEL = {
     "open to write": "L.open(folder + b'/x', 1)",
@@ -48,9 +65,36 @@ LOW_LEVEL = {
     "make a file below an open folder": "L.openat(held, b'made', 0o101, 0o666)",
     "a pipe of another program": "L.open(folder + b'/pipe', 0o4001)",
     "write through /proc": "L.open(f'/proc/self/fd/{opened}'.encode(), 1)",
+    "the terminal of another program": "L.open(b'TERMINAL', 1)",
+    "the terminal of the program": "L.open(b'/dev/tty', 1)",
+    "space for an open file": "L.fallocate(opened, 0, 0, 100)",
+    "the length of an open file": "L.ftruncate(opened, 0)",
+    "copy into an open file": "L.copy_file_range(theirs, None, opened, None, 4, 0)",
+    "send into an open file": "L.sendfile(opened, theirs, None, 4)",
+    "splice into an open file": "L.splice(piped(), None, opened, None, 4, 0)",
+    "share the blocks of an open file": "L.ioctl(opened, 0x40049409, theirs)",
+    "flags of an open file": "L.ioctl(opened, 0x40086602, b'\\x20' + bytes(7))",
+    "attribute of an open file": "L.fsetxattr(opened, b'user.a', b'b', 1, 0)",
+    "remove an attribute": "L.fremovexattr(opened, b'user.a')",
+    "write what was opened to be read": "L.write(opened, b'x', 1)",
+    "change a mapping": "L.mprotect(ctypes.c_void_p(mapped), 4096, 3)",
+    "exchange with a file outside": "L.renameat2(-100, b'w', -100, folder + b'/x', 2)",
+    "a lease": "L.fcntl(opened, 1024, 0)",
     "the root of the kernel": "L.open(b'/proc/%d/root/etc/passwd' % parent, 0)",
     "the memory of the kernel": "L.open(b'/proc/%d/mem' % parent, 2)",
     "the environment of the kernel": "L.open(b'/proc/%d/environ' % parent, 0)",
+    "its chance to be killed": "L.open(b'/proc/%d/oom_score_adj' % parent, 1)",
+    "its pages": "L.open(b'/proc/%d/clear_refs' % parent, 1)",
+    "its name": "L.open(b'/proc/%d/comm' % parent, 1)",
+    "where its pages are": "L.syscall(256, parent, 8, b'\\x01' + bytes(7), b'\\x01' + bytes(7))",
+    "move its pages": "L.syscall(279, parent, 0, None, None, None, 0)",
+    "its locks": "L.syscall(274, parent, bytes(8), bytes(8))",
+    "its descriptors": "L.syscall(438, L.syscall(434, parent, 0), 1, 0)",
+    "free its memory": "L.syscall(448, L.syscall(434, parent, 0), 0)",
+    "its group": "L.setpgid(parent, 0)",
+    "a signal with a value": "L.syscall(129, parent, 18, bytes(128))",
+    "a signal by its descriptor": "L.syscall(424, L.syscall(434, parent, 0), 18, None, 0)",
+    "a signal by input": "sent()",
     "a signal to the kernel": "L.kill(parent, 9)",
     "a signal to its group": "L.killpg(parent, 9)",
     "a signal to its thread": "L.tgkill(parent, parent, 9)",
@@ -60,6 +104,9 @@ LOW_LEVEL = {
     "a socket of IPv6": "L.socket(10, 1, 0)",
     "a netlink socket": "L.socket(16, 3, 0)",
     "a raw socket": "L.socket(17, 3, 0)",
+    "a socket of a virtual machine": "L.socket(40, 1, 0)",
+    "a socket for ciphers": "L.socket(38, 5, 0)",
+    "a name for a socket": "L.bind(L.socket(1, 1, 0), b'\\x01\\x00\\x00of-a-trial', 13)",
     "a datagram socket of this machine": "L.socket(1, 2, 0)",
     "connect to a socket": "L.connect(L.socket(1, 1, 0), b'\\x01\\x00' + folder + b'/s', 100)",
     "mount": "L.mount(b'none', b'/mnt', b'tmpfs', 0, None)",
@@ -76,7 +123,12 @@ LOW_LEVEL = {
     "io_uring": "L.syscall(425, 8, None)",
     "bpf": "L.syscall(321, 0, None, 0)",
     "the settings of the system": "L.open(b'/proc/sys/kernel/hostname', 1)",
-    "its name": "L.sethostname(b'x', 1)",
+    "groups of processes": "L.open(b'/sys/fs/cgroup/cgroup.procs', 1)",
+    "the log of the system": "L.open(b'/dev/kmsg', 1)",
+    "the keys of the system": "L.open(b'/proc/sysrq-trigger', 1)",
+    "watch all files": "L.syscall(300, 4, 0)",
+    "swap": "L.swapon(folder + b'/x', 0)",
+    "the name of the system": "L.sethostname(b'x', 1)",
     "a limit of the kernel": "L.prlimit(parent, 7, b'\\x00' * 16, None)",
     "the processors of the kernel": "unless(L.sched_setaffinity(parent, 8, b'\\x01' + bytes(7)))",
     "the scheduling of the kernel": "unless(L.sched_setscheduler(parent, 3, bytes(4)))",
@@ -89,13 +141,27 @@ ALONE = {
     "a program that writes": "import _posixsubprocess\nprint(L.system(b'echo > %s/made'))",
     "a program that connects": "print(L.system(b'exec 3<>/dev/tcp/127.0.0.1/PORT'))",
     "a program that stays": "print(L.system(b'setsid sh -c \"sleep 100; echo > %s/late\" &'))",
+    "a program that is not its child": "pid = L.syscall(56, 0x8000 | 17, 0, 0, 0, 0)\nif pid == 0:\n    L.sleep(100); L._exit(0)",
+    "a program that changes its process id": "if L.fork() == 0:\n    L.setsid()\n    end = time.time() + 60\n    while L.fork() == 0 and time.time() < end: pass\n    L._exit(0)",
+    "names": "for name in (b'a\\nb', b'\\xff', b'\\x1b[2J', b'x' * 255, b'.wh.w', b'.wh..wh..opq', b'-rf'): L.close(L.open(name, 0o101, 0o666))",
+    "a white-out": "print(L.mknod(b'w2', 0o020666, 0), L.setxattr(b'.', b'trusted.overlay.opaque', b'y', 1, 0))",
+    "nothing may be read": "L.chmod(b'w', 0), L.chmod(b'.', 0)",
+    "files of the workspace that were open": "print(L.fchmod(theirs, 0o777), L.openat(here, b'made', 0o101, 0o666), L.flock(locked, 8))",
+    "whatever is open": "for fd in range(3, 100): L.write(fd, b'evil', 4) if stat.S_ISREG(os.fstat(fd).st_mode) else 0",
     "a forked process": "pid = L.fork()\nif pid == 0:\n    L.unlink(folder + b'/x'); os._exit(0)\nos.waitpid(pid, 0)",
 }
+
+
+def processes():
+    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"
     workspace.mkdir()
+    (workspace / "w").write_text("kept")
+    terminal, of_program = os.openpty()
+    os.set_blocking(terminal, False)
     (outside / "sub").mkdir(parents=True)
     (outside / "x").write_text("kept")
     os.mkfifo(outside / "pipe")
@@ -111,13 +177,15 @@ async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
     folder = str(outside)
     setup = (
         ATTACKED % folder
-        + f"opened = os.open('{folder}/x', os.O_RDONLY); held = os.open('{folder}', os.O_RDONLY); parent = os.getpid(); before = served()"
+        + f"opened = os.open('{folder}/x', os.O_RDONLY); held = os.open('{folder}', os.O_RDONLY); parent = os.getpid(); before = served()\n"
+        + OPENED
     )
-    lines = "\n".join(f"print({name!r}, end=': '); tried({code})" for name, code in LOW_LEVEL.items())
+    low_level = {name: code.replace("TERMINAL", os.ttyname(of_program)) for name, code in LOW_LEVEL.items()}
+    lines = "\n".join(f"print({name!r}, end=': '); tried({code})" for name, code in low_level.items())
     alone = [code.replace("%s", folder).replace("PORT", str(port)) for code in ALONE.values()]
     async with asking(workspace, setup, lines, *alone) as question:
         (await question()).approve()
-        request, before = await question(), tree(outside)
+        request, before, files, ours = await question(), tree(outside), tree(workspace), processes()
         effects = await request.effects_ready()
         assert effects.status == "done", effects
         said = dict(line.split(": ", 1) for line in effects.output.strip().splitlines())
@@ -129,12 +197,18 @@ async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
             request = await question()
             effects = await request.effects_ready()
             assert effects.status in ("done", "stopped"), effects
-            assert tree(outside) == before
+            assert (tree(outside), tree(workspace)) == (before, files)
             request.deny()
         assert await question() is None
         assert tree(outside) == before
+        await eventually(lambda: processes() <= ours)
+        with open(workspace / "w") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel has it
+        with pytest.raises(BlockingIOError):
+            os.read(terminal, 1)
         assert not Path("/dev/shm/of-a-trial").exists()
         assert os.read(reading, 1) == b""
         assert not heard
-    os.close(reading)
+    for descriptor in (reading, terminal, of_program):
+        os.close(descriptor)
     server.close()

@@ -6,7 +6,6 @@ at the first thing that must not happen unasked, when its time is up, and when t
 """
 
 import asyncio
-import contextlib
 import json
 import time
 import uuid
@@ -149,12 +148,18 @@ class CellTrial:
         return tuple(changes[:VARIABLES]), found.get("programs") is True
 
     def _files(self) -> dict[str, Any]:
-        own, effects, left_out = own_files_of(self._kernel), tuple[FileEffect, ...](), tuple[str, ...]()
-        with contextlib.suppress(OSError, FreeactError):
-            if own is not None:
-                changes = own.look()
-                effects, left_out = file_effects(own, changes), changes.left_out
-        return {"files": effects, "left_out": left_out}
+        own = own_files_of(self._kernel)
+        if own is None:
+            return {}
+        try:
+            changes = own.look()
+            return {"files": file_effects(own, changes), "left_out": changes.left_out}
+        except (
+            OSError,
+            FreeactError,
+        ) as error:  # by what the cell has made: it is told, or it would seem that there is nothing
+            note = f"what the cell does to files cannot be compared: {_short(str(error))}"
+            return {"files": (FileEffect(path="…", what="changed", note=note),)}
 
     async def _own_cell(self, call: str) -> None:
         """Run a silent cell of ours."""

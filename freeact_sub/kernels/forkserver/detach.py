@@ -68,6 +68,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
         sys.modules["freeact_guest.used"].USED.begin(lambda _: None)
     if request["trial"] is not None:
         sys.modules["freeact_guest.trial"].ask_more(sys.modules["freeact_guest.hook"].WATCHES)
+        sys.modules["freeact_seccomp"].refuse_names()
 
 
 def become_again(

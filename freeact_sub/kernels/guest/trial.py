@@ -6,10 +6,12 @@ runs in the copy, whose mounts the host has sealed (`kernels/workspaces/layer.py
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import fcntl
 import functools
 import json
+import mmap
 import os
 import random
 import resource
@@ -17,14 +19,17 @@ import shutil
 import socket
 import stat
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from . import state, values
 from .line import OWN_ENDS
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
-PRIVATE_MEMORY = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
-"""Shared mappings that carry no values to anybody else."""
+SEMAPHORES = "/dev/shm/sem."  # noqa: S108  # names in a list, not files
+"""Shared mappings of which a trial gets its own (`own_semaphores`). Libraries make some, such as `tqdm`."""
+PROTECTION, OWN_MAPPING = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x10
+"""For `mmap`; `MAP_FIXED`: what has been there goes."""
 LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
 """Whose tasks the kernel's own are."""
 DIGEST_SECONDS = 0.2
@@ -55,8 +60,8 @@ def reason_against(workspace: str) -> str:
     random_states[:] = [random.getstate()]
     if shared := shared_memory():
         return f"it shares memory, which a copy would change as well: {shared}"
-    if programs_run():
-        return "programs that it has started are still running"
+    if children():
+        return "programs that it has started are still running, or nobody has waited for their end"
     if task := pending_task():
         return f"a task of its event loop has not ended, and a copy would not have it: {task}"
     for name in os.listdir("/proc/self/fd"):
@@ -67,21 +72,49 @@ def reason_against(workspace: str) -> str:
 
 
 def shared_memory() -> str:
-    """What this process writes together with others. Empty: nothing."""
+    """What this process writes together with others, or could make writable. Empty: nothing."""
+    shared = [(rights, path) for _, rights, path in mappings() if "s" in rights and not path.startswith(SEMAPHORES)]
+    for rights, path in shared:
+        if "w" in rights:
+            return path or "anonymous memory"
+    return writable_yet() if shared else ""
+
+
+def mappings() -> Iterator[tuple[str, str, str]]:
+    """Those of this process: addresses, rights, path."""
     with open("/proc/self/maps", errors="replace") as file:
         for line in file:
             fields = line.rstrip("\n").split(maxsplit=5)
-            rights, path = fields[1], fields[5] if len(fields) > 5 else ""
-            if "w" in rights and "s" in rights and not path.startswith(PRIVATE_MEMORY):
-                return path or "anonymous memory"
+            yield fields[0], fields[1], fields[5] if len(fields) > 5 else ""
+
+
+def writable_yet() -> str:
+    """A shared mapping that can be read only, of something that was opened to be written. Empty: there is none."""
+    path = ""
+    with open("/proc/self/smaps", errors="replace") as file:
+        for line in file:
+            fields = line.rstrip("\n").split(maxsplit=5)
+            if "-" in fields[0]:
+                path = fields[5] if len(fields) > 5 else "anonymous memory"
+            elif fields[0] == "VmFlags:" and {"sh", "mw"} <= {*line.split()} and not path.startswith(SEMAPHORES):
+                return path
     return ""
 
 
-def programs_run() -> bool:
-    """Whether a child of this process lives."""
+def children() -> list[str]:
+    """The process ids of the children of this process, also of those that have ended and that nobody has waited for."""
+    found: list[str] = []
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
-            if file.read().strip():
+            found += file.read().split()
+    return found
+
+
+def programs_run() -> bool:
+    """Whether a child of this process runs."""
+    for child in children():
+        with contextlib.suppress(OSError), open(f"/proc/{child}/stat", errors="replace") as file:
+            if file.read().rpartition(")")[2].split()[0] not in "ZX":
                 return True
     return False
 
@@ -130,9 +163,27 @@ def confine(bounds: dict[str, Any]) -> None:
     more = bounds["memory_bytes"]
     lower(resource.RLIMIT_DATA, data_bytes() + more)
     lower(resource.RLIMIT_FSIZE, more)
+    own_semaphores()
     confined.append(True)
     if (tempfile := sys.modules.get("tempfile")) is not None:
         tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
+
+
+def own_semaphores() -> None:
+    """Puts memory of this process in the place of each semaphore of the origin, with the same state.
+
+    One that a trial has taken would stay taken there for ever.
+    """
+    libc = sys.modules["freeact_seccomp"].LIBC
+    for addresses, rights, path in [*mappings()]:
+        if "s" in rights and path.startswith(SEMAPHORES):
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            held = ctypes.string_at(begin, end - begin)
+            place, size = ctypes.c_void_p(begin), ctypes.c_size_t(end - begin)
+            found = libc.mmap(place, size, PROTECTION, OWN_MAPPING, -1, ctypes.c_long(0))
+            if found == -1:
+                raise OSError(ctypes.get_errno(), "a semaphore cannot be copied")
+            ctypes.memmove(begin, held, len(held))
 
 
 def draw_the_same() -> None:

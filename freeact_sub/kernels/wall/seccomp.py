@@ -123,7 +123,9 @@ SET_ATTRIBUTE = ((188, 5), (189, 6), (190, 7), (463, 463))
 FCNTL = (72, 25)
 LEASES = (1024, 1040)
 """`F_SETLEASE`, `F_SETDELEG`: whoever opens a file with one waits for 45 s, also where the holder can only read it."""
-SOCKET, SOCKETPAIR, CONNECT, SETNS = (41, 198), (53, 199), (42, 203), (308, 268)
+SOCKET, SOCKETPAIR, CONNECT, BIND, SETNS = (41, 198), (53, 199), (42, 203), (49, 200), (308, 268)
+ALL_THREADS = 1
+"""A flag: the filter is that of the other threads, too."""
 
 
 def install(*, walled: bool, network: bool, connect: bool, join: bool, trial: bool = False) -> None:
@@ -136,10 +138,22 @@ def install(*, walled: bool, network: bool, connect: bool, join: bool, trial: bo
         join: A branch enters the namespaces that were made for it, for users and for mounts.
         trial: System V memory and queues are refused, which a branch shares with its origin.
     """
-    instructions = code(walled=walled, network=network, connect=connect, join=join, trial=trial)
+    put(code(walled=walled, network=network, connect=connect, join=join, trial=trial))
+
+
+def refuse_names() -> None:
+    """No socket of this process gets a name any more, so that no other program reaches it. After `install`."""
+    machine = os.uname().machine
+    number = BIND[0 if machine == "x86_64" else 1]
+    lines = [(LOAD, 0, 0, NUMBER), (EQUAL, 0, 1, number), refuse(errno.EACCES), (RETURN, 0, 0, ALLOW)]
+    put(b"".join(struct.pack("=HBBI", *line) for line in lines), flags=ALL_THREADS)
+
+
+def put(instructions: bytes, flags: int = 0) -> None:
+    """Filters by these instructions. Raises: OSError: Linux refuses them."""
     lines = ctypes.create_string_buffer(instructions, len(instructions))
     filter_program = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(lines))
-    if LIBC.syscall(SYS_SECCOMP[os.uname().machine], 1, 0, filter_program):
+    if LIBC.syscall(SYS_SECCOMP[os.uname().machine], 1, flags, filter_program):
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp: {os.strerror(number)}")
 

@@ -97,6 +97,11 @@ def mount_own_memory() -> None:
     mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={SHM_BYTES}")
 
 
+def mount_own_terminals() -> None:
+    """An empty `/dev/pts`: those of other programs are not there."""
+    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+
+
 def new_namespaces() -> bool:
     """Enters new namespaces for mounts and System V memory; returns whether one for users was needed too."""
     user, group = os.getuid(), os.getgid()
@@ -208,7 +213,7 @@ def make_devices(made: set[str]) -> None:
             bind(f"/old/dev/{name}", f"/dev/{name}", made)
     for name in ("pts", "shm"):
         make_folder(f"/dev/{name}", made)
-    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    mount_own_terminals()
     mount_own_memory()
     for name, target in LINKS.items():
         os.symlink(target, f"/dev/{name}")

@@ -268,13 +268,15 @@ def lay(settings: dict[str, Any]) -> None:
 
 
 def seal(settings: dict[str, Any]) -> None:
-    """Makes all mounts read-only but the private folder, and shared memory that of nobody else: these are a trial's own."""
+    """Makes all mounts read-only but the private folder, shared memory and terminals: these are a trial's own."""
     view = sys.modules["freeact_view"]
     flags = view.OPEN_TREE_CLONE | os.O_CLOEXEC | view.AT_EMPTY_PATH
     own = checked(LIBC.syscall, view.SYS_OPEN_TREE, known(settings["folder"], settings["identity"]), b"", flags)
     view.set_attributes("/", view.READ_ONLY | view.NO_SET_UID, view.AT_FDCWD, view.AT_RECURSIVE)
     place(own, known(settings["folder"], settings["identity"]))
     view.mount_own_memory()
+    if os.path.isdir("/dev/pts"):
+        view.mount_own_terminals()  # a device is written on a read-only mount as well
 
 
 def pinned_spaces(folder: int) -> dict[str, int]:
