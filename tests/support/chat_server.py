@@ -8,7 +8,7 @@
     async with ChatServer(script) as server:
         ...  # a client of `server.base_url`; what it asked stands in `server.requests`
 
-The script is resumedce for each request. It keeps no cursor where several conversations run at once: what was said so
+The script is called once for each request. It keeps no cursor where several conversations run at once: what was said so
 far stands in the request. Connections are kept open between requests, as real servers do.
 """
 

@@ -1,4 +1,4 @@
-"""Background children that their parent has left at work: it is resumedce; and what detached ones tell, and to whom."""
+"""Background children that their parent has left at work: it is asked once; and what detached ones tell, and to whom."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A model that falls silent in the middle of an answer is resumedce more, then it has failed."""
+"""A model that falls silent in the middle of an answer is asked once more, then it has failed."""
 
 import asyncio
 
