@@ -47,7 +47,7 @@ async def test_a_childs_receipts_are_in_its_result_in_the_report_and_for_code(tm
     assert idle.missing_files == ("summary.csv",)
     reports = [event.content.splitlines() for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
     assert "s; receipts: 3 cells (1 failed), 1 command; its last output ends with: " in reports[0][0]
-    assert reports[0][0].endswith("ZeroDivisionError: division by zero; 1 file read; files written: report.csv]")
+    assert reports[0][0].endswith('ZeroDivisionError: division by zero"; 1 file read; files written: report.csv]')
     assert reports[1][0].endswith(" s; receipts: nothing was run]")
     assert reports[1][1] == "[FACT] no file that the answer names exists: summary.csv"
     assert root_text(events) == "1 report.csv ()"

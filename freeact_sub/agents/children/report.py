@@ -5,6 +5,7 @@ parent's history does not grow with its children's answers.
 """
 
 import asyncio
+import json
 import logging
 import secrets
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ ERROR_CHARS: Final = 1_000
 FILES_SHOWN: Final = 8
 PRINTED_CHARS: Final = 160
 WARNINGS_SHOWN: Final = 2
+MARKS: Final = {*';,[]"\n'}
+"""What separates the parts of the status line."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +66,16 @@ def status_line(result: RunResult) -> str:
 
 def _receipts(made: Receipts) -> str:
     last = one_line(made.printed[-PRINTED_CHARS:], PRINTED_CHARS)
-    return f"; receipts: {made}" + (f"; its last output ends with: {last}" if last else "")
+    return f"; receipts: {made}" + (f"; its last output ends with: {_quoted(last)}" if last else "")
+
+
+def _quoted(text: str) -> str:
+    """A child's own words, which the parent's model must not take for words of the host."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _files(what: str, names: Sequence[str]) -> str:
-    shown = list(names[:FILES_SHOWN])
+    shown = [_quoted(name) if MARKS & {*name} else name for name in names[:FILES_SHOWN]]
     if len(names) > len(shown):
         shown.append(f"{len(names) - len(shown)} more")
     return f"; {what}: {one_line(', '.join(shown), ERROR_CHARS)}" if shown else ""
