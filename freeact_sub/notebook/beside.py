@@ -54,7 +54,7 @@ T = TypeVar("T")
 class AgentsBeside:
     """See above. Its public methods may be called in any thread."""
 
-    def __init__(self, shell: Any, forget: Callable[[], None]) -> None:
+    def __init__(self, shell: Any, forget: Callable[[], Callable[[], None]]) -> None:
         """Starts the process. Args: shell, forget: see `CopyMaker`."""
         self.maker = CopyMaker(shell, forget)
         self.main: asyncio.AbstractEventLoop | None = None

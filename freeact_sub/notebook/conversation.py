@@ -5,6 +5,9 @@ prompt that follows a prompt goes on in the same copy. The cell waits for the ag
 """
 
 import asyncio
+import contextlib
+import os
+import signal
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +17,10 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from freeact_sub.agents import RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
-from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, report_here, take, unsafe
+from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, pasts_here, report_here, take, unsafe
 from freeact_sub.kernels.guest.state import variables
 from freeact_sub.kernels.handover import write_beside
-from freeact_sub.kernels.variable_reports import About, parsed
+from freeact_sub.kernels.variable_reports import About, compared, parsed
 from freeact_sub.notebook.beside import AgentsBeside, HostedRun
 from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.copied_names import NAMED_VALUE, for_model
@@ -32,6 +35,10 @@ from freeact_sub.system.private_folders import KernelFolder, make_folder
 REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"
 REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken over: {names}"
 GOES_ON: Final = "The agent goes on beside your cells: %agent_wait{name} waits for it, %agent_stop{name} stops it."
+NO_PASTS: Final = (
+    "a copy becomes the kernel in kernels of our kernelspec only (`freeact-sub kernelspec install`): take over its "
+    "variables by name"
+)
 NOTHING: Final = {"text/html": "", "text/plain": ""}
 
 
@@ -137,6 +144,10 @@ class CellConversation:
         return await self._changed_now()
 
     async def _changed_now(self) -> list[CopyChange]:
+        return changed(*await self._reports())
+
+    async def _reports(self) -> tuple[dict[str, About], dict[str, About], dict[str, About]]:
+        """The variables when the copy was made, those of this kernel, and those of the copy."""
         copy = await self._beside.call("copy", name=self._name) if self.is_copy else None
         then = self._beside.maker.earlier.get(copy) if copy is not None else None
         if then is None:
@@ -144,7 +155,7 @@ class CellConversation:
         before, now, text = await asyncio.gather(
             then.report(), report_here(self._shell), self._beside.call("report", name=self._name)
         )
-        return changed(before, now, parsed(text.encode()))
+        return before, now, parsed(text.encode())
 
     async def adopt(self, changes: Sequence[CopyChange]) -> tuple[list[str], dict[str, str]]:
         """Takes over changes of the copy.
@@ -168,6 +179,33 @@ class CellConversation:
         taken = [name for name in wanted if name in values] + gone
         self._open = [change for change in self._open if change.name not in taken]
         return taken, lost
+
+    async def changed_here(self) -> list[str]:
+        """The variables that this notebook has changed since the copy was made, other than the copy. Raises: as `diff`."""
+        before, now, copy = await self._reports()
+        differing = {change.name for change in compared(now, copy)}
+        return [change.name for change in compared(before, now) if change.name in differing and not change.imported]
+
+    async def become(self) -> None:
+        """The copy becomes this kernel, when the cell that runs has ended.
+
+        Raises:
+            KernelError: That cannot be; the message says why.
+        """
+        pasts = pasts_here()
+        if pasts is None:
+            raise KernelError(NO_PASTS)
+        place = {"environment": dict(os.environ), "cwd": str(Path.cwd()), "kept": pasts.kept}
+        copy = await self._beside.call("copy", name=self._name)
+        successor = await self._beside.call("successor", name=self._name, place=place)
+        try:
+            self._beside.maker.let_go(copy)
+            await self.aclose()  # all that belongs to the agent is gone before its process is the kernel
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.kill(successor, signal.SIGKILL)
+            raise
+        pasts.take(successor)
 
     async def code(self) -> tuple[str, int]:
         """The code of the cells that ended without an error, as one cell, and the number of the others.

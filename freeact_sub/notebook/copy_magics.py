@@ -3,6 +3,7 @@
 `%agent_wait` and `%agent_stop` are for a run that goes on while the user runs other cells.
 """
 
+import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,10 @@ UNASKED: Final = (
 )
 BOTH: Final = "Not taken over, for you have changed it as well since: {names} (%agent_adopt {first} takes the agent's)"
 NO_CHANGES: Final = "the copy has the same variables as this notebook"
+CHANGED_HERE: Final = (
+    "%agent_adopt: you have changed {names} since the copy was made, and would lose that: take over the copy's variables by "
+    "name"
+)
 LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show", "%agent_wait", "%agent_stop")
 """Cells that begin so change no variable."""
 
@@ -63,6 +68,9 @@ class CopyMagics:
         if options is None:
             return
         conversation = self._named(options.name, "%agent_adopt")
+        if options.whole:
+            await _become(conversation, options)
+            return
         names = [name for word in options.variables for name in word.split(",") if name]
         try:
             changes, both = _chosen(await conversation.changed(), names)
@@ -137,6 +145,23 @@ class CopyMagics:
                 conversation.is_stale = True
 
 
+async def _become(conversation: CellConversation, options: argparse.Namespace) -> None:
+    """`%agent_adopt --whole`."""
+    if options.variables:
+        raise UsageError("%agent_adopt: --whole takes over all there is: leave out the names")
+    try:
+        await conversation.settled()
+        if here := await conversation.changed_here():
+            raise UsageError(CHANGED_HERE.format(names=", ".join(here)))
+        if not options.yes and conversation.works_unasked and not await _says_yes(UNASKED.format(names="all of the copy")):
+            print("Nothing was taken over.")  # noqa: T201  # the same
+            return
+        await conversation.become()
+    except FreeactError as error:
+        raise UsageError(f"%agent_adopt: {error}") from error
+    print("The copy becomes this kernel; %kernel_undo goes back to before.")  # noqa: T201  # the same
+
+
 def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChange], list[str]]:
     """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have changed.
 
@@ -151,8 +176,12 @@ def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChang
 
 
 async def _agreed(changes: list[CopyChange]) -> bool:
+    return await _says_yes(UNASKED.format(names=", ".join(change.name for change in changes)))
+
+
+async def _says_yes(question: str) -> bool:
     try:
-        answer = await ask_line(UNASKED.format(names=", ".join(change.name for change in changes)))
+        answer = await ask_line(question)
     except NobodyToAskError as error:
         raise FreeactError(f"{error}; `--yes` takes them over unasked") from error
     return answer.strip().lower() in ("y", "yes")

@@ -205,11 +205,17 @@ class AgentMagics:
             self._cells = None  # this kernel has perhaps gone back to its past, and is another one
             print(LOST)  # noqa: T201  # IPython's way
 
-    def _forget(self) -> None:
-        """In a copy of this kernel: nothing here runs agents."""
+    def _forget(self) -> Callable[[], None]:
+        """In a copy of this kernel: nothing here runs agents. What it returns is called if the copy becomes the kernel."""
         self.unload()
         self._shell.events.register("pre_execute", self._before_each_cell)
         _loaded.clear()
+
+        def load() -> None:
+            self._shell.events.unregister("pre_execute", self._before_each_cell)
+            load_ipython_extension(self._shell)
+
+        return load
 
     def _names(self) -> str:
         return f"there are: {', '.join(self._conversations)}" if self._conversations else "there are none"

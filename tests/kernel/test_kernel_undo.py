@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from jupyter_client import AsyncKernelManager
+from support.chat_server import ChatCall, ChatServer, by_turn
 from support.sandbox import NEEDS_A_WALL
 from support.waiting import LOADED_MACHINE_SECONDS, eventually
 
@@ -170,3 +171,60 @@ async def test_a_notebook_with_agents_goes_back_as_well(tmp_path, monkeypatch):
         assert not hosts & below(server)
         code = "from freeact_sub.notebook import magic; magic._loaded[get_ipython()]._host().is_lost, 'x' in globals()"
         assert await page.text(code) == "(False, False)"
+
+
+MINE = """
+%load_ext freeact_sub.notebook
+import os, sqlite3, threading
+numbers, rows, home, folder, kernel = iter(range(9)), [1], os.environ.get("HOME"), os.getcwd(), os.getpid()
+next(numbers)
+"""
+WORK = """
+rows.append(next(numbers)); made = (n for n in "abc"); next(made)
+log = open("log.txt", "w+"); log.write("begun"); connection = sqlite3.connect(":memory:"); lock = threading.Lock(); lock.acquire()
+def mine(): return rows
+"""
+
+
+async def test_the_whole_copy_becomes_the_kernel_and_that_can_be_undone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = by_turn([ChatCall("execute_ipython_cell", {"code": WORK})], ["done"])
+    async with ChatServer(script) as model, front_end(tmp_path, monkeypatch, "none") as page:
+        await page.run(MINE)
+        first = page.manager.provisioner.pid
+        server, options = psutil.Process(first).ppid(), f"--model openai-chat:local --base-url {model.base_url} --yes"
+        await page.run(f"%%agent {options} --name walled\nWork.")
+        text, status = await page.run("%agent_adopt --whole --yes")
+        assert ("which no process can leave" in text, status) == (True, "error")
+        await page.run(f"%%agent {options} --sandbox off\nWork.")
+        await page.run("other = 1")
+        text, status = await page.run("%agent_adopt --whole --yes")
+        assert ("you have changed other since" in text, status) == (True, "error")
+        await page.run("del other")
+        await page.run("%agent_close walled")
+        said = await page.run("%agent_adopt --whole --yes")
+        assert said == ("The copy becomes this kernel; %kernel_undo goes back to before.", "ok")
+        # nothing was pickled
+        seen = "rows, next(made), next(numbers), lock.locked(), mine() is rows, log.write('!'), [*connection.execute('select 1')]"
+        assert await page.text(seen) == "([1, 1], 'b', 2, True, True, 1, [(1,)])"
+        # and nothing of an agent's kernel is left
+        own = "'agent' in dir(__builtins__), os.environ.get('HOME') == home, os.getcwd() == folder, os.getpid() == kernel"
+        assert await page.text(own) == "(False, True, True, False)"
+        assert await page.text("1/0") == "division by zero"
+        await page.run("None")  # what is sent right behind an error is aborted
+        assert await page.typed("line = input()", "hello") == "ok"
+        waiting = page.client.execute("import time; print(1); time.sleep(600)")
+        while (await page.client.get_iopub_msg(timeout=LOADED_MACHINE_SECONDS))["msg_type"] != "stream":
+            pass
+        await page.manager.interrupt_kernel()
+        assert await page.reply(waiting) == "error"
+        await page.run("None")
+        await page.run(f"%%agent {options}\nWork.")  # the next agent has a copy of this one
+        assert await page.text("line, rows") == "('hello', [1, 1])"
+        await page.run("%kernel_undo 10")
+        assert await page.text("rows, 'made' in globals(), os.getpid() == kernel") == "([1], False, False)"
+        await page.run(f"%%agent {options} --sandbox off\nWork.")
+        await page.run("%agent_adopt --whole --yes")
+        await page.run("%kernel_undo ?")
+        os.kill(page.manager.provisioner.pid, signal.SIGKILL)
+        await eventually(lambda: not below(server))

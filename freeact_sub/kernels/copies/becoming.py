@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.kernels.copies import whole
+from freeact_sub.kernels.copies.safety import pasts_here
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
 from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
@@ -33,7 +35,7 @@ OWN_REFERENCES: Final = 4
 """To a value of the environment that nothing else has, such as code in which it is a constant."""
 
 
-def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], None]) -> None:
+def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], Callable[[], None]]) -> None:
     """Lets go of the kernel that this process is a fork of, opens another one, and runs it until it ends.
 
     Args:
@@ -41,7 +43,7 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
         loop: The event loop on which the fork was made.
         request: What the host chose: `log`, `connection`, `connection_file`, `environment`, `folders`, `cwd`, `wall`, and
             what the guest needs: `servers`, `skills`, `audit`.
-        forget: Takes what runs agents out of the shell.
+        forget: Takes what runs agents out of the shell; what it returns puts it back.
     """
     # by these names `detach` finds them
     sys.modules.setdefault("freeact_borrowed_app", borrowed_app)
@@ -52,13 +54,17 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
         if not hasattr(old, f"_{name}"):
             setattr(old, f"_{name}", getattr(sys, name))
     close_what_writes()
-    detach.leave_descriptors(request["log"], old, -1, None)
+    pasts = pasts_here() if request["wall"] is None else None
+    detach.leave_descriptors(request["log"], old, -1 if pasts is None else pasts.pipe, None)
     detach.KEPT.append((borrowed_app.state_of(app), old, loop, shell.history_manager.db))
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # the log, until there are new sockets
     detach.leave_loop(loop)
     detach.leave_cell(shell, old)
     shell.history_manager.enabled = shell.history_manager.using_thread = False
-    forget()
+    load = forget()
+    if pasts is not None:
+        whole.HERE[:] = [whole.Successor(app, pasts, load)]
+    leave_guest(shell)
     state.begin(shell)
     replace_environment(request["environment"])
     for path in request["folders"]:
@@ -85,6 +91,14 @@ def install_guest(shell: Any, request: Mapping[str, Any]) -> None:
     sys.modules["freeact_guest.skills"].install(request["skills"])
     loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
     sys.modules["freeact_guest.agent"].install(shell, request["servers"], loop, request["audit"])
+
+
+def leave_guest(shell: Any) -> None:
+    """A kernel of our kernelspec has a guest already: its functions would end this process as a half of that kernel."""
+    if (halves := sys.modules.get("freeact_guest.halves")) is not None:
+        halves.HALVES.kernel, halves.HALVES.is_of_kernel = os.getpid(), True
+    for functions in shell.events.callbacks.values():
+        functions[:] = [each for each in functions if not str(each.__module__).startswith("freeact_guest")]
 
 
 def close_what_writes() -> None:

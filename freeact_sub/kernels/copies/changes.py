@@ -23,6 +23,7 @@ from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, Abou
 VALUES_BYTES: Final = 1 << 40
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 5
 DESCRIBE_SECONDS: Final = 1.0
+PID_BYTES: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +105,12 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
         raise KernelError(f"the variables cannot be looked at now: {reason}")
     fork = BareFork(lambda: json.dumps(state.report(shell, digests=digests)).encode())
     return parsed(await fork.result(REPORT_SECONDS if digests else DESCRIBE_SECONDS))
+
+
+async def successor_of(copy: NotebookCopy, place: Mapping[str, Any]) -> int:
+    """The process id of a fork of a copy. Args and raises: see `NotebookCopy.write_successor`."""
+    file = await copy.write_successor(place)
+    return int(await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=PID_BYTES))
 
 
 async def report_of(copy: NotebookCopy) -> str:

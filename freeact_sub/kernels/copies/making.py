@@ -31,11 +31,13 @@ BUSY: Final = "your kernel is running a cell, and an agent does not wait for it"
 class CopyMaker:
     """Makes copies of this kernel. Its methods are called in the thread that serves the agents' process."""
 
-    def __init__(self, shell: Any, forget: Callable[[], None]) -> None:
-        """Args: shell: the `InteractiveShell`. forget: called in each copy, takes out what serves agents here."""
+    def __init__(self, shell: Any, forget: Callable[[], Callable[[], None]]) -> None:
+        """Args: shell: the `InteractiveShell`. forget: called in each copy, see `become_copy`."""
         self._shell, self._forget = shell, forget
         self._ended: dict[int, asyncio.Future[int]] = {}
         """Of each guard, its exit code."""
+        self._guards: dict[int, int] = {}
+        """Of each copy, its guard."""
         self._folders: dict[int, Path] = {}
         """Of each guard, that of its copy."""
         self.earlier: dict[int, EarlierVariables] = {}
@@ -62,13 +64,18 @@ class CopyMaker:
             raise KernelStartError(BUSY)
         guard, copy, then = await waiting
         self.earlier[copy] = EarlierVariables(then)
-        self._folders[guard] = Path(request["folder"])
+        self._folders[guard], self._guards[copy] = Path(request["folder"]), guard
         self._watch(guard, copy)
         return guard, copy
 
     async def exit_code(self, guard: int) -> int:
         """See `Origin`."""
         return await asyncio.shield(self._ended[guard])
+
+    def let_go(self, copy: int) -> None:
+        """Ends a copy and its guard, and nothing that the copy has started: that falls to this process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._guards[copy], signal.SIGKILL)
 
     def end_all(self) -> None:
         """Ends all copies, whose host is gone."""
@@ -111,7 +118,7 @@ class CopyMaker:
             with contextlib.suppress(ChildProcessError):  # the user's own code may have been quicker
                 code = os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1])
             ended.set_result(code)
-            del self._folders[guard]
+            del self._folders[guard], self._guards[copy]
             self.earlier.pop(copy).close()
 
         loop.add_reader(descriptor, on_end)

@@ -40,6 +40,12 @@ def kernel_app() -> Any | None:
     return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
 
 
+def pasts_here() -> Any | None:
+    """The pasts of this kernel, or of the one that it is a copy of. None: it cannot have any."""
+    module: Any = sys.modules.get("freeact_pasts")
+    return module.HERE[0] if module is not None and module.HERE else None
+
+
 def unsafe(app: Any) -> str:
     """Why this kernel cannot be copied now. Empty: it can, and idle threads of GNU OpenMP have been ended for it.
 

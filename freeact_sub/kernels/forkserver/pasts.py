@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 MOST = 10
@@ -32,6 +33,8 @@ FIRST_TO_END = b"1000"
 USAGE = "%kernel_undo [N] goes back to before the last cell, or the last N; %kernel_undo ? lists what is kept"
 
 
+HERE: list["Pasts"] = []
+"""Those of this kernel, if it can have any."""
 BESIDE: list[Any] = []
 """What serves something in a thread that stands still at a fork, and is nothing in the past.
 
@@ -55,6 +58,7 @@ class Pasts:
         shell = app.shell
         shell.register_magic_function(self.kernel_undo, magic_kind="line", magic_name="kernel_undo")
         shell.events.register("pre_run_cell", self.before_cell)
+        HERE[:] = [self]
 
     def before_cell(self, info: Any) -> None:
         """Keeps this kernel as it is."""
@@ -107,14 +111,20 @@ class Pasts:
         os.write(self.pipe, b"past %d\n" % past)
         os.write(writer, b"%d" % past)
 
-    def sleep_and_live(self, state: Any) -> None:
-        """The life of a past."""
+    def sleep_and_live(self, state: Any, log: str | None = None, begin: Callable[[], None] = lambda: None) -> None:
+        """The life of a past.
+
+        Args:
+            state: That of `random`.
+            log: See `leave_descriptors`.
+            begin: Called when it has taken the place of the kernel, before the next cell.
+        """
         detach, brancher, app = sys.modules["freeact_detach"], sys.modules["freeact_brancher"], self.app
         os.setsid()
         old = app.kernel
         loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
         # at once: whoever waits for the end of a pipe or a connection of the origin would wait for this process too
-        detach.leave_descriptors(None, old, self.pipe, None)
+        detach.leave_descriptors(log, old, self.pipe, None)
         usual = b"0"
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
             usual = file.read()
@@ -132,6 +142,7 @@ class Pasts:
         sys.setrecursionlimit(self.frames + depth())  # what is below this frame is never returned to
         detach.become_again(app, loop, self.request, old, self.answer)
         app.shell.execution_count = next_number(app.shell)
+        begin()
         app.start()
 
     def answer(self) -> None:
@@ -187,10 +198,22 @@ class Pasts:
         if reason:
             raise usage_error(f"%kernel_undo: it cannot go back to before cell {count}: {reason}")
         print(f"The kernel goes back to before cell {count}.")  # noqa: T201  # IPython's way
+        self.give_place(past)
+
+    def give_place(self, past: int) -> None:
+        """Ends this kernel with the cell that runs; a past takes its place, and answers the cell."""
         note = sys.modules["freeact_borrowed_app"].hold_answer(self.app.kernel, self.leave)
         with open(self.note, "wb") as file:
             file.write(self.app.session.pack(note))
         os.write(self.pipe, b"next %d\n" % past)
+
+    def take(self, successor: int) -> None:
+        """A fork of this kernel's copy is to take its place, and can go back to what was before this cell.
+
+        What is more than this kernel's grandchild is not taken by the server.
+        """
+        os.write(self.pipe, b"past %d\n" % successor)
+        self.give_place(successor)
 
     def leave(self) -> None:
         """Ends this kernel: all that was sent to it is answered, and all that it has sent is on its way."""

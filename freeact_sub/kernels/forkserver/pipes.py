@@ -67,8 +67,8 @@ class KernelPipes:
         return parent(pid) == os.getpid()
 
     def is_below(self, pid: int, kernel: int) -> bool:
-        """Whether a process is two generations below a kernel."""
-        return parent(parent(pid)) == kernel
+        """Whether a process is one or two generations below a kernel."""
+        return kernel in (parent(pid), parent(parent(pid)))
 
     def end_past(self, past: int) -> None:
         """Ends a past, whose end is reaped as any other's."""
