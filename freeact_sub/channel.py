@@ -4,7 +4,7 @@ An event gets its `seq` at the moment it is accepted, after the wait for room, s
 the numbers are the same by construction. `send` waits for room: a slow reader slows the agents. `put` never waits: it is
 for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop what they are given.
 
-One event loop only; no locks are needed because nothing awaits between the check and the append.
+One event loop only (`check_event_loop`); no locks are needed because nothing awaits between the check and the append.
 """
 
 import asyncio
@@ -18,10 +18,18 @@ from typing import Any, Final
 
 import anyio
 
+from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentEvent, Event
 
 Tap = Callable[[AgentEvent], None]
 """Called with each stamped event before it is queued, in order; must be quick and must not raise."""
+
+
+def hearing(tap: Callable[[Any], None], *kinds: type[AgentEvent]) -> Tap:
+    """A tap for events of these types only."""
+    return lambda event: tap(event) if isinstance(event, kinds) else None
+
+
 NO_HEADER: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -153,3 +161,30 @@ class Emitter:
     @cached_property
     def _agent(self) -> dict[str, Any]:
         return {"agent_id": self.agent_id, "parent_id": self.parent_id, "depth": self.depth}
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread. None: none does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def check_event_loop(home: asyncio.AbstractEventLoop | None) -> None:
+    """Refuse a call from an event loop other than the agent's.
+
+    Args:
+        home: The agent's loop. None: the agent is not open.
+
+    Raises:
+        FreeactError: Another loop is running here.
+    """
+    if home is None or running_loop() in (None, home):
+        return
+    if home.is_closed():
+        raise FreeactError(
+            "the event loop in which the agent was opened has ended, and the agent's kernel with it: make a new Agent, "
+            "and open, use and close it in one event loop"
+        )
+    raise FreeactError("the agent was opened in another event loop: use and close it there, or make a new Agent here")

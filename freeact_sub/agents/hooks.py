@@ -15,10 +15,10 @@ import anyio
 from freeact_sub.agents.traces import conversation_of
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.calls import Call, CodeAction, FileWrite
-from freeact_sub.channel import Tap
+from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import CommandHook, HookEvent
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.events import AgentEvent, ApprovalRequest, Notice, QuestionRequest
+from freeact_sub.events import ApprovalRequest, Notice, QuestionRequest
 from freeact_sub.hooks import CallNames, HookAnswer, matched, names_of
 from freeact_sub.hooks.runner import AnyHook
 from freeact_sub.modes import Mode
@@ -320,11 +320,11 @@ class Notifications:
 
     @property
     def tap(self) -> Tap:
-        """Hears the events."""
-        return self._hear
+        """Hears that a person is asked."""
+        return hearing(self._hear, ApprovalRequest, QuestionRequest)
 
-    def _hear(self, event: AgentEvent) -> None:
-        if not isinstance(event, ApprovalRequest | QuestionRequest) or event.headless:
+    def _hear(self, event: ApprovalRequest | QuestionRequest) -> None:
+        if event.headless:
             return
         agent = self.tree.agents.get(event.agent_id)
         if agent is None or not has_hook(agent, "Notification"):

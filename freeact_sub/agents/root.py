@@ -30,7 +30,7 @@ from freeact_sub.agents.shared import AgentFactory, make_shared
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.agents.types.output_types import check_output
-from freeact_sub.channel import EventChannel, Tap
+from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.mcp_server import unread_keys
 from freeact_sub.config.schema import Config
@@ -39,7 +39,6 @@ from freeact_sub.hooks import Hook
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.system.closing import carry_out, end_task
-from freeact_sub.system.event_loop import check_event_loop, running_loop
 from freeact_sub.tools.own import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
@@ -362,5 +361,5 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     for problem in (*shared.config.found_hooks.problems, *shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
-    taps = (held.observe, shared.activities.observe, *taps)
+    taps = (*held.taps, shared.activities.observe, *taps)
     return Root(tree, agent, held, output_type=output_type, taps=taps, closes_provider=kernel_provider is None)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from freeact_sub.calls import Call, CodeAction
+from freeact_sub.channel import running_loop
 from freeact_sub.events import Decision
 from freeact_sub.events.effects import CLOSED, Effects
-from freeact_sub.system.event_loop import running_loop
 from freeact_sub.text import one_line
 
 UNSHOWN_SECONDS: Final = 30.0

@@ -138,7 +138,8 @@ class AgentStory(Activity):
             self._take(event)
         if self.runs and event.time:
             self.runs[-1].ended = max(self.runs[-1].ended, event.time)
-        self.kept.take(event, self.approvals, self.streaming)
+        if self.kept.keeps:
+            self.kept.take(event, self.approvals, self.streaming)
         if isinstance(event, Response | Thoughts | ToolCallStarted | AgentFinished):
             self.streaming = None
         super().observe(event)

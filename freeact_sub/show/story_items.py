@@ -47,7 +47,8 @@ class StoryItems:
         self.version = 0
         """Counts the changes of all that does not move: of the items without the texts that grow."""
         self.limits = limits or StoryLimits()
-        self._keeps = limits is not None
+        self.keeps = limits is not None
+        """Whether to hand it events."""
         self._calls: dict[str | None, list[CallStep]] = defaultdict(list)
         """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
         self._strategies: dict[str, StrategySteps] = {}
@@ -61,8 +62,6 @@ class StoryItems:
 
     def take(self, event: AgentEvent, approvals: Mapping[str, Approval], streaming: GrowingText | None) -> None:
         """Handles an event. Args: approvals: those of the run, by the request's id. streaming: the text that streams."""
-        if not self._keeps:
-            return
         if isinstance(event, AgentFinished) and streaming is not None and str(streaming).strip():
             self.items.append((Response if streaming.kind == "answer" else Thoughts)(content=str(streaming)))
         if isinstance(event, AgentStarted):

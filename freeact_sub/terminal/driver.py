@@ -1,22 +1,40 @@
 """The two sides of a screen: a `Picture` supplies the drawing, a `Keyboard` receives the typed keys and lines.
 
+`OwnedTerminal` is what screens have in common; its `Attention` calls the person.
+
 The event loop calls all of it: no method may block.
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+import asyncio
+import io
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Final, Literal, Protocol, Self, TextIO, TypeAlias
 
 from rich.console import RenderableType
 
-from freeact_sub.terminal.attention import Attention
 from freeact_sub.terminal.input.pastes import Pastes
+from freeact_sub.text import one_line
 
 Purpose: TypeAlias = Literal["reason", "code"]
 """The texts that a person may write for an open question: the reason of a denial, or the code to run."""
 
 Expected: TypeAlias = Literal["", "text", "form", "secret"]
 """The kind of input for an open question: keys, a text, a text or a choice for one field after another, or a hidden text."""
+
+OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Entered while another program has the terminal."""
+Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
+KEEP_TITLE: Final = "\x1b[22;2t"
+GIVE_BACK_TITLE: Final = "\x1b[23;2t"
+LONG_SECONDS: Final = 20.0
+"""A run that takes more seconds calls the person when it ends."""
+TITLE_CHARS: Final = 60
+KNOW_OSC9: Final = ("iTerm.app", "WezTerm", "ghostty")
+"""Values of `TERM_PROGRAM` for terminals that show OSC 9 as a notification; others would print it, or ring."""
 
 
 class Picture(Protocol):
@@ -130,6 +148,53 @@ class LineControl(Protocol):
         ...
 
 
+class Attention:
+    """Writes a control sequence, which the terminal obeys and does not draw."""
+
+    def __init__(self, write: Callable[[str], None], notify: Notify, environment: Mapping[str, str] = os.environ) -> None:
+        """Args: write: writes to the terminal. notify: how a person is called."""
+        self._write = write
+        self._how = "osc9" if notify == "auto" and knows_osc9(environment) else "bell" if notify == "auto" else notify
+        self._title = ""
+        self._begun = False
+
+    def begin(self) -> None:
+        """Takes over the terminal's title."""
+        self._begun = True
+        self._write(KEEP_TITLE + self._title_text())
+
+    def end(self) -> None:
+        """Restores the terminal's title; further calls do nothing."""
+        if ending := self.ending():
+            self._write(ending)
+
+    def ending(self) -> str:
+        """The sequence that restores the title, for a caller that writes it at once; empty if the title is restored."""
+        begun, self._begun = self._begun, False
+        return GIVE_BACK_TITLE if begun else ""
+
+    def call(self, text: str) -> None:
+        """Calls the person."""
+        if self._begun and self._how != "off":
+            self._write("\x07" if self._how == "bell" else f"\x1b]9;{one_line(text)}\x07")
+
+    def title(self, text: str) -> None:
+        """Sets the window's title."""
+        if text != self._title:
+            self._title = text
+            if self._begun:
+                self._write(self._title_text())
+
+    def _title_text(self) -> str:
+        return f"\x1b]2;{one_line(self._title, TITLE_CHARS)}\x07" if self._title else ""
+
+
+def knows_osc9(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal shows OSC 9 as a notification. tmux swallows it."""
+    known = environment.get("TERM_PROGRAM") in KNOW_OSC9 or environment.get("TERM") in ("xterm-kitty", "xterm-ghostty")
+    return known and "TMUX" not in environment
+
+
 class Surface(Protocol):
     """A terminal that shows a conversation: `Screen` draws, `PlainScreen` prints."""
 
@@ -208,3 +273,48 @@ class Surface(Protocol):
     def restore(self) -> None:
         """Restores the terminal's settings at once, for a program that is about to end."""
         ...
+
+
+class OwnedTerminal:
+    """What a screen that draws and one that prints lines have in common."""
+
+    def __init__(self, keyboard: Keyboard, other_program: OtherProgram) -> None:
+        """Args: keyboard: gets what is typed."""
+        self._keyboard, self._other_program = keyboard, other_program
+        self._stdout: TextIO = sys.stdout
+        if isinstance(self._stdout, io.TextIOWrapper):
+            self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
+        self._closing = False
+        self._end_other: Callable[[], None] | None = None
+        """Ends the program or pager that has the terminal."""
+        self._group = asyncio.TaskGroup()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine, which ends with the screen at the latest."""
+        if self._closing:
+            work.close()
+        else:
+            self._group.create_task(work)
+
+    async def _run_other(self, command: Sequence[str]) -> bool:
+        """Runs another program until it ends; returns False if it cannot be started."""
+        try:
+            with self._other_program():
+                process = await asyncio.create_subprocess_exec(*command)
+                self._end_other = process.terminate
+                await process.wait()
+        except OSError:
+            return False
+        finally:
+            self._end_other = None
+        return True
+
+    def _end_other_program(self) -> None:
+        if self._end_other is not None:
+            with suppress(ProcessLookupError):
+                self._end_other()
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone; the run goes on to its end
+            self._stdout.write(text)
+            self._stdout.flush()

@@ -39,12 +39,10 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
-from freeact_sub.terminal.attention import Attention, Notify
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import WipingOutput
-from freeact_sub.terminal.driver import Keyboard, Picture
+from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, OwnedTerminal, Picture
 from freeact_sub.terminal.input.line import InputLine
-from freeact_sub.terminal.owned_terminal import OtherProgram, OwnedTerminal
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size

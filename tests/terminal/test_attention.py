@@ -11,8 +11,7 @@ import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
-from freeact_sub.terminal.attention import GIVE_BACK_TITLE, KEEP_TITLE, Attention, Notify
-from freeact_sub.terminal.driver import Keyboard, Picture
+from freeact_sub.terminal.driver import GIVE_BACK_TITLE, KEEP_TITLE, Attention, Keyboard, Notify, Picture
 from freeact_sub.terminal.screen import Screen
 
 BELL = "\x07"

@@ -15,11 +15,10 @@ from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.agents.runs.root_runs import RootRuns
 from freeact_sub.agents.tree import Tree, TreeAgent
-from freeact_sub.channel import EventChannel
+from freeact_sub.channel import EventChannel, check_event_loop
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.system.closing import carry_out
-from freeact_sub.system.event_loop import check_event_loop
 
 NEVER_BEGAN: Final[RunResult[Any]] = RunResult(output="", status="cancelled", error="the run was closed before it began")
 

@@ -20,9 +20,17 @@ from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import SessionVariables, Variables, both_news, kernel_is_new, known_news
+from freeact_sub.agents.sessions.variables import (
+    CHANGE_VARIABLES,
+    SessionVariables,
+    Variables,
+    both_news,
+    kernel_is_new,
+    known_news,
+)
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
@@ -247,9 +255,12 @@ class AgentSession:
                 answers[answer.digest].append(answer)
             return cells_to_run(reader, agent_id), dict(answers)
 
-    def observe(self, event: AgentEvent) -> None:
-        """See `Tap`."""
-        self.journal.observe(event)
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        """Hear what is to be recorded."""
+        return self.journal.observe, hearing(self._save_variables, *CHANGE_VARIABLES)
+
+    def _save_variables(self, event: AgentEvent) -> None:
         if self.journal.variables is not None:
             self.journal.variables.observe(event)
 

@@ -210,8 +210,7 @@ class Journal:
         if isinstance(event, OF_CELLS):
             key = (event.agent_id, event.tool_call_id)
             if isinstance(event, CodeExecutionOutputChunk):
-                if self.writer.keeps:
-                    self._take_output(key, event)
+                self._take_output(key, event)
                 return
             self._flush(key)
             if isinstance(event, CodeExecutionOutput):

@@ -41,7 +41,8 @@ CHILDREN_BYTES: Final = 2**30
 NAMED: Final = 30
 """Variables that a sentence names."""
 
-_OF_KERNELS: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
+CHANGE_VARIABLES: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
+"""Events after which variables may be others."""
 
 Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Asks rules, and if need be a person. Raises: ApprovalDeniedError: It is denied."""
@@ -108,7 +109,7 @@ class SessionVariables:
             self._at_work[agent_id].want(time.time())
 
     def observe(self, event: AgentEvent) -> None:
-        """See `Tap`."""
+        """Hear one of `CHANGE_VARIABLES`."""
         variables = self._at_work.get(event.agent_id)
         if variables is not None:
             variables.observe(event)
@@ -166,9 +167,7 @@ class Variables:
         return self._folder.is_dir()
 
     def observe(self, event: AgentEvent) -> None:
-        """See `Tap`. The end of a cell or of a kernel triggers a snapshot."""
-        if event.agent_id != self._agent_id or not isinstance(event, _OF_KERNELS):
-            return
+        """The end of a cell or of a kernel of the agent triggers a snapshot."""
         if isinstance(event, ToolOutput) and event.tool_name != "reset_kernel":
             return
         if not isinstance(event, CodeExecutionOutput):

@@ -6,7 +6,7 @@ is shown in the cell that runs when it arrives, or in the next one, with a note 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -119,27 +119,20 @@ def ends_kernel(payloads: Sequence[dict[str, Any]]) -> bool:
     return any(payload.get("source") == "ask_exit" and not payload.get("keepkernel") for payload in payloads)
 
 
-class LastMessages:
-    """Counts the messages of one kernel."""
+async def last_messages(count: Callable[[], int]) -> None:
+    """Waits until nothing has come for a moment: what a kernel sent before it ended may still be on its way.
 
-    def __init__(self) -> None:
-        self._count = 0
+    No event tells that: the end of a process is heard before its last messages when this program was busy.
 
-    def came(self) -> None:
-        """A message has come."""
-        self._count += 1
-
-    async def end(self) -> None:
-        """Waits until nothing has come for a moment: what a kernel sent before it ended may still be on its way.
-
-        No event tells that: the end of a process is heard before its last messages when this program was busy.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_SECONDS):
-                count = -1
-                while count != self._count:
-                    count = self._count
-                    await asyncio.sleep(QUIET_SECONDS)
+    Args:
+        count: The number of the kernel's messages so far.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_SECONDS):
+            before = -1
+            while before != count():
+                before = count()
+                await asyncio.sleep(QUIET_SECONDS)
 
 
 def is_needed(parts: Sequence[bytes]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import KernelLostError, KernelStartError
-from freeact_sub.kernels.wire.afterwards import EarlierOutput, LastMessages, ends_kernel, is_needed, outputs_of
+from freeact_sub.kernels.wire.afterwards import EarlierOutput, ends_kernel, is_needed, last_messages, outputs_of
 from freeact_sub.kernels.wire.channels import (
     ChannelName,
     KernelChannels,
@@ -102,7 +102,7 @@ class KernelClient:
         """None: they are not open yet, or not any more."""
         self._cell: _Cell | None = None
         self._earlier = EarlierOutput()
-        self._last_messages = LastMessages()
+        self._came = 0
         self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
         """Waits for the end of a cell that is no longer read."""
@@ -247,7 +247,7 @@ class KernelClient:
                 if self.lost_reason is not None:
                     status = status or "kernel_lost"
                     if not cell.abandoned:
-                        await self._last_messages.end()
+                        await last_messages(lambda: self._came)
                     return
                 if status is None and (cell.clock.expired or cell.interrupted):
                     status = "timeout" if cell.clock.expired else "interrupted"
@@ -313,7 +313,7 @@ class KernelClient:
         """Reads a channel's messages. It skips unusable ones and reports this to the reader that would miss them."""
         if self._channels is None:
             return
-        self._last_messages.came()
+        self._came += 1
         try:
             if isinstance(came, MessageError):
                 self._pass_over(channel, came)

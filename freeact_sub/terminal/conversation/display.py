@@ -1,5 +1,6 @@
 """`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
+from freeact_sub.errors import FreeactError
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
@@ -17,23 +19,21 @@ from freeact_sub.events import (
     Effects,
     Event,
     QuestionRequest,
+    ToolOutput,
 )
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.seen_effects import is_tried
-from freeact_sub.terminal.attention import LONG_SECONDS
 from freeact_sub.terminal.conversation.earlier import Earlier
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
-from freeact_sub.terminal.conversation.written import WrittenFiles
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
-from freeact_sub.terminal.driver import Expected, Keyboard, Surface
-from freeact_sub.terminal.owned_terminal import OtherProgram
+from freeact_sub.terminal.driver import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.terminal.pager import FixedContent, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
@@ -41,7 +41,7 @@ from freeact_sub.terminal.questions.effects_part import effects_part
 from freeact_sub.terminal.questions.form import is_cut
 from freeact_sub.terminal.questions.tried import TriedCells
 from freeact_sub.terminal.screen import Screen
-from freeact_sub.text import counted, visible
+from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
@@ -63,6 +63,12 @@ CARD_ROWS: Final = 13
 """The rows of a card besides its call, plus some rows above it."""
 LEAST_ROWS: Final = 2
 """The smallest card has so many rows for the call."""
+LOOK_SECONDS: Final = 2.0
+"""The seconds that a look through the workspace may take; after a longer one the list stops for the rest of the run."""
+MAX_FILES: Final = 8
+MINUS: Final = "\N{MINUS SIGN}"
+Counts = tuple[int, int] | None
+"""The numbers of lines added and removed since the prompt. None: unknown."""
 
 
 class Display:
@@ -262,3 +268,50 @@ class Display:
         """The status line: the state and the useful keys."""
         focus = self._present.focus
         return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)
+
+
+class WrittenFiles:
+    """Remembers which changes of one run were listed."""
+
+    def __init__(self, present: Present) -> None:
+        """Args: present: the state of the conversation."""
+        self._present = present
+        self._told: dict[str, Counts] = {}
+        self._knows_lines = True
+
+    async def after(self, event: Event) -> Text | None:
+        """Returns the list to print after an event. None: nothing new was written."""
+        if event.parent_id is not None:
+            return None
+        if isinstance(event, AgentStarted):
+            self._told, self._knows_lines = {}, True
+        run = self._present.run
+        if not isinstance(event, ToolOutput) or run is None or not run.files_written:
+            return None
+        found = await self._found(run.files_written)
+        new = {path: counts for path, counts in found.items() if self._told.get(path, ()) != counts}
+        self._told |= new
+        return _drawn(new) if new else None
+
+    async def _found(self, written: tuple[str, ...]) -> dict[str, Counts]:
+        agent = self._present.agent
+        if agent is not None and self._knows_lines:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    return dict(await agent.line_changes())
+            except (FreeactError, TimeoutError):
+                self._knows_lines = False
+        return dict.fromkeys(written)
+
+
+def _drawn(changes: dict[str, Counts]) -> Text:
+    """A line for each file: `± report.md +12 -3`, with a minus sign."""
+    lines = []
+    for path, counts in [*changes.items()][:MAX_FILES]:
+        line = Text.assemble(("  ± ", "dim"), one_line(path, 200), overflow="fold")
+        if counts is not None:
+            line.append(f" +{counts[0]:,}", "green").append(f" {MINUS}{counts[1]:,}", "red")
+        lines.append(line)
+    if len(changes) > MAX_FILES:
+        lines.append(Text(f"  ± and {len(changes) - MAX_FILES:,} more", "dim"))
+    return Text("\n").join(lines)

@@ -19,8 +19,7 @@ from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.rows import Row
 from freeact_sub.terminal.approver import NOTHING, field_lines, question_lines
 from freeact_sub.terminal.conversation.display import Display
-from freeact_sub.terminal.driver import Keyboard
-from freeact_sub.terminal.owned_terminal import OtherProgram
+from freeact_sub.terminal.driver import Keyboard, OtherProgram
 from freeact_sub.terminal.plain.screen import PlainScreen
 from freeact_sub.terminal.plain.spoken import SpokenStory
 from freeact_sub.text import visible

@@ -7,12 +7,10 @@ from typing import Final, Self
 
 from rich.console import RenderableType
 
-from freeact_sub.terminal.attention import Attention
 from freeact_sub.terminal.drawing.parts import make_console
-from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
+from freeact_sub.terminal.driver import Attention, Expected, Keyboard, OtherProgram, OwnedTerminal, Purpose
 from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.input.typed_lines import TypedLines
-from freeact_sub.terminal.owned_terminal import OtherProgram, OwnedTerminal
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 

@@ -10,9 +10,9 @@ from support.sample_events import CHILD, ROOT
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentStarted, Event, Response, ToolOutput
-from freeact_sub.terminal.conversation import written
+from freeact_sub.terminal.conversation import display
+from freeact_sub.terminal.conversation.display import MINUS, WrittenFiles
 from freeact_sub.terminal.conversation.present import Present
-from freeact_sub.terminal.conversation.written import MINUS, WrittenFiles
 
 CELL_ENDS = ToolOutput(**ROOT, tool_call_id="call-1", tool_name="execute_ipython_cell", content="")
 
@@ -59,7 +59,7 @@ async def test_a_file_is_told_with_its_lines_and_again_when_they_have_changed() 
 
 @pytest.mark.parametrize("found", [FreeactError("nothing is kept"), None])
 async def test_where_the_lines_are_not_known_the_names_are_told(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr(display, "LOOK_SECONDS", 0.01)
     told = Told("report.md", *(f"{number}.csv" for number in range(9)))
     told.agent.found = found
     assert (await told.after()).split("\n")[::8] == ["  ± report.md", "  ± and 2 more"]
