@@ -72,7 +72,8 @@ def _head(effects: Effects) -> EffectLine:
     if effects.status == "refused":
         return EffectLine("head", f"not tried: {effects.reason}")
     if effects.status == "stopped":
-        return EffectLine("warning", f"tried, and stopped: {effects.reason}. A yes runs it for real, and asks again there")
+        asks = ", and asks again there" if effects.cell is None else ""
+        return EffectLine("warning", f"tried, and stopped: {effects.reason}. A yes runs it for real{asks}")
     if effects.cell == "error":
         return EffectLine("warning", "tried: it ends with an error")
     if not (effects.output.strip() or effects.displays or effects.variables or effects.files):

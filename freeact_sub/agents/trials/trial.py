@@ -102,7 +102,9 @@ class CellTrial:
         ended = running.done()
         running.cancel()
         cell = running.result().status if ended else None
-        if cell is None and not self._host.stopped.done() and self._kernel.lost_reason is None:
+        if self._host.stopped.done():
+            cell = None
+        elif cell is None:
             cell = "timeout"
         reason = self._stopped_by(cell)
         variables, left_running = await self._variables() if ended else ((), False)
@@ -127,10 +129,10 @@ class CellTrial:
     def _stopped_by(self, cell: ReplyStatus | None) -> str:
         if self._host.stopped.done():
             return f"it wanted to {self._host.stopped.result()}"
-        if self._kernel.lost_reason is not None:
-            return f"its process is gone: {_short(self._kernel.lost_reason)}"
         if cell == "timeout":
             return f"it takes longer than {self._seconds:g} s"
+        if self._kernel.lost_reason is not None:
+            return f"its process is gone: {_short(self._kernel.lost_reason)}"
         return ""
 
     async def _variables(self) -> tuple[tuple[VariableChange, ...], bool]:

@@ -63,6 +63,8 @@ CARD_ROWS: Final = 13
 """The rows of a card besides its call, plus some rows above it."""
 LEAST_ROWS: Final = 2
 """The smallest card has so many rows for the call."""
+ABOVE_LINES: Final = 200
+"""So many lines of a cell's effects are printed above a card that has no room for them."""
 LOOK_SECONDS: Final = 2.0
 """The seconds that a look through the workspace may take; after a longer one the list stops for the rest of the run."""
 MAX_FILES: Final = 8
@@ -199,11 +201,13 @@ class Display:
         self.screen.refresh(self.questions.shown_id)
 
     def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
-        parts = self._drawn_call(request), effects_part(effects)
+        drawn, besides = effects_part(effects, ABOVE_LINES)
+        parts = self._drawn_call(request), drawn
         is_open = request in self.questions.waiting and effects.status != "refused"
         if is_open and sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
             asks = Text("What this cell would do:", "bold yellow")
-            self.print(Group(asks, parts[1]))  # too long for the card: all of it stands above
+            more = [Text(f"… {counted(besides, 'more line')} (ctrl-o)", "yellow")] if besides else []
+            self.print(Group(asks, drawn, *more))  # too long for the card: it stands above
         self.refresh()
 
     def drawn_question(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
@@ -211,7 +215,7 @@ class Display:
         call = self._drawn_call(request)
         if not (isinstance(request, ApprovalRequest) and is_tried(request)) or (effects := request.effects) is None:
             return call
-        return Group(call, Text(), effects_part(effects))
+        return Group(call, Text(), effects_part(effects)[0])
 
     def _drawn_call(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
         code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None

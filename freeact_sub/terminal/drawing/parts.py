@@ -140,10 +140,12 @@ class Cut:
     body: RenderableType
     rows: int
     tail: bool = False
+    besides: int = 0
+    """Rows that the body leaves out: it has at least `rows` then."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = console.render_lines(self.body, options.update(height=None), pad=False)
-        left = len(lines) - self.rows
+        left = len(lines) + self.besides - self.rows
         if left > 0:
             lines = lines[left:] if self.tail else lines[: self.rows - 1]
         for line in lines:
@@ -160,6 +162,8 @@ class TwoParts:
     upper: RenderableType
     lower: RenderableType
     rows: int
+    besides: int = 0
+    """Rows that `lower` leaves out, if it has at least `rows`."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         above, below = (
@@ -168,7 +172,7 @@ class TwoParts:
         half = self.rows // 2
         rows = min(above, max(half, self.rows - below))
         yield Cut(body=self.upper, rows=rows)
-        yield Cut(body=self.lower, rows=self.rows - rows)
+        yield Cut(body=self.lower, rows=self.rows - rows, besides=self.besides)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,8 @@ def _with_effects(
         return Cut(body=call, rows=room)
     if room < MOST_SMALL:
         return Group(Cut(body=call, rows=room - 1), effects_line(request.effects))
-    return TwoParts(upper=call, lower=effects_part(request.effects), rows=room)
+    lower, besides = effects_part(request.effects, room)
+    return TwoParts(upper=call, lower=lower, besides=besides, rows=room)
 
 
 def _others(views: Stories, questions: Questions) -> Iterator[str]:

@@ -21,9 +21,16 @@ STYLES: Final[dict[LineKind, str]] = {
 INDENTED: Final = ("output", "variable", "added", "removed", "context")
 
 
-def effects_part(effects: Effects | None) -> RenderableType:
-    """Draws them. Args: effects: None: the trial has not ended yet."""
-    return Group(*map(_drawn, effect_lines(effects)))
+def effects_part(effects: Effects | None, most: int | None = None) -> tuple[RenderableType, int]:
+    """Draws them, and counts the lines that are left out: a cell may write more text than can be drawn in time.
+
+    Args:
+        effects: None: the trial has not ended yet.
+        most: So many lines are drawn. None: all.
+    """
+    lines = [*effect_lines(effects)]
+    drawn = lines[:most]
+    return Group(*map(_drawn, drawn)), len(lines) - len(drawn)
 
 
 def effects_line(effects: Effects | None) -> Text:

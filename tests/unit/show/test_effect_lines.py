@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from support.sample_events import request
 
 from freeact_sub.calls import CodeAction
@@ -14,7 +15,9 @@ from freeact_sub.events.answers import ASKED
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.drawing.parts import TwoParts
 from freeact_sub.terminal.questions.card import question_card
+from freeact_sub.terminal.questions.effects_part import effects_part
 
 DIFF = "--- a/notes\n+++ b/notes\n@@ -1 +1 @@\n-old\n+new"
 DONE = Effects(
@@ -71,6 +74,10 @@ def test_the_paths_come_first_and_imports_are_not_told():
             Effects(status="stopped", reason="it wanted to run: make"),
             "tried, and stopped: it wanted to run: make. A yes runs it for real, and asks again there",
         ),
+        (
+            Effects(status="stopped", cell="timeout", reason="it takes longer than 10 s"),
+            "tried, and stopped: it takes longer than 10 s. A yes runs it for real",
+        ),
     ],
 )
 def test_the_first_line_says_how_it_ended(effects, head):
@@ -112,6 +119,17 @@ class Tried:
 
     async def effects_ready(self, request_id):
         return self.found
+
+
+def test_the_lines_that_a_card_leaves_out_are_counted_though_they_are_not_drawn():
+    effects = replace(DONE, files=tuple(replace(DONE.files[0], path=f"n{number}") for number in range(500)))
+    drawn, besides = effects_part(effects, 10)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(TwoParts(upper=Text("code"), lower=drawn, besides=besides, rows=8))
+    shown = console.file.getvalue().splitlines()
+    assert len(shown) == 8
+    assert shown[-1] == f"… {len(lines(effects)) - 6} more lines (above, or ctrl-o)"
+    assert effects_part(effects)[1] == 0
 
 
 @pytest.mark.parametrize("rows", [8, 12, 18, 34])
