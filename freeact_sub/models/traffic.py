@@ -40,6 +40,8 @@ RETRIES: Final = 2
 """Repetitions of a request after a transient failure."""
 RETRY_SECONDS: Final = 0.5
 TELL_SECONDS: Final = 1.0
+chance: Final = random.Random()  # noqa: S311  # not a secret
+"""Its own: a program that has seeded `random` draws what it would draw without us."""
 
 _BUSY: Final = (429, 503, 529)
 _PASSING: Final = (408, 409, 500, 502, 504)
@@ -90,7 +92,7 @@ class Lane:
             pause = max(0.0, self.open_at - now)
         else:
             longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._refusals, 10))
-            pause = random.uniform(longest / 2, longest)  # noqa: S311  # not a secret
+            pause = chance.uniform(longest / 2, longest)
             pause = min(pause, patience or pause)
             self._refusals += 1
         if pause <= self._longest_pause:  # else who asks next may find it otherwise
@@ -154,7 +156,7 @@ class Admission:
             self._lane.refused(refusal, sent_at=self._sent_at, patience=self._patience)
             self._waiting_since = time.monotonic()
         elif passes(error) and self._failures < RETRIES:
-            self._own_pause = random.uniform(0.5, 1) * RETRY_SECONDS * 2**self._failures  # noqa: S311  # not a secret
+            self._own_pause = chance.uniform(0.5, 1) * RETRY_SECONDS * 2**self._failures
             self._failures += 1
         else:
             raise error
@@ -169,7 +171,7 @@ class Admission:
         while (rest := lane.open_at + spread - time.monotonic()) > 0:
             if rest - spread > self._patience and lane.refusal is not None:
                 raise copy.copy(lane.refusal) from lane.refusal
-            spread = spread or random.uniform(0, min(SPREAD_SECONDS, rest / 4))  # noqa: S311  # not a secret
+            spread = spread or chance.uniform(0, min(SPREAD_SECONDS, rest / 4))
             self._meter.paused(rest)
             await anyio.sleep(min(rest, TELL_SECONDS))
             self._use_up_patience()

@@ -140,8 +140,9 @@ async def test_a_start_that_is_cancelled_or_loses_its_answer_leaves_no_kernel(ga
             await eventually(lambda step=step, proxy=proxy: step.lower() in proxy.plain().lower())
             proxy.cut() if cut else starting.cancel()
             await asyncio.wait({starting}, timeout=120)
-            assert starting.cancelled() != cut
-            if cut and starting.exception() is None:  # the reply was faster than the cut
+            if starting.cancelled() or starting.exception():
+                assert starting.cancelled() != cut
+            else:  # it was there before we saw its last step
                 await starting.result().aclose()
             await provider.aclose()
     # a server that has started this one has started those before
@@ -393,4 +394,4 @@ print("value", {{n}} ** 2)
         # one request more for each child that was told that its kernel is new, or did not start
         assert result.tree_usage.turns == model.requests == 2 + 12 * 2 + len(lost) + not_started
         await eventually(lambda: kernels_at(stays) == [])
-    assert not any(live.values())
+    assert not any(live[server.url] for server in servers)

@@ -83,4 +83,4 @@ print("value", {{n}} ** 2)
     await asyncio.gather(run(), run())
     assert sum(at_once) == 2 * (CHILDREN + 1)
     assert abs(at_once[0] - at_once[1]) <= 2
-    assert not any(live.values())
+    assert not any(live[server.url] for server in servers)

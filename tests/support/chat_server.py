@@ -13,12 +13,13 @@ far stands in the request. Connections are kept open between requests, as real s
 """
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeAlias
+
+from support.serving import serving
 
 PIECE_CHARS = 7
 INPUT_TOKENS, OUTPUT_TOKENS = 11, 5
@@ -79,7 +80,6 @@ class ChatServer:
         self._models = list(models)
         self._script = script
         self._usage = usage
-        self._connections: set[asyncio.Task[None]] = set()
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests."""
         self.headers: list[dict[str, str]] = []
@@ -92,37 +92,21 @@ class ChatServer:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._serving = serving(self._serve)
+        self._server = await self._serving.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections, timeout=5)
-        with contextlib.suppress(TimeoutError):  # it would wait for a connection that came at the last moment
-            async with asyncio.timeout(5):
-                await self._server.wait_closed()
+        await self._serving.__aexit__(kind, error, traceback)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
         try:
             while (request := await _read_request(reader)) is not None:
                 await self._answer(request, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, _GoneError):
             self.given_up += 1
-        except asyncio.CancelledError:
-            pass  # the server is being closed; asyncio would report a cancelled connection as an error
-        finally:
-            writer.transport.abort()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-            self._connections.discard(task)
 
     async def _answer(self, request: "_Request", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._models and (request.method, request.path) == ("GET", "/v1/models"):

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from support.serving import serving
+
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import KernelConfig
 
@@ -144,14 +146,9 @@ class Proxy:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Proxy"]:
         """Listen for the time of a test."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
+        async with serving(self._serve) as server:
+            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             yield self
-        finally:
-            server.close()
-            self.cut()
-            await server.wait_closed()
 
     def cut(self) -> None:
         """Drop all connections, on both sides, without a word."""

@@ -29,6 +29,8 @@ Kind = Literal["ask", "task"]
 PILOTS: Final = 3
 MOST_PILOTS: Final = 50
 """The latest so many tell what the rest will take."""
+chance: Final = random.Random()  # noqa: S311  # not a secret
+"""Its own: a program that has seeded `random` draws what it would draw without us."""
 
 
 class FanOuts:
@@ -64,7 +66,7 @@ class FanOuts:
         """
         models, payer = self._agent.shared.config.models, Payer()
         if len(items) > models.quote_above:
-            chosen, pilots = {*random.sample(range(len(items)), PILOTS)}, list[Pilot]()
+            chosen, pilots = {*chance.sample(range(len(items)), PILOTS)}, list[Pilot]()
 
             async def pilot(item: T) -> None:
                 with measured(self._agent, size(item), None, pilots) as account:

@@ -24,6 +24,9 @@ ELSEWHERE: Final = (
     "its answer; what the user is to have stands in your own answer. `agent.shell` runs on the user's machine."
 )
 
+chance: Final = random.Random()  # noqa: S311  # not a secret
+"""Its own: a program that has seeded `random` draws what it would draw without us."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -91,5 +94,5 @@ class GatewayKernelProvider:
     def _by_load(self) -> list[GatewayServer]:
         """The servers in the order in which they are asked: those that could not be reached lately come last."""
         now = asyncio.get_running_loop().time()
-        shuffled = random.sample(self._servers, len(self._servers))
+        shuffled = chance.sample(self._servers, len(self._servers))
         return sorted(shuffled, key=lambda server: (server.asked_last_until > now, live[server.url]))

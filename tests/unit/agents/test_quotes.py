@@ -9,6 +9,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from freeact_sub import Agent, ApprovalRequest, Config, Notice
+from freeact_sub.agents.maps import fan_out
 from freeact_sub.agents.maps.quotes import bound_for
 from freeact_sub.calls import FanOut
 from freeact_sub.testing import FakeKernelProvider, first_prompt
@@ -64,10 +65,10 @@ async def run_map(agent, rows, decide=lambda request: request.approve(), *, time
 
 
 @pytest.mark.slow
-async def test_the_true_cost_lies_within_the_quoted_spread(opened):
+async def test_the_true_cost_lies_within_the_quoted_spread(opened, monkeypatch):
     within = 0
     for seed in range(FAN_OUTS):
-        random.seed(seed)  # of the choice of pilots
+        monkeypatch.setattr(fan_out, "chance", random.Random(seed))  # chooses the pilots
         rows = [*rows_of(seed, "answers grow with the prompt" if seed % 2 else "answers are of any size")]
         async with opened() as agent:
             [call], _, result = await run_map(agent, rows)
@@ -80,8 +81,8 @@ async def test_the_true_cost_lies_within_the_quoted_spread(opened):
     assert within >= 18
 
 
-async def test_the_question_has_the_figures_and_the_agreed_bound_is_exact(opened):
-    rows = [*rows_of(1, "")]
+async def test_the_question_has_the_figures_and_the_agreed_bound_is_exact(opened, monkeypatch):
+    rows, of_the_program = [*rows_of(1, "")], random.getstate()
 
     def too_low(request):
         call = request.call
@@ -96,11 +97,10 @@ async def test_the_question_has_the_figures_and_the_agreed_bound_is_exact(opened
             row["out"] = 10
         for row in rows[:40]:
             row["out"] = 4_000
-        random.seed(0)
-        chosen = {*random.sample(range(ROWS), 3)}
+        chosen = {*random.Random(0).sample(range(ROWS), 3)}
         for at in chosen:
             rows[at]["out"] = 2  # the pilots tell nothing of the rest
-        random.seed(0)
+        monkeypatch.setattr(fan_out, "chance", random.Random(0))
         [call], _, result = await run_map(agent, rows, too_low)
         [done] = result.output
         bound = Decimal(call.bound.removeprefix("$"))
@@ -112,6 +112,7 @@ async def test_the_question_has_the_figures_and_the_agreed_bound_is_exact(opened
         failed = [row for row in done if row["error"]]
         assert failed
         assert all("limit of cost_usd" in row["error"] for row in failed)
+    assert random.getstate() == of_the_program
 
 
 async def test_a_denial_ends_the_map_after_the_pilots(opened):
@@ -122,10 +123,10 @@ async def test_a_denial_ends_the_map_after_the_pilots(opened):
         assert result.tree_usage.turns == 3
 
 
-async def test_the_answer_holds_for_the_run(opened):
+async def test_the_answer_holds_for_the_run(opened, monkeypatch):
+    monkeypatch.setattr(fan_out, "chance", random.Random(0))
     async with opened() as agent:
         rows = [*rows_of(1, "")]
-        random.seed(0)
         asked, _, result = await run_map(agent, [*rows, *rows_of(2, "")], times=2)
         assert len(asked) == 1, "the second fits into what is left"
         assert len(result.output) == 2

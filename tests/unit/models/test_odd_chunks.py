@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from support.agents import of_kind, read
+from support.serving import serving
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput
@@ -49,6 +50,7 @@ async def server_of(*bodies, kind="text/event-stream", headers="", piece_bytes=N
         if head.startswith(b"GET"):  # how large is the context of the model?
             writer.write(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             writer.close()
+            await writer.wait_closed()
             return
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         await reader.readexactly(int(length.split(b":")[1]))
@@ -62,9 +64,9 @@ async def server_of(*bodies, kind="text/event-stream", headers="", piece_bytes=N
             await writer.drain()
             await asyncio.sleep(0)
         writer.close()
+        await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
+    async with serving(serve) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 

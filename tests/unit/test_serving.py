@@ -1,0 +1,21 @@
+"""The servers of tests leave no connection behind."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+from support.serving import STEPS, serving
+
+
+@pytest.mark.parametrize("steps", range(STEPS + 2))
+async def test_a_connection_that_comes_at_the_last_moment_is_closed(steps):
+    async def wait(reader, writer):
+        await reader.read()
+
+    async with serving(wait) as server:
+        client = socket.create_connection(server.sockets[0].getsockname(), 60)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    with client, contextlib.suppress(ConnectionError):
+        assert client.recv(1) == b""
