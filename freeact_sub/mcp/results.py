@@ -2,7 +2,7 @@
 
 A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
 text, else, where pictures or other binary data came, the content blocks as the protocol writes them (`has_blocks`), of which
-the kernel makes objects (`kernels/guest/returns.py`). A model gets `text` and `images`.
+the kernel makes objects (`kernels/guest/contents.py`). A model gets `text` and `images`.
 """
 
 import base64

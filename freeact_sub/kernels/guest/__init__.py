@@ -11,7 +11,6 @@ from typing import Any, Final
 SENT: Final = (
     "borrowed_kernel",
     "halves",
-    "streams",
     "descriptors",
     "scratch",
     "kept",
@@ -21,7 +20,6 @@ SENT: Final = (
     "contents",
     "line",
     "hosts",
-    "listing",
     "used",
     "hook",
     "programs",
@@ -29,7 +27,6 @@ SENT: Final = (
     "values",
     "portable",
     "schemas",
-    "returns",
     "keyboard",
     "skills",
     "tasks",

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import contents, plain, returns
+from . import contents, plain
 
 TYPES: dict[str, Any] = {
     "string": str,
@@ -212,8 +212,8 @@ def tool_function(
     schema = tool.get("parameters_json_schema") or {}
     names = python_names(schema.get("properties") or {}, "argument")
     by_own_name = {own_name: name for name, own_name in names.items()}
-    output = returns.unwrapped(tool.get("output_json_schema"))
-    result = inspect.Signature.empty if output is None else returns.type_of(output, "Result")
+    output = contents.unwrapped(tool.get("output_json_schema"))
+    result = inspect.Signature.empty if output is None else contents.type_of(output, "Result")
     signature = signature_of(schema, names).replace(return_annotation=result)
     rest = next((name for name, item in signature.parameters.items() if item.kind is inspect.Parameter.VAR_KEYWORD), "")
 
@@ -232,7 +232,7 @@ def tool_function(
 
     function.__name__ = function.__qualname__ = python_name
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__doc__ = "\n".join([docstring_of(tool, schema, names, python_name), *returns.lines_of(output)])
+    function.__doc__ = "\n".join([docstring_of(tool, schema, names, python_name), *contents.lines_of(output)])
     return function
 
 

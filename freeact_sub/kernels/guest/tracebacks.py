@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from .descriptors import STREAMS
 from .kept import ADVICE
-from .streams import STREAMS
 
 PREFIX = "freeact_"
 """Begins the names of our modules in a kernel; nothing was imported to make them, so they have no `__spec__`."""

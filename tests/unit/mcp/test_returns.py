@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from freeact_sub.kernels.guest import contents, returns
+from freeact_sub.kernels.guest import contents
 
 WEATHER = {
     "type": "object",
@@ -41,23 +41,23 @@ WEATHER = {
     ],
 )
 def test_a_schema_becomes_a_type_that_a_signature_shows(schema: Any, shown: str) -> None:
-    kind = returns.type_of(returns.unwrapped(schema), "Result")
+    kind = contents.type_of(contents.unwrapped(schema), "Result")
     assert inspect.formatannotation(kind).replace("typing.", "") in (shown, shown.replace("Union[int, str]", "int | str"))
 
 
 def test_help_lists_the_fields_of_what_is_returned() -> None:
-    assert returns.lines_of(WEATHER)[2:] == [
+    assert contents.lines_of(WEATHER)[2:] == [
         "    a dict with",
         "        city (str): Where",
         "        degrees (float)",
     ]
-    assert returns.lines_of({"type": "integer"}) == []
+    assert contents.lines_of({"type": "integer"}) == []
 
 
 def test_a_type_keeps_which_fields_may_be_missing() -> None:
-    kind = returns.type_of(WEATHER, "Result")
+    kind = contents.type_of(WEATHER, "Result")
     assert kind.__required_keys__ == {"city"}
-    assert returns.type_of({"enum": ["a"]}, "x") == Literal["a"]
+    assert contents.type_of({"enum": ["a"]}, "x") == Literal["a"]
 
 
 def test_blocks_become_text_bytes_and_pictures() -> None:

@@ -14,7 +14,7 @@ from support.thorough import THOROUGH
 from freeact_sub.agents.attribution import changed_files
 from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
-from freeact_sub.kernels.guest.listing import Listing
+from freeact_sub.kernels.guest.used import Listing
 from freeact_sub.kernels.snapshots.files import Store, place, take
 from freeact_sub.kernels.snapshots.rights import Rights
 from freeact_sub.kernels.wall import repositories

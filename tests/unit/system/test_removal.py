@@ -117,7 +117,7 @@ MOUNTED = """
 import ctypes, logging, os, socket, sys
 from pathlib import Path
 from freeact_sub.agents.attribution import changed_files
-from freeact_sub.kernels.guest.listing import Listing
+from freeact_sub.kernels.guest.used import Listing
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in
 from freeact_sub.errors import FreeactError
