@@ -290,6 +290,7 @@ def test_texts_for_which_there_is_no_room_are_left_out_and_the_others_are_asked_
         terminal.wait_for(
             "Be brief.", "Use tabs.", "702 more lines not shown, so 1 file that you have not seen will not count"
         )
+        terminal.wait_for("then Enter)")  # keys that are typed before a question are no answer to it
         terminal.press("y\r")
         assert terminal.wait_end() == 0
         assert "Be brief." in server.read_by_model()
