@@ -7,9 +7,10 @@ written out.
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 FILES_SHOWN = 8
 PROBLEMS_SHOWN = 5
@@ -30,6 +31,7 @@ _INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b-\u200f\u2060-\u2065\u3164\ufeff\uff
 _HIDING = re.compile(f"{_HIDDEN.pattern}|[{_INVISIBLE}]")
 _HALF = re.compile(r"[\ud800-\udfff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
+_WHOLE = re.compile(r"(?:`[^`\n]*`|[^ `]|`)+")  # a word, or what stands in backticks: a command is copied as one line
 
 
 def fence_for(text: str) -> str:
@@ -87,6 +89,31 @@ def visible(text: str) -> str:
     For what a person is asked to approve: nothing can hide in it.
     """
     return _HIDING.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def fitted(text: str, stream: TextIO | None) -> str:
+    """The text with its lines broken between words, if the stream is a terminal; elsewhere as it is.
+
+    Words that are longer than a line, commands in backticks and lines that are indented are left to the terminal.
+    """
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns if stream is not None and stream.isatty() else 0
+    except (OSError, ValueError):  # it is closed, or has no file
+        columns = 0
+    return "\n".join(_folded(line, columns) if columns else line for line in text.split("\n"))
+
+
+def _folded(line: str, columns: int) -> str:
+    if line.startswith(" "):
+        return line
+    rows = [""]
+    for word in _WHOLE.findall(line):
+        longer = f"{rows[-1]} {word}" if rows[-1] else word
+        if len(longer) < columns or not rows[-1]:
+            rows[-1] = longer
+        else:
+            rows.append(word)
+    return "\n".join(rows)
 
 
 def whole_line(text: str) -> str:

@@ -88,7 +88,7 @@ def _check_folder() -> None:
     try:
         Path.cwd()
     except OSError as error:
-        raise ConfigError(f"the present folder cannot be used ({error.strerror}): change into another one") from error
+        raise ConfigError(f"the current folder cannot be used ({error.strerror}): change into another one") from error
 
 
 def permissions(options: argparse.Namespace, settings: Settings) -> int:
@@ -135,7 +135,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     """`freeact-sub run`: one prompt."""
     if sys.stdout is None:
-        raise ConfigError("standard output is closed: give the program one, such as >FILE")
+        raise ConfigError("standard output is closed: open it, for example with >FILE")
     path: Path | None = getattr(options, "file", None)
     if options.prompt is None and path is None and is_terminal(sys.stdin):
         raise ConfigError("give the prompt as an argument, as - for standard input, or with --file PATH")

@@ -104,7 +104,7 @@ async def _check_cell(kernel: Kernel) -> None:
     async with kernel.execute(CODE, buffer, CellClock(CELL_SECONDS)) as cell:
         await cell.reply()
     if ANSWER not in buffer.text:
-        raise FreeactError(f"the kernel ran no code: {kernel.lost_reason or buffer.text or 'it put out nothing'}")
+        raise FreeactError(f"the kernel ran no code: {kernel.lost_reason or buffer.text or 'it printed nothing'}")
 
 
 def walls(config: Config) -> Iterator[Finding]:

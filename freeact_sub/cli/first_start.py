@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import asking_terminal, can_draw, tell
 from freeact_sub.errors import ConfigError
-from freeact_sub.text import visible
+from freeact_sub.text import fitted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,16 +65,16 @@ def with_package(config: "Config") -> "Config":
     what = f"the model {visible(name)} needs a package that is not installed"
     terminal = asking_terminal()
     if config.headless is not None or terminal is None:
-        raise ConfigError(f"{what}: {shlex.join(command)}")
+        raise ConfigError(f"{what}: run `{shlex.join(command)}`")
     from freeact_sub.terminal.questions.yes_no import agrees  # noqa: PLC0415
 
     question = f"{what[0].upper()}{what[1:]}. This would install it:\n    {shlex.join(command)}\nInstall it now?"
     if not agrees(question, terminal):
-        raise ConfigError(f"{what}: {shlex.join(command)}")
+        raise ConfigError(f"{what}: run `{shlex.join(command)}`")
     status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=False).returncode
     importlib.invalidate_caches()
     if status or missing_extra(name):
-        raise ConfigError(f"the package was not installed (exit status {status}): {shlex.join(command)}")
+        raise ConfigError(f"the package was not installed (exit status {status}): run `{shlex.join(command)}`")
     return config
 
 
@@ -109,7 +109,7 @@ def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
     model = found[index]
     try:
         file = save_own({"model": model.model, "base_url": model.base_url})
-        print(f"model {visible(model.model)}, saved in {file}", file=terminal)
+        print(fitted(f"model {visible(model.model)}, saved in {file}", terminal), file=terminal)
     except ConfigError as error:
         tell(f"note: not saved: {error}; next time pass {_option(model)}")
     return model

@@ -160,4 +160,4 @@ def budget_of(text: str) -> Budget:
             return Budget(cost_usd=amount)
     except InvalidOperation:
         pass
-    raise ConfigError(f"--budget: {text!r} is no bound: write dollars, as 3 or $0.50, or tokens, as '200000 tokens'")
+    raise ConfigError(f"--budget: {text!r} is not a budget: write dollars, as 3 or $0.50, or tokens, as '200000 tokens'")

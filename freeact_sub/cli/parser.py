@@ -273,6 +273,7 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Answer a question about files, or about standard input, by a recursive language model: a model reads "
         "the text by code, in a kernel without network, and asks models about parts of it.",
         epilog="Exit status: 0 completed, 1 failed or a limit reached, 2 wrong usage or settings, 130 interrupted.",
+        usage="%(prog)s [OPTION ...] [FILE ...] QUESTION",  # what argparse makes of the words repeats both
         parents=[common],
         allow_abbrev=False,
     )
@@ -282,7 +283,10 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         "words", nargs="+", metavar="FILE ... QUESTION", help="text files (- or none: standard input), then a question"
     )
     rlm.add_argument(
-        "--sub-model", metavar="NAME", default=argparse.SUPPRESS, help="the model that reads parts (default: MODEL)"
+        "--sub-model",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help="the model that reads parts (default: the model of --model)",
     )
     rlm.add_argument(
         "--depth",

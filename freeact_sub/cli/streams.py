@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TextIO
 
-from freeact_sub.text import visible
+from freeact_sub.text import fitted, visible
 
 DUMB_TERMINALS = ("", "dumb", "unknown")
 
@@ -32,8 +32,8 @@ def asking_terminal() -> TextIO | None:
 
 
 def tell(text: str) -> None:
-    """Writes one line to standard error."""
-    print(f"freeact-sub: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201  (the user interface)
+    """Writes one sentence to standard error: one line, which a terminal shows in as many as it needs."""
+    print(fitted(f"freeact-sub: {' '.join(text.split())}", sys.stderr), file=sys.stderr)  # noqa: T201  (the user interface)
 
 
 def write_out(text: str) -> None:

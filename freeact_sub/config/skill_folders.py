@@ -158,7 +158,7 @@ def _files_of(path: Path) -> Iterator[str]:
 
 def _not_a_link(path: Path, status: os.stat_result) -> Path:
     if stat.S_ISLNK(status.st_mode):
-        raise OSError(errno.ELOOP, "it is a link, which may lead to something else tomorrow", str(path))
+        raise OSError(errno.ELOOP, "it is a link, which may point to something else later", str(path))
     return path
 
 

@@ -123,7 +123,7 @@ def _read_object(event: HookEvent, value: Mapping[str, Any]) -> HookAnswer:
     word = inner.get("behavior", specific.get("permissionDecision", value.get("decision")))
     verdict = None if word is None else OLD_WORDS.get(str(word))
     if word is not None and verdict is None:
-        raise ValueError(f"it decides {SHOWN.repr(word)}, which is none of {', '.join(OLD_WORDS)}")
+        raise ValueError(f"it decides {SHOWN.repr(word)}, which is not one of {', '.join(OLD_WORDS)}")
     reason = _text(inner, "message") or _text(specific, "permissionDecisionReason") or _text(value, "reason")
     notice, context = _text(value, "systemMessage"), _text(specific, "additionalContext")
     if value.get("continue") is False:

@@ -116,7 +116,7 @@ class LocalLauncher(Launcher, Protocol):
         ends = _ends_of({self._address(channel): channel for channel in CHANNELS})
         # any subscriber to iopub reads the output; the other sockets do nothing without the key
         if ends["iopub"] > ENDS_OF_A_SOCKET:
-            raise KernelStartError("somebody else has connected to the kernel while it started")
+            raise KernelStartError("another process connected to the kernel while it started")
         if ends and any(ends[channel] < ENDS_OF_A_SOCKET for channel in CHANNELS):  # it never will be: its address is gone
             raise KernelStartError("a channel of the kernel was not connected while it started")
 

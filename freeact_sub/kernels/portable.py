@@ -59,7 +59,9 @@ def _adapter(output: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(output)
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
-        raise InvalidRequestError(f"output: {output!r} is no type of plain values: {one_line(str(error), 300)}") from error
+        raise InvalidRequestError(
+            f"output: {output!r} is not a type of plain values: {one_line(str(error), 300)}"
+        ) from error
 
 
 class Reader:

@@ -134,7 +134,7 @@ class SigningIn(httpx2.Auth):
         except OAuthFlowError as error:
             raise self.error(_words(error)) from None
         except ValidationError:
-            raise self.error("what its authorization server sends is not what it should be") from None
+            raise self.error("its authorization server sent an answer that does not follow the protocol") from None
         finally:
             await flow.aclose()
 
@@ -152,7 +152,7 @@ class SigningIn(httpx2.Auth):
         parts, own = urlsplit(url), urlsplit(self._provider.context.server_url)
         is_near = parts.hostname in LOOPBACK and own.hostname in LOOPBACK
         if parts.scheme != "https" and not (parts.scheme == "http" and is_near):
-            raise self.error(f"it sends you to {one_line(url.partition('?')[0])}, which is no https address")
+            raise self.error(f"it sends you to {one_line(url.partition('?')[0])}, which is not an https address")
 
     def error(self, text: str) -> McpError:
         """An error that names the server."""

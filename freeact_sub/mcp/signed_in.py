@@ -81,7 +81,7 @@ class SignedIn(httpx2.Auth):
         try:
             request = refresh_request(kept)
         except ValueError:
-            raise self._error("the file with your sign-in does not hold what it should") from None
+            raise self._error("the file with your sign-in is damaged") from None
         try:
             response = await _send(request)
         except httpx2.HTTPError as error:
@@ -91,11 +91,13 @@ class SignedIn(httpx2.Auth):
             await asyncio.to_thread(self._file.write, ended)
             return ended
         if response.status_code != OK:
-            raise self._error(f"its authorization server refreshes no sign-in now ({response.status_code}): try again later")
+            raise self._error(
+                f"its authorization server does not refresh the sign-in now ({response.status_code}): try again later"
+            )
         try:
             tokens = OAuthToken.model_validate_json(response.content).model_dump(exclude_none=True)
         except ValidationError:
-            raise self._error("its authorization server has sent no token: try again later") from None
+            raise self._error("its authorization server did not send a token: try again later") from None
         fresh = kept.with_tokens(tokens)
         try:
             await asyncio.to_thread(self._file.write, fresh)

@@ -96,7 +96,7 @@ class TokenFile:
         except OSError as error:
             raise self._error(f"cannot be read ({error.strerror})") from error
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
-            raise self._error("is no regular file of yours")
+            raise self._error("is not a regular file of yours")
         if found.st_mode & 0o077:
             raise self._error("can be read by others (its mode is not 0600)")
         try:
@@ -150,7 +150,7 @@ class TokenFile:
             end = loop.time() + LOCK_SECONDS
             while not _locked(handle):
                 if loop.time() > end:
-                    raise self._error(f"has been in the hands of another process for {LOCK_SECONDS:g} s")
+                    raise self._error(f"has been locked by another process for {LOCK_SECONDS:g} s")
                 await asyncio.sleep(LOOK_SECONDS)
             yield  # closing the file ends the lock
 

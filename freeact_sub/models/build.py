@@ -262,4 +262,4 @@ def _what_to_install(name: str, error: ImportError) -> str:
     named = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
     if named is None:
         return f"the model {name!r} cannot be used: {error}"
-    return f"the model {name!r} needs a package that is not installed: {how_to_install_provider(named[1])}"
+    return f"the model {name!r} needs a package that is not installed: run `{how_to_install_provider(named[1])}`"

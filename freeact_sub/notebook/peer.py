@@ -98,12 +98,12 @@ class Peer:
         await self._opened.wait()
         assert self._writer is not None
         if self._writer.is_closing():
-            raise PeerLostError("the process beside this one has ended")
+            raise PeerLostError("the notebook's helper process has ended")
         try:
             self._writer.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
             await self._writer.drain()
         except OSError as error:
-            raise PeerLostError(f"the process beside this one has ended: {error}") from error
+            raise PeerLostError(f"the notebook's helper process has ended: {error}") from error
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -116,7 +116,7 @@ class Peer:
         finally:
             for back in self._waiting.values():
                 if not back.done():
-                    back.set_exception(PeerLostError("the process beside this one has ended"))
+                    back.set_exception(PeerLostError("the notebook's helper process has ended"))
             self.close()
 
     def _take(self, message: Mapping[str, Any]) -> None:

@@ -95,7 +95,7 @@ def installed_in(python: str) -> Installed:
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from error
     except (ValueError, TypeError) as error:
-        raise _unusable(python, "it is no Python, or an old one") from error
+        raise _unusable(python, "it is not Python, or it is too old") from error
     lent = lent_to(python, found)
     return replace(found, own=[python, *found.own, *(lent.folders if lent else ())], lent=lent)
 
@@ -132,7 +132,7 @@ async def lent(python: str) -> Lent | None:
     if python == sys.executable:
         return None
     if shutil.which(python) is None:
-        raise _unusable(python, "it is not there, or is no program")
+        raise _unusable(python, "it does not exist, or it is not a program")
     return (await asyncio.to_thread(installed_in, python)).lent
 
 

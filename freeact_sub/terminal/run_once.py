@@ -25,7 +25,7 @@ from freeact_sub.terminal.input.offered import with_attachments
 from freeact_sub.terminal.input.piped import Piped
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain_lines import PlainLines
-from freeact_sub.text import clean, one_line
+from freeact_sub.text import clean, fitted, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from pydantic_ai import BinaryContent
@@ -219,4 +219,4 @@ def _answer(event: Event, *, complains: bool) -> str:
 
 def _complain(text: str) -> None:
     with suppress(OSError):  # nobody reads it
-        print(f"freeact-sub: {text}", file=sys.stderr, flush=True)  # noqa: T201  (the user interface)
+        print(fitted(f"freeact-sub: {text}", sys.stderr), file=sys.stderr, flush=True)  # noqa: T201  (the user interface)

@@ -226,7 +226,7 @@ def test_without_a_terminal_nothing_is_installed(home: Path, folder: Path, ollam
     program = words(home, SILENT, "-p", "hi", *ollama.options, packages={"openai-chat": ["a_provider", "provider"]})
     done = run_python(*program, cwd=folder, env={"HOME": str(home)})
     assert done.returncode == 2
-    assert "needs a package that is not installed: " in done.stderr
+    assert "needs a package that is not installed: run `" in done.stderr
     assert not (home / "a_provider.py").exists()
 
 

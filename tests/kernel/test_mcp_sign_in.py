@@ -155,7 +155,7 @@ async def test_a_server_that_cannot_refresh_now_costs_no_sign_in(place: Place) -
     await place.sign_in()
     place.change(use_until=1)
     place.set(refresh=503)
-    with pytest.raises(McpError, match=r"refreshes no sign-in now \(503\): try again later"):
+    with pytest.raises(McpError, match=r"does not refresh the sign-in now \(503\): try again later"):
         await place.who()
     place.set(refresh=200)
     assert await place.who() == "read"
@@ -188,7 +188,7 @@ async def test_tokens_do_not_follow_a_server_that_sends_requests_elsewhere(place
         with pytest.raises(McpError, match=r"cannot be reached at .* \(Redirect to .* not followed"):
             await place.who()
         place.change(use_until=1)
-        with pytest.raises(McpError, match=r"refreshes no sign-in now \(307\)"):
+        with pytest.raises(McpError, match=r"does not refresh the sign-in now \(307\)"):
             await place.who()
         there = httpx2.get(f"http://127.0.0.1:{other}/seen").json()
         assert there == {what: [] for what in there}
@@ -270,7 +270,7 @@ async def test_the_address_may_be_typed_where_the_browser_is_elsewhere(place: Pl
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
 async def test_a_server_that_sends_a_person_elsewhere_without_https_is_refused(place: Place, name: str) -> None:
     place.set(**{name: "http://elsewhere.invalid/steal"})
-    with pytest.raises(McpError, match="it sends you to http://elsewhere.invalid/steal, which is no https address"):
+    with pytest.raises(McpError, match="it sends you to http://elsewhere.invalid/steal, which is not an https address"):
         await place.sign_in()
     assert [*token_folder().glob("*.json")] == []
 

@@ -250,7 +250,7 @@ def check_tools(request: SpawnRequest, agent_type: AgentType | None, parent: Tre
         if not _would_have(name, agent_type, parent):
             had = ", ".join(each for each in known if _would_have(each, agent_type, parent)) or "none"
             raise InvalidRequestError(
-                f"the child would not have the tool {name!r}, and a list gives it no more: it has {had}"
+                f"the child would not have the tool {name!r}, and `tools` can only take tools away: it has {had}"
             )
 
 

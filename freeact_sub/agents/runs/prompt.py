@@ -112,7 +112,7 @@ def _file(path: Path) -> UserContent:
     try:
         return f"{path.name}:\n{data.decode()}"
     except UnicodeDecodeError:
-        raise InvalidRequestError(f"the file {path} of the prompt is neither text, picture, sound, film nor PDF") from None
+        raise InvalidRequestError(f"the file {path} of the prompt is not text, a picture, audio, video or PDF") from None
 
 
 def _server(name: str) -> str:

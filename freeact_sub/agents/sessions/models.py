@@ -101,7 +101,7 @@ def check_addresses(stored: StoredSession, config: Config, model: Model) -> None
     new = [address for address in (first, *others) if address and address not in stored.addresses]
     if new and SECRET not in "".join(stored.addresses):
         raise SessionError(
-            f"the session {stored.session_id} used {_listed(stored.addresses)}, and the present settings name "
+            f"the session {stored.session_id} used {_listed(stored.addresses)}, and the current settings name "
             f"{_listed(new)}: set `base_url` (--base-url) to one of them, or name another model"
         )
 

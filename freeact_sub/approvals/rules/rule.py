@@ -148,7 +148,9 @@ def parse_rules(file: bytes, path: Path, source: str) -> tuple[Rule, ...]:
         if verdict is None:
             raise ConfigError(f"{path}, line {_line(text, name)}: unknown list `{name}`: use allow, ask or deny")
         if not isinstance(entries, list):
-            raise ConfigError(f'{path}, line {_line(text, name)}: `{name}` is no list: write {name} = ["shell:git status"]')
+            raise ConfigError(
+                f'{path}, line {_line(text, name)}: `{name}` is not a list: write {name} = ["shell:git status"]'
+            )
         for entry in entries:
             rules.append(_rule(verdict, entry, source, path, text))  # noqa: PERF401  # a comprehension hides the check
     return tuple(rules)

@@ -102,7 +102,7 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
         KernelError: It cannot be forked now, or it takes too long.
     """
     if reason := unsafe(kernel_app()):
-        raise KernelError(f"the variables cannot be looked at now: {reason}")
+        raise KernelError(f"the variables cannot be inspected now: {reason}")
     fork = BareFork(lambda: json.dumps(state.report(shell, digests=digests)).encode())
     return parsed(await fork.result(REPORT_SECONDS if digests else DESCRIBE_SECONDS))
 

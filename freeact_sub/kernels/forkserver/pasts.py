@@ -188,7 +188,7 @@ class Pasts:
         if os.getpid() != self.me:
             raise usage_error("%kernel_undo: this is a copy of a kernel, which has no past")
         if line.strip() and not line.strip().isdecimal():
-            raise usage_error(f"%kernel_undo: {line.strip()} is no number of cells: {USAGE}")
+            raise usage_error(f"%kernel_undo: {line.strip()} is not a number of cells: {USAGE}")
         number = int(line.strip() or 1)
         if not 1 <= number <= len(cells):
             raise usage_error(f"%kernel_undo: there are {len(cells)} cells to go back, of at most {MOST}")

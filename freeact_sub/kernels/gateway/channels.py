@@ -127,7 +127,7 @@ class GatewayChannels:
         except InvalidStatus as error:
             raise KernelStartError(refused_connection(self._server, error.response.status_code)) from error
         except (OSError, InvalidHandshake, TimeoutError) as error:
-            raise KernelStartError(f"the gateway {self._server.url} opens no connection to its kernel: {error}") from error
+            raise KernelStartError(f"the gateway {self._server.url} did not connect to its kernel: {error}") from error
         self._running = asyncio.create_task(self._run(connection), name=f"gateway channels {self._kernel_id}")
 
     def send(

@@ -119,7 +119,7 @@ class GatewayServer:
         if not response.is_success:
             may_be_unknown = name and response.is_server_error
             unknown = f": is there a kernelspec {name!r} (kernel.gateway.kernel)?" if may_be_unknown else ""
-            raise KernelStartError(f"the gateway {self.url} starts no kernel: {self._refusal(response)}{unknown}")
+            raise KernelStartError(f"the gateway {self.url} did not start a kernel: {self._refusal(response)}{unknown}")
         try:
             return str(response.json()["id"])
         except (ValueError, KeyError, TypeError) as error:

@@ -131,7 +131,7 @@ class ValueWriter:
             if isinstance(item, Collection) and not self.is_block(item):
                 return list(item)
             kind = type(item).__name__
-            raise TypeError(f"{where} holds a {kind}, which is no plain value: hand out what it is made of")
+            raise TypeError(f"{where} holds a {kind}, which is not a plain value: hand out its parts")
 
         data = json.dumps(value, default=simpler).encode()
         check_names(value, where)  # now that it is known not to contain itself

@@ -203,7 +203,7 @@ def take(source: Path, store: Store, given_up: threading.Event) -> tuple[Manifes
             manifest = Manifest.model_validate_json(_content(here, MANIFEST, MAX_MANIFEST_BYTES))
         except FileNotFoundError as error:
             raise KernelSnapshotError(
-                "what saves the variables has ended before its time: perhaps memory is short"
+                "the process that saves the variables ended early: the machine may be short of memory"
             ) from error
         if {group.file for group in manifest.groups} - manifest.files.keys() or (
             sum(manifest.files.values()) > store.max_bytes

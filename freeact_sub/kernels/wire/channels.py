@@ -194,7 +194,7 @@ def output_of(message: Message) -> CellOutput | None:
         case "error":
             lines = content.get("traceback") or ()
             if not (isinstance(lines, list | tuple) and all(isinstance(line, str) for line in lines)):
-                raise RefusedMessageError("the traceback of an error is no list of texts")
+                raise RefusedMessageError("the traceback of an error is not a list of texts")
             return CellError(ename=_text(content, "ename"), evalue=_text(content, "evalue"), traceback=tuple(lines))
         case "clear_output":
             return ClearOutput(wait=bool(content.get("wait", False)))

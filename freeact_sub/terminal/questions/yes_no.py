@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Final, TextIO
 
 from freeact_sub.show.typed_decisions import says_yes
+from freeact_sub.text import fitted
 
-CHOICES: Final = "(y or n, then Enter) "
+CHOICES: Final = "(y or n, then Enter)"
 
 
 def forget_typed() -> None:
@@ -19,5 +20,5 @@ def forget_typed() -> None:
 def agrees(question: str, terminal: TextIO | None) -> bool:
     """Whether a person says yes; the answer is read from standard input."""
     forget_typed()
-    print(f"{question} {CHOICES}", end="", file=terminal, flush=True)
+    print(fitted(f"{question} {CHOICES}", terminal), end=" ", file=terminal, flush=True)
     return says_yes(sys.stdin.readline())

@@ -113,7 +113,7 @@ async def test_no_answer_of_a_small_model_is_judged_by_its_words(make, prompt):
         ("```python\nprint(sum(range(10)))\n```", "code as text"),
     ],
 )
-async def test_a_small_model_that_writes_calls_or_code_as_text_is_resumedce_and_then_has_failed(make, text, why):
+async def test_a_small_model_that_writes_calls_or_code_as_text_is_asked_once_and_then_has_failed(make, text, why):
     small = {"profile": "small", "code_actions": "tool"}
     async with make([text, text], config=small) as agent:
         events, result = await read(agent.run("How many words has a.txt?"))
@@ -125,7 +125,7 @@ async def test_a_small_model_that_writes_calls_or_code_as_text_is_resumedce_and_
     assert (result.status, result.usage.turns) == ("completed", 1)
 
 
-async def test_a_run_that_ends_empty_is_resumedce_and_then_fails(make):
+async def test_a_run_that_ends_empty_is_asked_once_and_then_fails(make):
     async with make([" ", "\n"]) as agent:
         _, result = await read(agent.run("go"))
     assert (result.status, result.usage.turns) == ("failed", 2)

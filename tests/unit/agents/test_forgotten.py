@@ -48,7 +48,7 @@ def questions(messages):
     return told(messages).count("Before you end: ")
 
 
-async def test_the_model_is_resumedce_and_then_the_child_is_cancelled_with_a_warning(make):
+async def test_the_model_is_asked_once_and_then_the_child_is_cancelled_with_a_warning(make):
     script = LeavingScript(root=[background("slow"), "first answer", "my answer", "never"], slow=[asyncio.Event()])
     async with make(script, config=ALLOW) as agent:
         events, result = await read(agent.run("root"))

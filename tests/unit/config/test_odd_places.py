@@ -19,7 +19,7 @@ def test_a_folder_that_was_removed_is_one_sentence(monkeypatch, tmp_path, capsys
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert main(["permissions", "list"]) == 2
-    assert capsys.readouterr().err.startswith("freeact-sub: the present folder cannot be used")
+    assert capsys.readouterr().err.startswith("freeact-sub: the current folder cannot be used")
 
 
 def test_a_file_in_utf_16_goes_along_as_its_text(tmp_path):

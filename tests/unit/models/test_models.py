@@ -74,7 +74,7 @@ def test_names_the_extra_that_is_missing(provider: str, package: str, monkeypatc
         build_model(Config(model=f"{provider}:x"))
     what = f"pydantic-ai-slim[{provider}]=={importlib.metadata.version('pydantic-ai-slim')}"
     assert str(caught.value) == (
-        f"the model '{provider}:x' needs a package that is not installed: {sys.executable} -m pip install '{what}'"
+        f"the model '{provider}:x' needs a package that is not installed: run `{sys.executable} -m pip install '{what}'`"
     )
 
 

@@ -68,7 +68,7 @@ async def test_an_address_of_the_environment_that_has_changed_is_refused(begun, 
     Agent.resume(session)
     monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
     with pytest.raises(
-        SessionError, match=f"used openai:m at {PUBLIC}, and the present settings name openai:m at {LOCAL}: set"
+        SessionError, match=f"used openai:m at {PUBLIC}, and the current settings name openai:m at {LOCAL}: set"
     ):
         Agent.resume(session)
     Agent.resume(session, Config(model="openai-chat:m", base_url=LOCAL))
