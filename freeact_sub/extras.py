@@ -27,7 +27,7 @@ def require_extra(package: str, *, extra: str, needed_by: str) -> None:
         ConfigError: It is not installed.
     """
     if not is_installed(package):
-        raise ConfigError(f"{needed_by} needs the package {package}, which is not installed: {how_to_install(extra)}")
+        raise ConfigError(f"{needed_by} needs the package {package}, which is not installed: run `{how_to_install(extra)}`")
 
 
 def is_installed(package: str) -> bool:

@@ -113,7 +113,7 @@ class TokenFile:
         except (ValueError, TypeError, AttributeError, RecursionError):
             is_right = False
         if not is_right:
-            raise self._error("does not hold what it should")
+            raise self._error("is damaged")
         return kept
 
     def write(self, kept: SignIn) -> None:

@@ -66,7 +66,7 @@ INSTALLED_BY = {
 def is_sentence(text: str, extra: str) -> bool:
     """Whether it is one line, with a command that works in any folder."""
     lines = text.strip().splitlines()
-    command = shlex.split(text.rpartition(": ")[2])
+    command = shlex.split(text.rpartition(": run `")[2].strip().removesuffix("`"))
     return (
         len(lines) == 1
         and "not installed" in text

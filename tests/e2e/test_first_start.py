@@ -108,7 +108,7 @@ def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Pat
     terminal.press(DOWN)
     terminal.wait_at_bottom("> 2  openai-chat:qwen3:8b")
     terminal.press(ENTER)
-    terminal.wait_at_bottom("model openai-chat:qwen3:8b, saved in ", READY)
+    terminal.wait_at_bottom("model openai-chat:qwen3:8b, saved in", READY)
     terminal.enter("How many rows has data.csv?")
     terminal.answer("y", "asks to run this cell")
     terminal.wait_for("It has 3 rows.")

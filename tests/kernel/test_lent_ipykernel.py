@@ -127,6 +127,6 @@ async def test_a_python_that_is_removed_while_kernels_run_is_one_sentence(provid
         python.unlink()
         assert (await run_cell(kernel, "1 + 1")).text == "2\n"
     other = PROVIDERS["local"]()
-    with pytest.raises(UnusablePythonError, match="cannot run cells: it is not there"):
+    with pytest.raises(UnusablePythonError, match="cannot run cells: it does not exist"):
         await other.start(spec(tmp_path, python=str(python)), no_host)
     await other.aclose()

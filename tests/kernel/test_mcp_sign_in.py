@@ -229,7 +229,7 @@ async def test_a_file_that_is_not_as_it_was_written_is_not_used(place: Place, sp
             file.write_text("{")
         case _:
             place.change(url="http://127.0.0.1:1/mcp")
-    with pytest.raises(McpError, match="the file with your sign-in (can be read by others|is no regular|does not hold)"):
+    with pytest.raises(McpError, match="the file with your sign-in (can be read by others|is not a regular|is damaged)"):
         await place.who()
     assert await place.sign_in()  # mends it
     assert stat.S_IMODE(file.lstat().st_mode) == 0o600
