@@ -30,9 +30,8 @@ from freeact_sub.terminal.conversation.earlier import Earlier
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
-from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.drawing.transcript import Transcript
+from freeact_sub.terminal.drawing.transcript import Records, Transcript
 from freeact_sub.terminal.driver import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.terminal.pager import FixedContent, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures

@@ -10,7 +10,7 @@ from freeact_sub.events.plan import PlanStep
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import ChildrenRegion
-from freeact_sub.terminal.drawing.records import Records
+from freeact_sub.terminal.drawing.transcript import Records
 
 MARKS = {"completed": "✓", "in_progress": "●", "pending": "○", "failed": "✗"}
 

@@ -9,8 +9,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, Response, UsageUpdat
 from freeact_sub.events.receipts import CommandReceipt, Receipts
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import rows
-from freeact_sub.terminal.drawing.records import EVENT_CHARS, MAX_CHARS, Records
-from freeact_sub.terminal.drawing.transcript import Block, Transcript
+from freeact_sub.terminal.drawing.transcript import EVENT_CHARS, MAX_CHARS, Block, Records, Transcript
 
 
 def blocks_of(records: Records, view: AgentStory) -> list[Block]:
@@ -23,7 +22,7 @@ def text_of(blocks: list[Block]) -> str:
 
 
 def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
+    monkeypatch.setattr("freeact_sub.terminal.drawing.transcript.MAX_CHARS", 1000)
     drawn, records = DrawnStory(), Records()
     for number in range(200):
         event = Response(**ROOT, content=f"answer {number}")
