@@ -40,6 +40,8 @@ CELLS = {
     "an absolute link": ("os.symlink(os.path.abspath('b.txt'), 'far'); open('far', 'a').write('four\\n')", {}, {"far": "+link to ", "b.txt": "+four"}),
     "an error in the middle": ("x.append(3); open('half', 'w').close(); 1 / 0", {"x": "list 3 [1, 2, 3]"}, {"half": ""}),
     "a program that may run": ("!ls", {}, {}),
+    "options of libraries": ("import decimal; decimal.getcontext().prec = 3; np.set_printoptions(precision=2)", {"decimal": None}, {}),
+    "their use": ("third = (decimal.Decimal(1) / 3, np.array([1 / 3])); print(third)", {"third": None}, {}),
     "a magic": ("%cd -q new\n%cd -q ..", {}, {}),
     "a temporary file": ("import tempfile\nwith tempfile.NamedTemporaryFile() as file: file.write(b'x')", {"tempfile": "module tempfile", "file": None}, {}),
     "random numbers": ("r = (random.random(), np.random.random()); print(r)", {"r": None}, {}),
@@ -79,6 +81,7 @@ async def test_effects_are_what_the_cell_then_does_and_nothing_happens_before(tm
         request.approve()
         assert await question() is None
     assert [ran.text for ran in of_kind(question.events, CodeExecutionOutput)][1:] == outputs
+    assert "(Decimal('0.333'), array([0.33]))" in outputs
     assert "[1, 2, 3]" in outputs[-1]
 
 
@@ -155,9 +158,10 @@ REFUSALS = {
     "shared memory": ("import mmap; m = mmap.mmap(-1, 100)", "it shares memory", "m.close(); del m"),
     "memory of a file without a name": ("import ctypes, os; f = os.memfd_create('x'); os.truncate(f, 9); L = ctypes.CDLL(None); L.mmap.restype = ctypes.c_void_p; a = L.mmap(None, 9, 3, 1, f, 0); os.close(f)", "it shares memory", "L.munmap(ctypes.c_void_p(a), 9)"),
     "a file of the workspace, mapped to be read": ("f = os.open('mapped', os.O_RDWR | os.O_CREAT); a = L.mmap(None, 9, 1, 1, f, 0); os.close(f)", "it shares memory, which a copy would change as well: /", "L.munmap(ctypes.c_void_p(a), 9)"),
+    "a file that was replaced": ("open('old', 'w').close(); open('new', 'w').close(); f = open('old'); os.replace('new', 'old')", "a file is open that has no name any more", "f.close()"),
     "a thread": ("import threading; e = threading.Event(); t = threading.Thread(target=e.wait); t.start()", "it has other threads", "e.set(); t.join()"),
     "a program": ("import os, signal; pid = os.fork() or signal.pause()", "programs that it has started are still running", "os.kill(pid, 9); os.waitpid(pid, 0)"),
-    "an open file": ("import tempfile; f = tempfile.TemporaryFile()", "a file without a name is open for writing", "f.close()"),
+    "an open file": ("import tempfile; f = tempfile.TemporaryFile()", "a file is open that has no name any more", "f.close()"),
     "a connection": ("import socket; s = socket.socket()", "it has an open connection", "s.close()"),
     "a pair of sockets": ("a, b = socket.socketpair()", "it has an open connection", "a.close(); b.close()"),
     "a server": ("s = socket.socket(socket.AF_UNIX); s.bind('\\0of-a-trial'); s.listen()", "it has an open connection", "s.close()"),

@@ -17,6 +17,7 @@ import time
 import warnings
 from typing import Any
 
+from . import contexts
 from .borrowed_kernel import descriptor_of, has_unread_text, is_error_unread
 from .halves import HALVES, THREADS_ARE_OURS
 
@@ -101,6 +102,7 @@ def install(shell: Any, loop: Any) -> None:
         number = descriptor_of(stream)
         if number is not None:
             stream.fileno = lambda number=number: number  # type: ignore[method-assign]  # ipykernel's streams allow it
+    contexts.install(shell)
     is_branch = bool(HALVES.kernel)
     HALVES.attach(shell, loop, flush)
     STREAMS.attach(shell)

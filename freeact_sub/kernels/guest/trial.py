@@ -135,11 +135,10 @@ def open_file_against(descriptor: int, workspace: str) -> str:
     writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     folder = os.environ.get(values.FOLDER, "")
     own_log = f"{folder}/kernel.log"
-    if stat.S_ISREG(kind) and writes and path != own_log:
-        if path.endswith(" (deleted)"):
-            return "a file without a name is open for writing, which cannot be copied"
-        if not f"{path}/".startswith(f"{workspace}/"):
-            return f"a file outside of the workspace is open for writing: {path}"
+    if stat.S_ISREG(kind) and path.endswith(" (deleted)") and found.st_ino not in OWN_ENDS:
+        return f"a file is open that has no name any more, which cannot be copied: {path.removesuffix(' (deleted)')}"
+    if stat.S_ISREG(kind) and writes and path != own_log and not f"{path}/".startswith(f"{workspace}/"):
+        return f"a file outside of the workspace is open for writing: {path}"
     if stat.S_ISCHR(kind) and writes and path not in HARMLESS_DEVICES and not path.startswith("/dev/pts/"):
         return f"a device is open: {path}"
     if stat.S_ISSOCK(kind):
