@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub.acp.content import fenced
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.agents_at_work import find_agent
@@ -131,6 +132,16 @@ async def _compact(session: "Session", rest: str) -> str:
     return ""
 
 
+async def _branch(session: "Session", rest: str) -> str:
+    from freeact_sub.acp.notebooks import NotebookTask  # noqa: PLC0415  # slow to import
+
+    if session.agent.mode == "ask":
+        return "In the mode `ask` nobody could be asked there: choose `auto`, or write a `%%agent` cell in the notebook."
+    task = NotebookTask(session.workspace, rest)
+    with session.working(task):
+        return fenced(await task.run(session.agent.mode, session.agent.config.model), "text")
+
+
 async def _cost(session: "Session", _: str) -> str:
     return f"all prompts, children included: {session.agent.usage}"
 
@@ -161,6 +172,11 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
     "redo": SlashCommand(words="restore a prompt that was undone", run=_redo),
     "send": SlashCommand(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
     "cancel": SlashCommand(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),
+    "branch": SlashCommand(
+        words="work on a copy of the kernel of a notebook that is open in Jupyter",
+        run=_branch,
+        hint="NOTEBOOK.ipynb task",
+    ),
     "compact": SlashCommand(words="summarise the conversation now", run=_compact, hint="what to keep above all"),
     "context": SlashCommand(words="show what fills the model's context window", run=_context),
     "cost": SlashCommand(words="show what was spent", run=_cost, at_once=True),

@@ -18,6 +18,7 @@ import pytest
 from support.chat_server import ChatCall, ChatServer
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
+from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
 from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
 
 pytest.importorskip("jupyterlab")
@@ -41,9 +42,18 @@ print("ready", os.getpid())
 STEPS = {
     "Double": "df['c'] = df.a * 2\nprint('doubled', df.c.sum())",
     "Square": "df['d'] = df.a ** 2\nprint('squared', df.d.sum())",
+    "Keep": "made = iter('abc')\nlog = (each for each in next(made))",
     "Wait": "import os, time\nprint('works', os.getpid())\ntime.sleep(600)",
 }
-
+WIDGET = """
+import ipywidgets
+clicks, button, out = [], ipywidgets.Button(description="Click me"), ipywidgets.Output()
+def click(_):
+    clicks.append(1)
+    with out: print("clicked", len(clicks))
+button.on_click(click)
+ipywidgets.VBox([button, out])
+"""
 WORKS = re.compile(r"works (\d+)")
 
 
@@ -69,6 +79,9 @@ async def jupyterlab(folder, base_url):
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, work / "n.ipynb")
+    install_kernelspec(folder / "data", sys.executable, wall="none")
+    notebook.metadata.kernelspec = {"name": NAME, "display_name": "Python (freeact-sub)", "language": "python"}
+    nbformat.write(notebook, work / "u.ipynb")
     quiet = folder / "settings/@jupyterlab/apputils-extension"
     quiet.mkdir(parents=True)
     asked = {"fetchNews": "false", "checkForUpdates": False}
@@ -135,6 +148,11 @@ class NotebookPage:
         await self.page.keyboard.press("b")
         await self.run(number, source)
         return number
+
+    async def ended(self, number):
+        """Waits until a cell has its answer: the kernel that it has asked for is there then."""
+        prompt = self.cell(number).locator(".jp-InputPrompt").first
+        await playwright.expect(prompt).to_have_text(re.compile(r"\[\d+\]"), timeout=MILLISECONDS)
 
     async def click(self, number, button):
         """Clicks a button in the output of a cell."""
@@ -261,6 +279,39 @@ async def test_a_page_that_is_loaded_again_shows_the_run_and_its_question_again(
         await notebook.says(waits, "doubled 12")
         await notebook.says(waits, "1 variable changed in the agent's copy")
         await notebook.picture("answered")
+
+
+async def test_a_person_goes_back_and_takes_the_whole_copy(tmp_path):
+    async with (
+        ChatServer(script) as server,
+        jupyterlab(tmp_path, server.base_url) as url,
+        opened(url.replace("n.ipynb", "u.ipynb"), tmp_path) as notebook,
+    ):
+        await notebook.run(0)
+        await notebook.says(0, "ready")
+        await notebook.run(1, WIDGET)
+        await notebook.click(1, "Click me")
+        await notebook.says(1, "clicked 1")
+        await notebook.add("df['regret'] = 1")
+        undone = await notebook.add("%kernel_undo")
+        await notebook.says(undone, "The kernel goes back to before cell 3.")
+        await notebook.ended(undone)
+        shown = await notebook.add("print([*df.columns], clicks)")
+        await notebook.says(shown, "['a'] [1]")
+        await notebook.picture("undone")
+        again = await notebook.add(WIDGET)
+        await notebook.click(again, "Click me")
+        await notebook.says(again, "clicked 1")
+        await notebook.picture("widgets-after-undo")
+
+        works = await notebook.add("%%agent --sandbox off --yes\nKeep a generator.")
+        await notebook.says(works, "changed in the agent's copy")
+        whole = await notebook.add("%agent_adopt --whole --yes")
+        await notebook.says(whole, "The copy becomes this kernel")
+        await notebook.ended(whole)
+        shown = await notebook.add("print('next', next(made))")
+        await notebook.says(shown, "next b")
+        await notebook.picture("whole")
 
 
 async def eventually_async(read, wanted):
