@@ -17,10 +17,16 @@ from freeact_sub.agents.runs.root_runs import RootRuns
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.channel import EventChannel, check_event_loop
 from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.errors import FreeactError
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.system.closing import carry_out
 
 NEVER_BEGAN: Final[RunResult[Any]] = RunResult(output="", status="cancelled", error="the run was closed before it began")
+
+READ_TWICE: Final = (
+    "another task reads this run, and each event goes to one reader: read it in one task, and await `result()` there, or "
+    "after that task has ended"
+)
 
 
 class Run(Generic[AnswerT]):
@@ -59,6 +65,8 @@ class Run(Generic[AnswerT]):
         """Somebody reads its events and can answer questions."""
         self._task: asyncio.Task[RunResult[AnswerT]] | None = None
         self._unsent: list[str] = []
+        self._is_read = False
+        """Somebody waits for its next event."""
         self._closed = False
         """It was closed, or cancelled before it began."""
 
@@ -66,6 +74,11 @@ class Run(Generic[AnswerT]):
     def status(self) -> AgentStatus:
         """The root agent's activity, or its outcome."""
         return self._present.status if self._present is not None else "idle"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether one of its uses has started it; it may still wait for the end of the run before."""
+        return self._task is not None
 
     @property
     def files_written(self) -> tuple[str, ...]:
@@ -178,7 +191,7 @@ class Run(Generic[AnswerT]):
 
         A run that this call begins is cancelled with it, as a task is with the one that awaits it.
         """
-        begins = self._task is None
+        begins = not self.has_begun
         try:
             async for event in self:
                 self._answer_for_nobody(event)
@@ -211,7 +224,13 @@ class Run(Generic[AnswerT]):
 
     async def __anext__(self) -> Event:
         self.start()
-        event = await self._channel.receive()
+        if self._is_read:
+            raise FreeactError(READ_TWICE)
+        self._is_read = True
+        try:
+            event = await self._channel.receive()
+        finally:
+            self._is_read = False
         self._flush()
         if event is None:
             await self._outcome()

@@ -7,6 +7,7 @@ import pytest
 from support.agents import cell, task
 
 from freeact_sub import Callbacks, dispatch
+from freeact_sub.errors import FreeactError
 
 
 class Calls(list):
@@ -92,3 +93,33 @@ async def test_a_cancel_of_the_reader_is_passed_on(make):
             with pytest.raises(asyncio.CancelledError):
                 await reading
         assert run.status == "cancelled"
+
+
+@pytest.mark.parametrize("begun_before", [False, True])
+async def test_a_run_that_it_begins_is_cancelled_with_it(make, begun_before):
+    talks = asyncio.Event()
+    async with make([["I begin. ", asyncio.Event()]]) as agent:
+        run = agent.run("root")
+        if begun_before:
+            run.start()
+        reading = asyncio.create_task(dispatch(run, Callbacks(on_text=lambda event: talks.set())))
+        await talks.wait()
+        reading.cancel()
+        await asyncio.wait({reading})
+        assert run.is_ending != begun_before
+        run.cancel()
+        assert (await run.result()).status == "cancelled"
+
+
+async def test_a_second_task_that_reads_a_run_gets_one_sentence_and_takes_nothing_from_the_first(make):
+    async with make([["I begin. ", asyncio.Event()]]) as agent:
+        run, talks = agent.run("root"), asyncio.Event()
+        reading = asyncio.create_task(dispatch(run, Callbacks(on_text=lambda event: talks.set())))
+        await talks.wait()
+        await asyncio.sleep(0)
+        for second in (run.result, run.__anext__, lambda: dispatch(run, Callbacks())):
+            with pytest.raises(FreeactError, match="another task reads this run"):
+                await second()
+        run.cancel()
+        await reading
+        assert (await run.result()).status == "cancelled"
