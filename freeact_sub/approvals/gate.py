@@ -18,7 +18,7 @@ from typing import Any, Final
 from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
 from freeact_sub.approvals.decision import decide
 from freeact_sub.approvals.folder_reads import too_many
-from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenApproval, TryOut
+from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval, TryOut
 from freeact_sub.approvals.paths import by_names_alone
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern

@@ -1,20 +1,196 @@
-"""`OpenQuestions`: what a person is asked besides approvals, for all agents of a root: by models, by code, by MCP servers.
+"""What a person is asked: `OpenQuestion` is one open question, or an approval request (`OpenApproval`).
 
+The first answer from any thread counts.
+
+`OpenQuestions`: what a person is asked besides approvals, for all agents of a root: by models, by code, by MCP servers.
 A question is a `QuestionRequest` on the root's stream. Like an approval request it is answered by its id, or left without an
 answer. Rules and modes have no say in it: an answer allows nothing. Where nobody is to be asked it ends at once.
 """
 
+import asyncio
+import logging
 import secrets
-from typing import Final
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenQuestion
-from freeact_sub.channel import Emitter
+from freeact_sub.calls import Call, CodeAction
+from freeact_sub.channel import Emitter, running_loop
 from freeact_sub.errors import NoAnswerError
-from freeact_sub.events import Answer, QuestionAnswered, QuestionRequest
+from freeact_sub.events import Answer, Decision, QuestionAnswered, QuestionRequest
 from freeact_sub.events.answers import ABSENT, ASKED
+from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.events.forms import PersonQuestion, answer_to
+from freeact_sub.text import one_line
 
+UNSHOWN_SECONDS: Final = 30.0
+"""The log warns about a question that no front end has shown for so long."""
+TOO_LATE: Final = "nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
+UNSHOWN: Final = (
+    "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve(), event.deny() or "
+    "event.answer(), or run.answer() (the setting `approval_timeout_seconds` bounds the wait)"
+)
 DECLINED: Final = "the person does not answer"
+NOT_TRIED: Final = Effects(status="refused", reason="only cells of an agent's own kernel are tried")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that has ended."""
+
+    effects: Effects
+    outdated_by: Callable[[], Coroutine[None, None, tuple[str, ...]]] | None = None
+    """Looks for paths of the workspace that have changed since the trial began. None: there was no trial."""
+
+
+Trial: TypeAlias = Callable[[Call], Coroutine[None, None, Tried]]
+"""Does what a call would do where it changes nothing. It raises only when it is cancelled."""
+TryOut: TypeAlias = Trial | Effects
+"""A trial, or why there is none."""
+A = TypeVar("A")
+
+logger = logging.getLogger(__name__)
+
+
+class OpenQuestion(Generic[A]):
+    """Waits for an answer or a decision, and announces it at once."""
+
+    def __init__(self, announce: Callable[[A], None]) -> None:
+        """Args: announce: called once with the outcome, on the event loop, before the waiting caller continues."""
+        self.outcome: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._announce = announce
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._decided = False
+        self.shown = False
+        """A front end has put it before a person."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is answered or withdrawn."""
+        return self._decided
+
+    def decide(self, answer: A) -> bool:
+        """Closes the question with an answer or a decision; returns False if it was already closed."""
+        with self._lock:
+            if self._decided or self._loop.is_closed():
+                return False
+            self._decided = True
+        if running_loop() is self._loop:
+            self._settle(answer)
+        else:
+            self._loop.call_soon_threadsafe(self._settle, answer)
+        return True
+
+    @contextmanager
+    def timed(
+        self,
+        agent_id: str,
+        words: str,
+        *,
+        unshown_seconds: float,
+        timeout_seconds: float | None,
+        too_late: Callable[[str], A],
+    ) -> Iterator[None]:
+        """Log the question, in these words, if no front end shows it in time; answer it when the time is up.
+
+        Args:
+            agent_id: The agent that asks.
+            words: The question, for the log.
+            unshown_seconds: The time to show it.
+            timeout_seconds: The time to answer it. None: there is no bound.
+            too_late: Makes the answer from a reason.
+        """
+        loop = asyncio.get_running_loop()
+
+        def warn() -> None:
+            if not self.shown:
+                logger.warning(UNSHOWN, agent_id, unshown_seconds, one_line(words, 200))
+
+        timers = [loop.call_later(unshown_seconds, warn)]
+        if timeout_seconds is not None:
+            answer = too_late(TOO_LATE.format(seconds=timeout_seconds))
+            timers.append(loop.call_later(timeout_seconds, self.decide, answer))
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _settle(self, answer: A) -> None:
+        self._announce(answer)
+        if not self.outcome.done():
+            self.outcome.set_result(answer)
+
+
+class OpenApproval(OpenQuestion[Decision]):
+    """A call that waits for a decision."""
+
+    def __init__(self, call: Call, announce: Callable[[Decision], None], try_out: TryOut | None = None) -> None:
+        """Args: announce: see `OpenQuestion`. try_out: tries what the call would do. None: only cells are tried."""
+        super().__init__(announce)
+        self.call = call
+        self._try_out = NOT_TRIED if try_out is None else try_out
+        self._trial: asyncio.Task[Tried] | None = None
+        self._tried_code: str | None = None
+        self._looking = asyncio.Lock()
+
+    @property
+    def effects(self) -> Effects | None:
+        """What the call did in its last trial, or why it is not tried. None: the trial has not begun, or not ended."""
+        if isinstance(self._try_out, Effects):
+            return self._try_out
+        trial = self._trial
+        return trial.result().effects if trial is not None and trial.done() and not trial.cancelled() else None
+
+    async def effects_ready(self, code: str | None = None) -> Effects:
+        """Tries the call; waits for what it did, or for the decision. From any event loop.
+
+        What an earlier trial found holds while the workspace is as that trial found it.
+
+        Args:
+            code: Try this instead of a cell's own code.
+        """
+        if running_loop() is not self._loop:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.effects_ready(code), self._loop))
+        if self._decided:
+            return self.effects or CLOSED
+        if isinstance(self._try_out, Effects):
+            return self._try_out
+        async with self._looking:
+            if self._trial is None or code != self._tried_code:
+                self._begin(self._try_out, code, ())
+            elif self.effects is not None and (changed := await self._changed_since()):
+                self._begin(self._try_out, code, changed)
+        if (trial := self._trial) is None or self._decided:
+            return self.effects or CLOSED
+        either: set[asyncio.Future[Any]] = {trial, self.outcome}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return trial.result().effects if trial.done() and not trial.cancelled() else CLOSED
+
+    def _begin(self, try_out: Trial, code: str | None, changed: tuple[str, ...]) -> None:
+        self.end_trial()
+        call = replace(self.call, code=code) if code is not None and isinstance(self.call, CodeAction) else self.call
+        self._trial = asyncio.create_task(_tried(try_out(call), changed), name="trial of a call")
+        self._tried_code = code
+
+    async def _changed_since(self) -> tuple[str, ...]:
+        """Paths of the workspace that the trial found otherwise."""
+        assert self._trial is not None
+        outdated_by = self._trial.result().outdated_by
+        return () if outdated_by is None else await outdated_by()
+
+    def end_trial(self) -> None:
+        """Nobody needs its result any more."""
+        if self._trial is not None:
+            self._trial.cancel()
+
+
+async def _tried(trying: Coroutine[None, None, Tried], changed: tuple[str, ...]) -> Tried:
+    tried = await trying
+    return replace(tried, effects=replace(tried.effects, outdated_by=changed))
 
 
 class OpenQuestions:

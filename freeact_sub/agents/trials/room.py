@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final
 
-from freeact_sub.approvals.open_question import Trial, Tried, TryOut
+from freeact_sub.approvals.open_questions import Trial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.events.effects import Effects
 from freeact_sub.text import one_line

@@ -16,7 +16,7 @@ from typing import Any, Final
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.trials.diffs import file_effects
 from freeact_sub.agents.trials.trial_host import TrialHost
-from freeact_sub.approvals.open_question import Tried
+from freeact_sub.approvals.open_questions import Tried
 from freeact_sub.calls import Call
 from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import FreeactError, KernelError
