@@ -31,7 +31,7 @@ _INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b-\u200f\u2060-\u2065\u3164\ufeff\uff
 _HIDING = re.compile(f"{_HIDDEN.pattern}|[{_INVISIBLE}]")
 _HALF = re.compile(r"[\ud800-\udfff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
-_WHOLE = re.compile(r"(?:`[^`\n]*`|[^ `]|`)+")  # a word, or what stands in backticks: a command is copied as one line
+_WHOLE = re.compile(r"( *)((?:`[^`\n]*`|[^ `]|`)+)")  # a word, or what stands in backticks: a command is copied as one line
 
 
 def fence_for(text: str) -> str:
@@ -104,11 +104,11 @@ def fitted(text: str, stream: TextIO | None) -> str:
 
 
 def _folded(line: str, columns: int) -> str:
-    if line.startswith(" "):
+    if line.startswith(" ") or len(line) <= columns:
         return line
     rows = [""]
-    for word in _WHOLE.findall(line):
-        longer = f"{rows[-1]} {word}" if rows[-1] else word
+    for space, word in _WHOLE.findall(line):
+        longer = f"{rows[-1]}{space}{word}"
         if len(longer) < columns or not rows[-1]:
             rows[-1] = longer
         else:

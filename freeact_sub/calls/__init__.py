@@ -96,11 +96,15 @@ class FileWrite(Action):
 
     @property
     def summary(self) -> str:
-        return f"{self.operation} {self.path}" + (f" (named {self.named})" if self.named else "")
+        return f"{self._verb} {self.path}" + (f" (named {self.named})" if self.named else "")
 
     @property
     def question(self) -> str:
-        return f"asks to {self.operation} this file"
+        return f"asks to {self._verb} this file"
+
+    @property
+    def _verb(self) -> str:
+        return "append to" if self.operation == "append" else self.operation
 
     @property
     def text(self) -> str:

@@ -13,6 +13,7 @@ from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.input.typed_lines import TypedLines
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
+from freeact_sub.text import fitted
 
 PROMPT: Final = "> "
 MARKS: Final = {" · ": ", ", **dict.fromkeys("│├└─", " "), "● ": "", "± ": "changed: ", "\N{MINUS SIGN}": "-", "→": "to"}
@@ -145,7 +146,7 @@ class PlainScreen(OwnedTerminal):
     def post_raw(self, text: str) -> None:
         """Prints a text that ends with a line."""
         if text:
-            self._write(("\n" if self._invites and text != "\n" else "") + text)
+            self._write(("\n" if self._invites and text != "\n" else "") + fitted(text, self._stdout))
             self._invites = False
 
     def text_of(self, renderable: RenderableType, columns: int) -> str:

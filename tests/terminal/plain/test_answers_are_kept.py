@@ -34,6 +34,9 @@ class QuickPerson:
 
     def flush(self) -> None: ...
 
+    def isatty(self) -> bool:
+        return False
+
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, int]]:

@@ -33,6 +33,8 @@ def test_lines_break_between_words(terminal: TextIO) -> None:
         "    --as it is",
         "two",
     ]
+    assert fitted("two  spaces", terminal) == "two  spaces"
+    assert fitted("two  spaces stay where they do not  end  it", terminal) == "two  spaces stay where they do not  end\nit"
     assert fitted("a" * 39 + " b", terminal) == "a" * 39 + "\nb"
     assert (
         fitted("an open ` and more words than fit into one line", terminal)
