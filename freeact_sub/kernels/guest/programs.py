@@ -120,6 +120,8 @@ def _terminal() -> Iterator[tuple[int, int]]:
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, SIZE)
         os.write(ours, ENDS_OF_INPUT)
+        # Linux passes them on a little later: a program that empties its input and then reads a key must not get one
+        select.select([theirs], [], [], DRAIN_SECONDS)
         yield ours, theirs
     finally:
         os.close(ours)
