@@ -174,11 +174,13 @@ class _ShownComparison:
         first = continuations[0].fork
         container = str(first.workspace.parent.parent / "ID").replace(str(Path.home()), "~", 1)
         top, below = place_to_apply(workspace)
+        command = " ".join(["git", "-C", shlex.quote(str(top)), "apply", *below])
+        has_patch = any(each.patch is not None for each in continuations)
+        apply = f"take them over     {command} {container}/{PATCH}\n" if has_patch else ""
         print_line(
             f"\ncontinue one       freeact-sub --resume ID\n"
             f"look at its files  ls {container}/{shlex.quote(first.workspace.name)}\n"
-            f"take them over     {' '.join(['git', '-C', shlex.quote(str(top)), 'apply', *below])} {container}/{PATCH}\n"
-            f"remove one         freeact-sub sessions rm ID"
+            f"{apply}remove one         freeact-sub sessions rm ID"
         )
 
 
