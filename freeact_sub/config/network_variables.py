@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 from freeact_sub.errors import ConfigError
 
@@ -55,6 +56,15 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
                 f"the environment variable {name} names a SOCKS proxy, which needs a package: run `pip install socksio`, "
                 "or unset it"
             )
+
+
+def proxy_for(address: str) -> str:
+    """The proxy that the environment names for an address, without a password. Empty: none."""
+    parts, proxies = urlsplit(address), getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return ""
+    return urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
 
 def _content(file: str) -> bytes:

@@ -8,6 +8,7 @@ import re
 import reprlib
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -69,12 +70,23 @@ def _with_line(problem: str, text: str) -> str:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Reads JSON.
+    """Reads JSON. A name that stands twice in one object is refused, as in TOML: else the first would count for nothing.
 
     Raises:
         ValueError: As for TOML.
     """
-    return _checked(json.loads, content if isinstance(content, str) else text_of_file(content))
+    return _checked(
+        partial(json.loads, object_pairs_hook=_named_once), content if isinstance(content, str) else text_of_file(content)
+    )
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in named:
+            raise ValueError(f"{SHOWN.repr(name)} stands twice in one object: remove one of them")
+        named[name] = value
+    return named
 
 
 def _checked(parse: Callable[[Any], Any], content: bytes | str) -> Any:

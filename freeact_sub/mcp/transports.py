@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.network_variables import check_network_variables
+from freeact_sub.config.network_variables import check_network_variables, proxy_for
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND
@@ -213,6 +213,11 @@ class HttpTransport(Transport):
         if refusal := self.refusal():
             return refusal
         reason = self._status or reason_of(failure) if late_seconds is None else f"no response within {late_seconds:g} s"
+        if proxy := proxy_for(str(self.config.url)):
+            return (
+                f"cannot be reached at {self._url} through the proxy {proxy} ({reason}); correct or unset the environment "
+                "variable that names the proxy, add the host to NO_PROXY, or check the server's `url` and `headers`"
+            )
         return f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`"
 
     def loss(self, failure: BaseException | None) -> str:

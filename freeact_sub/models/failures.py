@@ -4,7 +4,6 @@ import json
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
@@ -21,6 +20,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.models import Model
 from pydantic_ai.providers import infer_provider_class
 
+from freeact_sub.config.network_variables import proxy_for
 from freeact_sub.errors import FreeactError
 from freeact_sub.models.observers import models_in
 from freeact_sub.models.traffic import busy, passes
@@ -122,15 +122,6 @@ def _unreachable(error: Exception, model: Model) -> str:
             "or name another model (--model)"
         )
     return f"no server answers at {address or 'its address'}: start it, correct `base_url`, or name another model (--model)"
-
-
-def proxy_for(address: str) -> str:
-    """The proxy that the environment names for an address, without a password. Empty: none."""
-    parts, proxies = urlsplit(address), getproxies_environment()
-    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return ""
-    return urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
 
 def is_near(address: str) -> bool:

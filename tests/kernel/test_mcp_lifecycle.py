@@ -59,6 +59,21 @@ async def test_a_server_that_cannot_start_is_one_clear_error(host: McpHost, sett
         assert len(await servers.tools("plain")) == len(plain_mcp_server.TOOLS)
 
 
+async def test_a_proxy_that_stands_between_is_named_without_its_password(host: McpHost, monkeypatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HTTP_PROXY", "http://me:pw@127.0.0.1:1")
+    far, near = (McpServerConfig(url=f"http://{address}/mcp") for address in ("far.invalid", "127.0.0.1:1"))
+    async with host.servers(far=far, near=near, later=far) as servers:
+        with pytest.raises(McpError, match=r"'far' cannot be reached .* through the proxy 127\.0\.0\.1:1 \(") as caught:
+            await servers.tools("far")
+        assert "pw" not in str(caught.value)
+        with pytest.raises(McpError, match=r"'near' cannot be reached at http://127\.0\.0\.1:1/mcp \("):
+            await servers.tools("near")
+        monkeypatch.setenv("HTTP_PROXY", "ftp://host")
+        with pytest.raises(McpError, match="'later' .*HTTP_PROXY is not a proxy address"):
+            await servers.tools("later")
+
+
 async def test_a_server_that_ends_at_once_has_its_last_words_in_the_error(host: McpHost) -> None:
     async with host.servers(plain=host.plain("exit")) as servers:
         log = host.folder / "logs" / "mcp-plain.log"

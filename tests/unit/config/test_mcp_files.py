@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from freeact_sub.config.hooks import read_hook_files
 from freeact_sub.config.jsonc import parse_jsonc, plain_json, with_member, without_member
 from freeact_sub.config.load import load_config, read_mcp_servers
 from freeact_sub.config.mcp_edit import add_server, remove_server
@@ -80,7 +81,6 @@ def test_a_server_is_added_and_removed_and_the_rest_stays(tmp_path: Path, line_e
         "{}",
         '{"$schema": "s"}',
         '{\n\t"mcpServers": {\n\t\t"a": {"command": "x"}\n\t}\n}\n',
-        '{"mcpServers": {"a": 1, "a": {"command": "x"}}}',
         "",
     ],
 )
@@ -185,3 +185,16 @@ def test_the_servers_of_the_user_count_in_all_workspaces(tmp_path: Path) -> None
     assert (list(config.mcp_servers), config.mcp_servers["both"].args) == (["mine", "both"], ("work",))
     only = load_config(workspace, environment=environment, mcp_file=workspace / "mcp.json")
     assert list(only.mcp_servers) == ["both"]
+
+
+@pytest.mark.parametrize("name", ["mcp.json", "hooks.json"])
+def test_a_name_that_stands_twice_is_refused_not_dropped(tmp_path, name):
+    """Which of two servers or commands is meant, nobody can say."""
+    content = {
+        "mcp.json": '{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}, "a": {"command": "z"}}}',
+        "hooks.json": '{"hooks": {"a": [], "a": []}}',
+    }
+    (tmp_path / name).write_text(content[name])
+    read = {"mcp.json": read_mcp_servers, "hooks.json": lambda path: read_hook_files([path], tmp_path)}
+    with pytest.raises(ConfigError, match=f"cannot read .*{name}: 'a' stands twice in one object"):
+        read[name](tmp_path / name)

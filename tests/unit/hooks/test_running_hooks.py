@@ -140,7 +140,7 @@ async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
         ("kill -9 $$", "signal 9"),
         ("echo '{not json'", "not JSON"),
         ("printf '{'; head -c 2000000 /dev/zero | tr '\\0' x", "more than 1,000,000 bytes"),
-        ("cat", "none of"),
+        ("cat", "not one of"),
         ('echo checking; echo \'{"decision": "block"}\'', "text before its JSON"),
         ('echo \'{"decision": "allow"}\'; echo bye', "not JSON"),
         ("exec >&- 2>&-; kill -SEGV $$", "signal 11"),

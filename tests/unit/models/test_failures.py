@@ -7,7 +7,8 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import read
 
 from freeact_sub import SpawnRequest
-from freeact_sub.models.failures import is_near, proxy_for
+from freeact_sub.config.network_variables import proxy_for
+from freeact_sub.models.failures import is_near
 
 
 class Count(BaseModel):
