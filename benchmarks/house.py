@@ -41,7 +41,7 @@ CHARS_PER_TOKEN: Final = 4
 """About, of English and JSON."""
 CELL: Final = """import time, pathlib
 print('first')
-time.sleep(2)
+time.sleep(4)
 moment = time.monotonic()
 print('second')
 time.sleep(2)

@@ -4,10 +4,10 @@
 
 `child`: the files of the package that run from a root's prompt to the first output of its child's first cell, on fake
 kernels. `line`: runs the command line with ARGUMENTS, and notes the files that run because a cell has printed a line, from
-the socket to the screen: those of the half second after it that did not run in a half second without output. The cell
-writes when it printed, as `time.monotonic()`, into the file that the variable WALK_CLOCK names. `overrides`: private methods
-and attributes of other libraries' classes that the package's own classes define again. `prompt`: the characters of what a
-model with the default settings reads before its first prompt.
+the socket to the screen: those of the half second after it that did not run in the two seconds before, without output. The
+cell writes when it printed, as `time.monotonic()`, into the file that the variable WALK_CLOCK names. `overrides`: private
+methods and attributes of other libraries' classes that the package's own classes define again. `prompt`: the characters of
+what a model with the default settings reads before its first prompt.
 """
 
 import asyncio
@@ -29,6 +29,8 @@ import freeact_sub
 PACKAGE: Final = str(Path(freeact_sub.__file__).parent) + "/"
 WINDOW_SECONDS: Final = 0.5
 """After a line was printed: for so long what runs belongs to it."""
+IDLE_SECONDS: Final = 2.0
+"""Before it: what runs in this time, such as the drawing of the status each second, runs without a line as well."""
 
 GENERATED: Final = frozenset(
     [
@@ -116,7 +118,7 @@ def line(arguments: list[str]) -> dict[str, Any]:
         main(arguments)
     watch.stop()
     moment = float(Path(os.environ["WALK_CLOCK"]).read_text(encoding="ascii"))
-    idle = watch.files(since=moment - 2 * WINDOW_SECONDS, until=moment - WINDOW_SECONDS)
+    idle = watch.files(since=moment - IDLE_SECONDS, until=moment)
     return {"files": sorted({*watch.files(since=moment, until=moment + WINDOW_SECONDS)} - {*idle})}
 
 
