@@ -213,11 +213,11 @@ class FakeKernel:
         return await self._handler(method, params, None)
 
     async def interrupt(self) -> None:
-        """See `Kernel.interrupt`."""
+        """Interrupts the running cell, if any, and its open requests to the host."""
         self._interrupted.set()
 
     async def wait_lost(self) -> str:
-        """See `Kernel.wait_lost`."""
+        """Waits until the kernel's process has ended, and returns the reason."""
         await self._lost.wait()
         return self.lost_reason or ""
 
@@ -261,7 +261,7 @@ class FakeKernel:
         )
 
     async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
-        """See `BranchingKernel.restore`."""
+        """Brings the variables of a snapshot back, modules, search path and working directory included."""
         try:
             kept, lost, rights = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
         except FileNotFoundError as error:
@@ -280,7 +280,7 @@ class FakeKernel:
         self._interrupted.set()
 
     async def aclose(self) -> None:
-        """See `Kernel.aclose`."""
+        """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
         if self.lost_reason is None:
             self.die("it was closed")
 
@@ -328,13 +328,13 @@ class FakeKernelProvider:
         return KernelPlace(wall=None, environment={}, description=f"Its working directory is {workspace}.")
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """See `KernelProvider.hook`."""
+        """The actions that the audit hook in a kernel lets pass. None: there is no hook, and only the wall confines code."""
         return settings
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> FakeKernel:
-        """See `KernelProvider.start`."""
+        """Starts a kernel and waits until it is ready; cancelling leaves nothing behind."""
         self.kernels.append(FakeKernel(spec, handler))
         return self.kernels[-1]
 
     async def aclose(self) -> None:
-        """See `KernelProvider.aclose`."""
+        """Releases the provider's other resources. Can be called again."""

@@ -78,7 +78,7 @@ class Methods:
         }
 
     async def answer(self, method: str, params: Any, is_notification: bool) -> Any:
-        """See `Served`."""
+        """Answer a request, or hear a notification. Raises: RequestError: The client gets it."""
         if not isinstance(method, str) or method not in self._table:
             if is_notification or str(method).startswith("_"):
                 return None
@@ -96,7 +96,7 @@ class Methods:
             raise RequestError(INTERNAL, str(error), {"details": str(error)}) from error
 
     def sees_request(self, request_id: Any, method: str, params: Any) -> None:
-        """See `Served`."""
+        """A message of the client arrives, before `answer` is called for it."""
         given = params if isinstance(params, dict) else {}
         if not isinstance(request_id, str | int):
             return
@@ -119,7 +119,7 @@ class Methods:
             task.add_done_callback(self._announcing.discard)
 
     async def aclose(self) -> None:
-        """See `Served`."""
+        """The client is gone."""
         for task in self._announcing:
             task.cancel()
         sessions = list(self._sessions.values())

@@ -109,7 +109,7 @@ class HooksOfCall:
         self._agent, self._tool_call_id = agent, tool_call_id
 
     async def before(self, call: Call) -> HookAnswer | None:
-        """See `CallHooks`."""
+        """Hear those that run before a call."""
         names = names_of(call)
         answer = await run_hooks(self._agent, "PreToolUse", names.all_names, self._data(names))
         if answer is not None and answer.context:
@@ -117,7 +117,7 @@ class HooksOfCall:
         return _noted(self._agent, answer)
 
     async def on_question(self, call: Call, suggested: Sequence[str]) -> HookAnswer | None:
-        """See `CallHooks`."""
+        """Hear those that run before a question. Args: suggested: see `ApprovalRequest`."""
         names = names_of(call)
         data = self._data(names, permission_suggestions=list(suggested))
         return _noted(self._agent, await run_hooks(self._agent, "PermissionRequest", names.all_names, data))

@@ -29,7 +29,7 @@ class ProgramCalls(ToolCalls):
     """Runs code of the program: the program is not asked about its own code, but about what the code does."""
 
     async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
-        """See `ToolCalls`."""
+        """Allow the cell itself; ask about any other call as for an agent."""
         if isinstance(call, CodeAction):
             return None
         return await super().ask_for(call, tool_call_id, clock)

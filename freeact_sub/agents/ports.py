@@ -33,7 +33,7 @@ class AtWork(Protocol):
     """An agent at work, as others of its tree reach it."""
 
     def send(self, text: str, *, of_person: bool = False) -> bool | None:
-        """See `Turns.send`."""
+        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
         ...
 
     def give_up(self) -> None:

@@ -141,7 +141,7 @@ class AgentKernel:
             self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._agent.agent_id}")
 
     async def get(self) -> Kernel:
-        """See `KernelAccess`."""
+        """Returns the live kernel; starts one if needed."""
         self.is_used = True
         while not self._closed:
             if self.deaths >= MAX_DEATHS:
@@ -262,7 +262,7 @@ class AgentKernel:
         return [UNREAD.format(text=one_line(unread, UNREAD_CHARS))] if unread.strip() and unread != told else []
 
     async def reset(self) -> None:
-        """See `KernelAccess`."""
+        """Replaces the kernel with a new one."""
         await carry_out(self._drop())
         await self.get()
 

@@ -91,11 +91,11 @@ class Root:
 
     @property
     def mode(self) -> Mode:
-        """See `Agent.mode`."""
+        """How much the agent and its children may do unasked. It may be set at any time."""
         return self.tree.shared.gate.mode or self.tree.shared.policy.mode
 
     def use_mode(self, mode: Mode) -> None:
-        """See `Agent.mode`."""
+        """Set how much the agent and its children may do unasked. Raises: ConfigError: There is no such mode."""
         shared = self.tree.shared
         if mode not in MODES:
             raise ConfigError(f"the mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -152,7 +152,7 @@ class Root:
         budget: Budget,
         pictures: Sequence[BinaryContent],
     ) -> Run[Any]:
-        """See `Agent.run`."""
+        """Make a run that does what the prompt says; it begins when it is first used, see `Run`."""
         text, content = read_prompt(prompt)
         check_output(output, "agent.run")
         if not isinstance(inputs, Mapping):
@@ -163,7 +163,7 @@ class Root:
         return self.begin(Work(prompt=text, content=content, prepare=prepare, output_type=output), budget)
 
     def run_cell(self, code: str) -> Run[str]:
-        """See `Agent.run_cell`."""
+        """Make a run without a model that runs a cell in the agent's kernel; the code `!command` runs a command."""
         return self.begin(Work(prompt=code, program=partial(run_user_cell, self.opened, code)))
 
     def run_program(self, program: AgentProgram, budget: Budget = NO_BOUNDS) -> Run[Any]:
@@ -196,13 +196,13 @@ class Root:
         return self._runs.live is not None
 
     async def fork(self, at: int | None) -> str:
-        """See `Agent.fork`."""
+        """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on."""
         if await self.is_busy() or self.tree.at_work:
             raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
         return await self.session.fork(at)
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
-        """See `Agent.follow_background`."""
+        """Receive events of background children while no run is live; otherwise they are dropped, and approvals denied."""
         self.tree.shared.stream.follow(hear, self.taps)
 
     async def settle(self) -> None:
@@ -223,7 +223,7 @@ class Root:
             await begins(prompt)
 
     async def open(self) -> None:
-        """See `Agent.open`."""
+        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it."""
         if self.loop is not None:
             raise FreeactError("the agent is already open: open it once and share it")
         await self.session.open(self.tree.shared.servers)
@@ -236,7 +236,7 @@ class Root:
             raise
 
     async def aclose(self) -> None:
-        """See `Agent.aclose`."""
+        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel."""
         check_event_loop(self._home)
         await carry_out(self._close(), timeout_seconds=CLOSE_SECONDS)
 

@@ -101,7 +101,7 @@ class DefaultFactory:
     """Starts an ordinary agent for each request, unchanged."""
 
     def create(self, request: SpawnRequest, context: ExecutionContext) -> SpawnRequest | ChildAgent:
-        """See `AgentFactory`."""
+        """Turn a request into a child."""
         del context
         return request
 
@@ -129,7 +129,7 @@ class RootStream:
         return self._meanwhile is not None
 
     def follow(self, hear: Callable[[Any], None], taps: Sequence[Tap]) -> None:
-        """See `Agent.follow_background`."""
+        """Receive events of background children while no run is live; otherwise they are dropped, and approvals denied."""
         self._meanwhile = lambda: DirectChannel(hear, taps)
 
     def begin(self, channel: EventChannel, pictures: PictureUse) -> None:

@@ -39,14 +39,14 @@ class ModelPlayer:
         self._task = task
 
     async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
-        """See `Player`."""
+        """Returns up to n distinct actions that could follow; those of `node.children` were tried already."""
         tried = "".join(f"\n\nTried already, do not repeat it:\n{child.action}" for child in node.children)
         prompt = PROPOSE.format(situation=self._situation(node), n=n, tried=tried)
         cells: list[str] = await self._agent.ask(prompt, output=list[str])
         return [cell for cell in cells if cell.strip()][:n]
 
     async def evaluate(self, node: SearchNode) -> Evaluation:
-        """See `Player`."""
+        """Judges how promising a state is."""
         found: Evaluation = await self._agent.ask(EVALUATE.format(situation=self._situation(node)), output=Evaluation)
         return found
 

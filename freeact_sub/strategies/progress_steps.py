@@ -23,11 +23,11 @@ class Progress:
         self._step: dict[str, Any] = {"strategy": strategy, "strategy_id": secrets.token_hex(4), "step": 0, "of": of}
 
     async def ask(self, prompt: str, **options: Any) -> Any:
-        """See `AgentLike`."""
+        """Makes one model request, without tools."""
         return await self._reported(lambda: self._agent.ask(prompt, **options))
 
     async def task(self, prompt: str, **options: Any) -> Any:
-        """See `AgentLike`."""
+        """Starts a child and waits for its end; returns a value with `output`, `status` and `agent_id`."""
         return await self._reported(lambda: self._agent.task(prompt, **options))
 
     async def _reported(self, work: Callable[[], Awaitable[Any]]) -> Any:

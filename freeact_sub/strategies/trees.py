@@ -166,11 +166,11 @@ class _Trials:
         at_least_one(**{name: number for name, number in vars(self).items() if name != "exploration"})
 
     def init_tree(self) -> SearchTree:
-        """See `TreeAlgorithm`."""
+        """Return a tree with only a root."""
         return SearchTree()
 
     def ask_batch(self, state: SearchTree, batch_size: int, actions: list[str]) -> tuple[SearchTree, list[Trial]]:
-        """See `TreeAlgorithm`."""
+        """Decide what to try next."""
         if not state.waiting and not state.out and not state.solved:
             self._go_on(state)
         trials = []
@@ -206,7 +206,7 @@ class _Trials:
         return state
 
     def get_state_score_pairs(self, state: SearchTree) -> list[tuple[Any, float]]:
-        """See `TreeAlgorithm`."""
+        """Return all states except the root's, with their scores."""
         return [(node.state, node.score if node.terminal else node.value) for node in state.nodes]
 
     def let_go(self, state: SearchTree) -> list[Any]:

@@ -34,7 +34,7 @@ class NoApprover:
     """Decides for a run without a person: each request gets its default decision."""
 
     def observe(self, event: Event) -> None:
-        """See `Approver`."""
+        """Handles an event without waiting."""
         if isinstance(event, ApprovalRequest):
             event.decide(event.if_nobody)
         elif isinstance(event, QuestionRequest):
@@ -59,7 +59,7 @@ class LineApprover:
         self._gone = False
 
     def observe(self, event: Event) -> None:
-        """See `Approver`."""
+        """Handles an event without waiting."""
         self._questions.observe(event)
         self._ask()
 

@@ -72,14 +72,14 @@ class FixedContent:
         self._blocks = [Block(folded=[drawn], whole=[drawn])]
 
     def version(self) -> int:
-        """See `Paged`."""
+        """A number that changes when there is new content."""
         return 0
 
     def news(self) -> None:
-        """See `Paged`."""
+        """Reads the new content."""
 
     def blocks(self, _news: None) -> Sequence[Block]:
-        """See `Paged`."""
+        """Return all blocks, including new ones. Called in another thread."""
         return self._blocks
 
 

@@ -182,7 +182,7 @@ class OwnedChild(Child):
         )
 
     def cancel(self) -> None:
-        """See `Child`."""
+        """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
         self.given_up = True
         super().cancel()
 

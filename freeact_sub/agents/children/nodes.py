@@ -50,41 +50,41 @@ class NodeCode(TreeAgent):
 
     @property
     def principal(self) -> TreeAgent:
-        """See `TreeAgent`."""
+        """The agent whose run its code belongs to: the owner's."""
         return self.owner.principal
 
     @property
     def run(self) -> PresentRun:
-        """See `TreeAgent`; the owner's."""
+        """The owner's present or last run."""
         return self.owner.run
 
     @property
     def emitter(self) -> Emitter:
-        """See `TreeAgent`; the owner's."""
+        """Writes the owner's events to the root's present stream."""
         return self.owner.emitter
 
     @property
     def output_folder(self) -> Path:
-        """See `TreeAgent`; the owner's."""
+        """The owner's folder for long outputs and its long answer."""
         return self.owner.output_folder
 
     @property
     def label(self) -> str:
-        """See `TreeAgent`."""
+        """The agent's name for models, which name it by its whole id."""
         return f"node {super().label}"
 
     @property
     def name(self) -> str:
-        """See `TreeAgent`."""
+        """The agent's name for people."""
         return f"node {super().name}"
 
     @property
     def present_policy(self) -> Policy:
-        """See `TreeAgent`."""
+        """The policy in effect at this moment."""
         return self.policy.with_scratch(self.folders)
 
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """See `TreeAgent`."""
+        """Note a new kernel. Args: folders: its own folders besides the workspace."""
         self.folders[:] = folders
 
 
@@ -104,26 +104,26 @@ class OwnedNode(KernelNode):
 
     @property
     def node_id(self) -> str:
-        """See `KernelNode`."""
+        """Its id: the child's whose kernel it was, or its own."""
         return self.code.agent_id
 
     @property
     def description(self) -> str:
-        """See `KernelNode`."""
+        """Its label, or its child's."""
         return self.code.description
 
     @property
     def history(self) -> list[ModelMessage]:
-        """See `KernelNode`."""
+        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
         return [*self._history]
 
     @property
     def is_open(self) -> bool:
-        """See `KernelNode`."""
+        """Whether it is not closed; its kernel may have died."""
         return self._closing is None and not self._given_away
 
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """See `KernelNode`."""
+        """Run a cell, without a model. It needs approval and counts like any cell of the node's owner."""
         self.check_open()
         async with self._owner.busy():
             call_id = new_own_call(CALLS)
@@ -133,22 +133,22 @@ class OwnedNode(KernelNode):
             return ended.value
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
-        """See `KernelNode`."""
+        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
         self.check_open()
         async with self._lock:  # no cell runs while its files are copied
             return await self._owner.branch(self, description, own_files=own_files)
 
     async def variables(self) -> dict[str, str]:
-        """See `KernelNode`."""
+        """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
         self.check_open()
         return await self.resources.kernel.variables()
 
     async def own_files(self) -> OwnFiles | None:
-        """See `KernelNode`."""
+        """The copy of the workspace in which it works. None: the workspace itself."""
         return own_files_of(await self.resources.kernel.get())
 
     async def diff(self) -> Changes:
-        """See `KernelNode`."""
+        """Return what it has changed in its copy of the workspace; empty if it has none."""
         self.check_open()
         own = await self.own_files()
         if own is None:
@@ -157,7 +157,7 @@ class OwnedNode(KernelNode):
             return await asyncio.to_thread(own.look)
 
     async def close(self) -> None:
-        """See `KernelNode`."""
+        """Close its kernel; its branches live on. Can be called again."""
         if self._given_away:
             return
         if self._closing is None:
@@ -324,7 +324,7 @@ class Nodes:
         return node.resources
 
     async def adopt(self, origin: KernelNode, names: Sequence[str] | None = None) -> None:
-        """See `Agent.adopt`."""
+        """Take over a node's variables: those with these names, or its whole kernel."""
         node = _owned(origin)
         node.check_open()
         async with self.busy():
@@ -338,7 +338,7 @@ class Nodes:
         self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
 
     async def promote(self, origin: KernelNode) -> Changes:
-        """See `Agent.promote`."""
+        """Take over the files that a node has changed in its copy of the workspace."""
         node = _owned(origin)
         node.check_open()
         async with self.busy():

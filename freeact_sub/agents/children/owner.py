@@ -157,15 +157,15 @@ class ChildOwner:
             self._changed.set()
 
     async def start(self, request: SpawnRequest) -> ChildState:
-        """See `BackgroundChildren`."""
+        """Starts a child without waiting for it."""
         return (await self._begin(request, "background")).state
 
     def list(self) -> Sequence[ChildState]:
-        """See `BackgroundChildren`."""
+        """Returns the children of this run, oldest first."""
         return [child.state for child in self._in_background()]
 
     async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
-        """See `BackgroundChildren`."""
+        """Waits until these children (default: all) have ended, one asks a question, or the time is up."""
         children = [self._find(agent_id) for agent_id in agent_ids] or [*self._in_background()]
         for child in children:
             child.waiters += 1
@@ -181,7 +181,7 @@ class ChildOwner:
         return [child.state for child in children]
 
     async def message(self, agent_id: str, text: str, tool_call_id: str | None) -> str:
-        """See `BackgroundChildren`."""
+        """Answers a child's question, or sends a message that its model reads before its next request."""
         child = self._children.get(agent_id)
         if child is not None and child.ended is None:
             return self._messages.send(child, text)
@@ -193,7 +193,7 @@ class ChildOwner:
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 
     async def cancel(self, agent_id: str) -> ChildState:
-        """See `BackgroundChildren`."""
+        """Cancels a child and its descendants; its state has what it found so far."""
         child = self._find(agent_id)
         if child.ended is None:
             self._messages.show_cancel(child)

@@ -41,7 +41,7 @@ class CopiedKernel(Protocol):
     """The kernel of the agent that has answered."""
 
     async def copy(self, handler: HostRequestHandler | None = None) -> Kernel:
-        """See `AgentKernel.copy`."""
+        """Branch the live kernel; the caller closes it or passes it to `exchange`. Args: handler: None: this agent's."""
         ...
 
 

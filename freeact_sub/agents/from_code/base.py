@@ -54,7 +54,7 @@ class HostRequests:
         self._agent, self._handlers, self._makers = agent, {}, [make]
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        """See `HostRequestHandler`."""
+        """Reply to a request of the code in the kernel."""
         while self._makers:
             self._handlers.update(self._makers.pop(0)())
         handler = self._handlers.get(method)
@@ -85,7 +85,7 @@ class CodeCalls(ToolCalls):
         """The tasks of open calls."""
 
     async def check(self, call: Call, clock: CellClock | None) -> None:
-        """See `ToolCalls.ask_for`."""
+        """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop."""
         await self.ask_for(call, tool_call_id_of(clock), clock)
         if isinstance(call, ShellCommand):
             self.agent.run.receipts.command(call)

@@ -111,7 +111,7 @@ class AgentLoop:
     def _run_of_child(
         self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool
     ) -> RunOfChild:
-        """See `MakeRun`."""
+        """Make the run of a child."""
         loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
             resources.kernel.past.replace(kernel_is_new if loop._variables is None else loop._variables.restore)
@@ -290,7 +290,7 @@ class AgentLoop:
         self._finish(RunResult(status="cancelled", output=self._last_text, error="it did not end in time"))
 
     def send(self, text: str | TextContent, *, of_person: bool = False) -> bool | None:
-        """See `Turns.send`."""
+        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
         if not self._takes_messages or self._turns is None:
             return None if self._takes_messages else False
         return self._turns.send(text, of_person=of_person)

@@ -303,7 +303,7 @@ class _WorkspaceCopying(Copying):
         self._path: list[str] = []
 
     def entry(self, source: int, target: int, name: str, depth: int) -> None:
-        """See `Copying`."""
+        """Copies one of them."""
         if self._given_up.is_set():
             raise CopyLimitError("it was cancelled")
         if name in NOT_COPIED:
@@ -322,7 +322,7 @@ class _WorkspaceCopying(Copying):
             self._path.pop()
 
     def link_target(self, target: str) -> str:
-        """See `Copying`."""
+        """Where the copy of a symbolic link leads. Args: target: where the link leads."""
         return target_in_copy(target, self._originals, self._target)
 
 

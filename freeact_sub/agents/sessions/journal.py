@@ -204,7 +204,7 @@ class Journal:
             self.writer.answer(agent_id, self.root_run, digest, value)
 
     def observe(self, event: AgentEvent) -> None:
-        """See `Tap`."""
+        """Keep an event, if a session is kept and it is of a kind that is."""
         if self.writer is None or isinstance(event, NOT_KEPT):
             return
         if isinstance(event, OF_CELLS):

@@ -33,12 +33,12 @@ class Undoable:
 
     @property
     def undoable(self) -> tuple[str, ...]:
-        """See `Agent`."""
+        """The prompts that can be undone, oldest first."""
         return self._undo.undoable if self._undo is not None else ()
 
     @property
     def redoable(self) -> tuple[str, ...]:
-        """See `Agent`."""
+        """The prompts that can be redone, the next one first; a new prompt forgets them."""
         return self._undo.redoable if self._undo is not None else ()
 
     async def undo(self, prompts: int = 1) -> UndoReport:

@@ -70,7 +70,7 @@ class SqliteStore:
         raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` lists the sessions")
 
     def prompts(self) -> Iterator[tuple[str, str]]:
-        """See `SessionStore`."""
+        """The beginnings of all prompts of the roots, each with the id of its session, to search in."""
         select = (
             "SELECT session_id, substr(prompt, 1, :chars) FROM runs JOIN agents USING(session_id, agent_id) "
             "WHERE parent_id IS NULL"
@@ -129,7 +129,7 @@ class SqliteStore:
         return size
 
     def open(self, session_id: str, *, secrets: Sequence[str], on_failure: Callable[[str], None]) -> SqliteWriter:
-        """See `SessionStore`."""
+        """Open a session for writing; no other program can until the writer is closed."""
         lock, folder = self.lock(session_id), self.folder_of(session_id)
         lock.take()
         return SqliteWriter(
@@ -137,21 +137,21 @@ class SqliteStore:
         )
 
     def is_open(self, session_id: str) -> bool:
-        """See `SessionStore`."""
+        """Whether a program has it open for writing now."""
         return not self.lock(session_id).is_free()
 
     def is_sweep_due(self) -> bool:
-        """See `SessionStore`."""
+        """Whether `sweep` has not been called for a day."""
         return sweeping.is_due(self)
 
     def sweep(
         self, workspace: Path, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event
     ) -> Swept:
-        """See `SessionStore`."""
+        """Archive old sessions, and remove the oldest above the limit."""
         return sweeping.sweep(self, workspace, archive_after_days=archive_after_days, max_bytes=max_bytes, stop=stop)
 
     def remove(self, session_id: str) -> None:
-        """See `SessionStore`."""
+        """Remove a session, with the long outputs of its agents."""
         sweeping.remove_session(self, session_id)
 
     def drop(self, session_id: str) -> None:

@@ -91,7 +91,7 @@ def run_command(person: "Console", line: str) -> None:
 
 
 def offers(person: "Console", line: str) -> Iterable[tuple[str, str]]:
-    """See `Keyboard.offers`."""
+    """Return completions of a line with `/`, or of `@word`, each with its meaning. Called in another thread."""
     name, space, rest = line.partition(" ")
     if not space:
         own = [(known, command.words) for known, command in person.present.own_commands.items()]

@@ -81,7 +81,7 @@ class Person:
         self.display.refresh()
 
     def answer_key(self, key: str) -> bool:
-        """See `Keyboard`."""
+        """Handles a single key at an open question and an empty line. Returns False if it begins a text."""
         if self.display.questions.current is None:
             return False
         taken = DecisionKeys(self.display.questions, self.display.screen, self.display.note).press(key)
@@ -89,7 +89,7 @@ class Person:
         return taken
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """See `Keyboard`."""
+        """Handles the text that the person wrote for a question (`InputLine.lend`)."""
         DecisionKeys(self.display.questions, self.display.screen, self.display.note).written(purpose, text)
         self.display.refresh()
 
@@ -116,7 +116,7 @@ class Person:
 
     @property
     def runs_cell(self) -> bool:
-        """See `Keyboard`."""
+        """Whether a cell of the root runs now."""
         root = self.display.views.root
         return root is not None and any(call.tool_name == CELL_TOOL for call in root.calls)
 
@@ -147,11 +147,11 @@ class Person:
         self._conversation.leave()
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:
-        """See `Keyboard`."""
+        """Return completions of a line with `/`, or of `@word`, each with its meaning. Called in another thread."""
         return [*(offers(self, line) if line.startswith("/") else ()), *self._of_servers.of(line)]
 
     def take_back(self) -> str:
-        """See `Keyboard`."""
+        """Takes back the last waiting prompt, for the up arrow key at an empty line; empty if none waits."""
         last = self.present.waiting.typed[-1:]
         self.present.waiting.take_back(1)
         self.display.refresh()
@@ -159,11 +159,11 @@ class Person:
 
     @property
     def may_go_back(self) -> bool:
-        """See `Keyboard`."""
+        """Whether Escape, pressed twice, now goes back to an earlier prompt."""
         return self.present.phase == "idle" and not self.present.waiting.count
 
     def go_back(self) -> None:
-        """See `Keyboard`."""
+        """Handles Escape, pressed twice."""
         if self.present.agent is not None and self.present.agent.undoable:
             self.display.screen.line.offer("/rewind ")
         else:
@@ -171,7 +171,7 @@ class Person:
         self.display.refresh()
 
     def next_mode(self) -> None:
-        """See `Keyboard`."""
+        """Handles Shift-Tab."""
         next_mode(self)
         self.display.refresh()
 
@@ -184,7 +184,7 @@ class Person:
             self.present.waiting.put(TypedCommand(command=command))
 
     def say(self, text: str) -> None:
-        """See `Console`."""
+        """Queues a prompt; in a program with one prompt it goes to the agent."""
         present = self.present
         if not present.once:
             present.waiting.put(text)
@@ -206,7 +206,7 @@ class Person:
 
     @property
     def may_change_settings(self) -> bool:
-        """See `Console`."""
+        """Whether another agent can continue the session."""
         return self._conversation.may_change_settings
 
     def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -223,7 +223,7 @@ class Person:
             raise
 
     def send_waiting(self) -> None:
-        """See `Console`."""
+        """Sends the waiting prompts to the agent at work."""
         waiting = self.present.waiting
         prompts = waiting.take_back(kinds=str) if self.present.phase == "running" else []
         names = self.present.config.mcp_servers
@@ -238,7 +238,7 @@ class Person:
             self.display.note("the agent takes no more messages in this run")
 
     def control(self, name: str, who: str, text: str) -> None:
-        """See `Console`."""
+        """Cancels an agent, puts it into focus, or sends it a message."""
         present = self.present
         run = present.run
         may_be_a_child = name == "/cancel" and who  # it may be at work in the background
@@ -265,7 +265,7 @@ class Person:
                 self.display.note(f"{called} takes no messages now: it has not started, or is about to end")
 
     def show_agent(self, words: str) -> None:
-        """See `Console`."""
+        """Shows all that an agent has done, in a pager."""
         views = self.display.views
         found = agents_meant(words, views.labels)
         if not words:

@@ -159,16 +159,16 @@ class Transcript:
             self._add(Text(view.name, f"bold {colour(view)}"))
 
     def version(self) -> int:
-        """See `Paged`."""
+        """A number that changes when there is new content."""
         return self._records.count(self._agent_id)
 
     def news(self) -> tuple[int, Sequence[Entry]]:
-        """See `Paged`."""
+        """Reads the new content."""
         seen, self._seen = self._seen, self.version()
         return self._records.since(self._agent_id, seen)
 
     def blocks(self, news: tuple[int, Sequence[Entry]]) -> list[Block]:
-        """See `Paged`."""
+        """Return all blocks, including new ones. Called in another thread."""
         lost, entries = news
         if lost:
             self._add(Text(f"{lost:,} earlier entries are not kept", "dim"))

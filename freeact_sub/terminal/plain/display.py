@@ -52,7 +52,7 @@ class PlainDisplay(Display):
         return PlainScreen(keyboard, other_program=other_program, is_free=self._is_free)
 
     def forget(self) -> None:
-        """See `Display`."""
+        """Forgets all agents."""
         super().forget()
         self._spoken = SpokenStory(self.views, everyone=self._verbose)
         self._asked: tuple[str | None, int, int] = NOTHING
