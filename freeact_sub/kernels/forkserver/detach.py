@@ -99,7 +99,8 @@ def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
     signal.set_wakeup_fd(-1)
     sys.modules["freeact_borrowed_app"].leave_running_loop(loop)  # it is left without returning
     asyncio.set_event_loop(asyncio.new_event_loop())
-    sys.modules["freeact_guest.contexts"].take_over()
+    if (contexts := sys.modules.get("freeact_guest.contexts")) is not None:  # none in a copy of a kernel of Jupyter's own
+        contexts.take_over()
 
 
 def join(folder: str) -> None:
