@@ -152,4 +152,4 @@ async def test_a_cell_of_the_magic_is_tried(tmp_path):
         await notebook.run("%agent_close --name b")
     empty, copy = notebook.asked
     assert "tried, in a copy that is dropped; a yes runs it:\n+made\n42\nx: int 42\nadded made" in empty
-    assert "not tried: a copy of a notebook's kernel is not branched again\n" in copy
+    assert "not tried: no fork server stands beside a notebook's kernel to wall it; with `%%agent --here` one does\n" in copy

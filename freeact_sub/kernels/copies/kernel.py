@@ -164,8 +164,11 @@ class NotebookCopy:
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
         """See `BranchingKernel`. Raises: KernelBranchError: always."""
         del handler
-        advice = "" if spec.trial is not None else ": start the child without a branch"
-        raise KernelBranchError(f"a copy of a notebook's kernel is not branched again{advice}")
+        if spec.trial is not None:
+            raise KernelBranchError(
+                "no fork server stands beside a notebook's kernel to wall it; with `%%agent --here` one does"
+            )
+        raise KernelBranchError("a copy of a notebook's kernel is not branched again: start the child without a branch")
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
         """See `BranchingKernel`. Nothing is saved: the variables are the notebook's, and what is not taken over is gone."""

@@ -202,6 +202,8 @@ class Pasts:
 
     def give_place(self, past: int) -> None:
         """Ends this kernel with the cell that runs; a past takes its place, and answers the cell."""
+        for beside in BESIDE:  # while the cell runs: what is sent meanwhile waits, and is aborted with the rest
+            beside.close()
         note = sys.modules["freeact_borrowed_app"].hold_answer(self.app.kernel, self.leave)
         with open(self.note, "wb") as file:
             file.write(self.app.session.pack(note))
@@ -221,8 +223,6 @@ class Pasts:
         ending.daemon = True
         ending.start()
         try:
-            for beside in BESIDE:
-                beside.close()
             self.app.close()
         finally:
             os._exit(0)
