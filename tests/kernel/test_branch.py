@@ -7,6 +7,7 @@ import psutil
 import pytest
 from support.branches import branched, host, like, text_of
 from support.kernels import no_host, open_kernel, run_cell, spec
+from support.waiting import eventually
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import ApprovalDeniedError
@@ -118,8 +119,8 @@ async def test_a_kernel_can_be_branched_whose_messages_were_large(kernel):
 async def test_output_of_processes_that_a_branch_forks_arrives_there(kernel):
     code = "import multiprocessing\np = multiprocessing.get_context('fork').Process(target=print, args=('from the fork',))\np.start(); p.join()"
     async with branched(kernel) as branch:
-        ran = await run_cell(branch, code)
-        assert "from the fork" in ran.text + await text_of(branch, "import time; time.sleep(0.5)")
+        text = await text_of(branch, code)
+        await eventually(lambda: "from the fork" in text + branch.unread)
         assert "fork" not in await text_of(kernel, "1")
 
 

@@ -14,12 +14,11 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
+from support.waiting import LOADED_MACHINE_SECONDS
 from typing_extensions import TypedDict
 
 from freeact_sub import Agent, Budget, Config, FreeactError, InvalidRequestError, StrategyProgress
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
-
-SECONDS = 60
 
 
 class Label(BaseModel):
@@ -234,7 +233,7 @@ async def test_a_kill_loses_at_most_the_open_requests(tmp_path):
     kept = tmp_path / "kept.jsonl"
     program = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), str(kept)], env={**os.environ})
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(LOADED_MACHINE_SECONDS):
             while not kept.exists() or kept.read_text().count("\n") < 41:
                 assert program.poll() is None
                 await asyncio.sleep(0.05)
