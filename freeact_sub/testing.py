@@ -195,7 +195,7 @@ class FakeKernel:
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AsyncIterator[CellRun]:
-        """See `Kernel.execute`. Cells are synchronous; `!sleep …` waits for an interrupt, a loss or its time."""
+        """Run a cell. Cells are synchronous; `!sleep …` waits for an interrupt, a loss or its time."""
         self.cells += not silent
         self._interrupted.clear()
         status: ReplyStatus
@@ -222,7 +222,7 @@ class FakeKernel:
         return self.lost_reason or ""
 
     def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
-        """See `Kernel.ask_about`. Nothing is asked here."""
+        """Change nothing: nothing is asked here."""
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "FakeKernel":
         """See `BranchingKernel.branch`. Names are its own; values that can be changed are shared, unlike in a real one."""

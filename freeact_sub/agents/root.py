@@ -171,7 +171,7 @@ class Root:
         return self.begin(Work(prompt=_title_of(program), program=program), budget)
 
     def run_sync(self, make: Callable[[], Run[AnswerT]]) -> RunResult[AnswerT]:
-        """See `Agent.run_sync`. Args: make: makes the run."""
+        """Open the agent, wait for the end of a run, and close the agent. Args: make: makes the run."""
         if running_loop() is not None:
             raise FreeactError(
                 "run_sync cannot be used where an event loop runs (async code, a notebook): write "

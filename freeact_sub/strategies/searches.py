@@ -103,7 +103,7 @@ class Search:
 
     @property
     def best(self) -> SearchNode:
-        """See `SearchResult`. Raises StrategyError: no state was reached."""
+        """The best state. Raises StrategyError: no state was reached."""
         best = self._best
         if best is None:
             raise StrategyError(f"the search reached no state: {[*(self._warnings or ['nothing was proposed'])][-1]}")

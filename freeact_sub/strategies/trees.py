@@ -183,7 +183,7 @@ class _Trials:
         return state, trials
 
     def tell(self, state: SearchTree, trial_id: str, result: tuple[Any, float] | None) -> SearchTree:
-        """See `TreeAlgorithm`. A result of None: there is no further child. Unknown ids are ignored."""
+        """Take the result of a trial. A result of None: there is no further child. Unknown ids are ignored."""
         node, simulates = state.out.pop(trial_id, (None, False))
         if node is None:
             return state

@@ -142,7 +142,7 @@ class CheckHost:
         self._starter, self._agent = starter, agent
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
-        """See `HostRequestHandler`: actions need the approval that those of the parent need; nothing else is there."""
+        """Reply to a request of its code: actions need the approval that those of the parent need; nothing else is there."""
         if method == "files":  # what a check reads, its child has not read
             return
         if method != "check":
