@@ -101,7 +101,7 @@ class DefaultFactory:
     """Starts an ordinary agent for each request, unchanged."""
 
     def create(self, request: SpawnRequest, context: ExecutionContext) -> SpawnRequest | ChildAgent:
-        """Turn a request into a child."""
+        """Return the request as it is."""
         del context
         return request
 

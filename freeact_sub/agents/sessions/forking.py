@@ -303,7 +303,7 @@ class _WorkspaceCopying(Copying):
         self._path: list[str] = []
 
     def entry(self, source: int, target: int, name: str, depth: int) -> None:
-        """Copies one of them."""
+        """Copies an entry of a folder. Folders of installed packages become links; our own folders are left out."""
         if self._given_up.is_set():
             raise CopyLimitError("it was cancelled")
         if name in NOT_COPIED:
