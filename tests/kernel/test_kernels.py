@@ -252,7 +252,7 @@ async def test_starting_can_be_cancelled_at_any_moment_and_leaves_nothing(provid
 
 
 async def test_a_python_that_is_not_there_or_broken_is_a_clear_error(provider, tmp_path):
-    with pytest.raises(KernelStartError, match=r"/no/python cannot run cells: it is not there"):
+    with pytest.raises(KernelStartError, match=r"/no/python cannot run cells: it does not exist, or it is not a program"):
         await provider.start(spec(tmp_path, python="/no/python"), lambda *_: None)
     bare = tmp_path / "python"
     bare.write_text("#!/bin/sh\necho 'No module named json' >&2\nexit 1\n")
