@@ -57,21 +57,25 @@ class NotebookTask:
             await self._ready(client)
             await Outputs(client).of("%load_ext freeact_sub.notebook", silent=True)
             line = shlex.join(["--name", NAME, "--mode", mode, *([] if model is None else ["--model", model])])
-            working = asyncio.create_task(Outputs(client).of(f"%%agent {line}\n{self._task}"), name="task in a notebook")
-            stopped = asyncio.create_task(self._stopped.wait(), name="cancel of a task in a notebook")
+            outputs = Outputs(client)
+            working = asyncio.create_task(outputs.of(f"%%agent {line}\n{self._task}"), name="task in a notebook")
+            stopped = asyncio.create_task(self._stop(outputs), name="cancel of a task in a notebook")
             try:
-                await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                if not working.done():
-                    interrupt(client)
                 return await working
             except asyncio.CancelledError:
-                interrupt(client)
+                outputs.interrupt()
                 raise
             finally:
                 for task in (working, stopped):
                     task.cancel()
         finally:
             client.stop_channels()
+
+    async def _stop(self, outputs: "Outputs") -> None:
+        """Interrupts the cell after a cancel: not before its turn, for until then a cell of the user's runs."""
+        await self._stopped.wait()
+        await outputs.began.wait()
+        outputs.interrupt()
 
     async def _ready(self, client: Any) -> None:
         try:
@@ -81,21 +85,28 @@ class NotebookTask:
             raise FreeactError(f"the kernel of {self._shown} {reason}") from error
 
 
-def interrupt(client: Any) -> None:
-    """As the notebook's stop button: the cell that runs is ours."""
-    client.control_channel.send(client.session.msg("interrupt_request"))
-
-
 class Outputs:
     """What one cell shows as text, each display as it is in the end."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._parts: dict[str, str] = {}
+        self.began = asyncio.Event()
+        """It is the cell's turn."""
+
+    def interrupt(self) -> None:
+        """Stops the cell, as the notebook's stop button does. While another cell runs, it does nothing."""
+        if self.began.is_set():
+            self._client.control_channel.send(self._client.session.msg("interrupt_request"))
 
     async def of(self, code: str, *, silent: bool = False) -> str:
-        """Runs a cell, and returns the text. Raises: FreeactError: the kernel has ended."""
-        request = self._client.execute(code, silent=silent, store_history=False, allow_stdin=False)
+        """Runs a cell, and returns the text.
+
+        Raises:
+            FreeactError: The kernel has ended; or the cell was aborted, because one of the user's before it has failed.
+        """
+        # an error in it is told here, and must not abort the cells that the user has sent
+        request = self._client.execute(code, silent=silent, store_history=False, allow_stdin=False, stop_on_error=False)
         while True:
             try:
                 message = await self._client.get_iopub_msg(timeout=LOOK_SECONDS)
@@ -105,9 +116,24 @@ class Outputs:
                 continue
             if message["parent_header"].get("msg_id") != request and message["msg_type"] != "update_display_data":
                 continue
-            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+            if message["msg_type"] == "status":
+                self.began.set()
+                if message["content"]["execution_state"] != "idle":
+                    continue
+                self.began.clear()
+                if await self._status(request) == "aborted":
+                    raise FreeactError("a cell of the notebook before this task has failed, and ended it: ask again")
                 return "\n".join(filter(str.strip, self._parts.values()))
             self._take(message["msg_type"], message["content"])
+
+    async def _status(self, request: str) -> str:
+        """The status in the reply to a request."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                reply = await self._client.get_shell_msg(timeout=LOOK_SECONDS)
+                if reply["parent_header"].get("msg_id") == request:
+                    return str(reply["content"].get("status"))
+        return ""
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         display = content.get("transient", {}).get("display_id") or f"output {len(self._parts)}"

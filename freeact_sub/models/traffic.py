@@ -9,7 +9,6 @@ So what they would repeat besides is repeated here: lost connections, 408, 409 a
 """
 
 import copy
-import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.models import Model
 
 from freeact_sub.models.observers import Meter
+from freeact_sub.system.chance import chance
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -40,8 +40,6 @@ RETRIES: Final = 2
 """Repetitions of a request after a transient failure."""
 RETRY_SECONDS: Final = 0.5
 TELL_SECONDS: Final = 1.0
-chance: Final = random.Random()  # noqa: S311  # not a secret
-"""Its own: a program that has seeded `random` draws what it would draw without us."""
 
 _BUSY: Final = (429, 503, 529)
 _PASSING: Final = (408, 409, 500, 502, 504)

@@ -5,7 +5,6 @@ prompt that follows a prompt goes on in the same copy. The cell waits for the ag
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import uuid
@@ -17,7 +16,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from freeact_sub.agents import RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
-from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, pasts_here, report_here, take, unsafe
+from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, lives_below, pasts_here, report_here, take, unsafe
 from freeact_sub.kernels.guest.state import variables
 from freeact_sub.kernels.handover import write_beside
 from freeact_sub.kernels.variable_reports import About, compared, parsed
@@ -195,16 +194,18 @@ class CellConversation:
         pasts = pasts_here()
         if pasts is None:
             raise KernelError(NO_PASTS)
-        place = {"environment": dict(os.environ), "cwd": str(Path.cwd()), "kept": pasts.kept}
+        place = {"cwd": str(Path.cwd()), "kept": pasts.kept}
         copy = await self._beside.call("copy", name=self._name)
         successor = await self._beside.call("successor", name=self._name, place=place)
+        await self._beside.do(self._beside.maker.let_go(copy, successor))
         try:
-            self._beside.maker.let_go(copy)
             await self.aclose()  # all that belongs to the agent is gone before its process is the kernel
         except BaseException:
-            with contextlib.suppress(OSError):
+            if lives_below(successor, os.getpid()):
                 os.kill(successor, signal.SIGKILL)
             raise
+        if not lives_below(successor, os.getpid()):
+            raise KernelLostError("the fork of the copy that was to become the kernel has ended; your kernel is as it was")
         pasts.take(successor)
 
     async def code(self) -> tuple[str, int]:

@@ -155,7 +155,7 @@ def show_again() -> bool:
     """Draw the latest run of this kernel again; one that goes on is kept up to date. Returns False if there was none."""
     if not _latest:
         return False
-    if _latest[0].goes_on:
+    if _latest[0].goes_on and _latest[0].screen.live:
         _latest[0].show_here()
     else:
         Page().show(_latest[0])

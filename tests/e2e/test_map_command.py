@@ -109,8 +109,8 @@ def test_rows_that_fail_say_why_and_are_asked_again(server: Chat, tmp_path: Path
         (["-", "{a}", "--output", "a b"], "a\n1\n", "'a b' is not a name"),
         (["-", "{a}", "--output", "x: number"], "a\n1\n", "'number' is not a type"),
         (["-", "{a}", "--output", "a"], "a\n1\n", "column 'a' already"),
-        (["-", "{a}", "--budget", "much"], "a\n1\n", "'much' is no bound"),
-        (["-", "{a}", "--budget", "-1"], "a\n1\n", "is no bound"),
+        (["-", "{a}", "--budget", "much"], "a\n1\n", "'much' is not a budget"),
+        (["-", "{a}", "--budget", "-1"], "a\n1\n", "is not a budget"),
         (["-", "{a}", "--out", "x.xlsx"], "a\n1\n", "give the file one of these endings"),
     ],
 )

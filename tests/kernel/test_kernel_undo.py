@@ -181,7 +181,9 @@ async def test_a_notebook_with_agents_goes_back_as_well(tmp_path, monkeypatch):
 
 MINE = """
 %load_ext freeact_sub.notebook
-import os, sqlite3, threading
+import contextvars, os, socket, sqlite3, threading
+whose, own, heard = contextvars.ContextVar("whose"), (os.open, socket.getaddrinfo, get_ipython().db), []
+whose.set("mine")
 numbers, rows, home, folder, kernel = iter(range(9)), [1], os.environ.get("HOME"), os.getcwd(), os.getpid()
 next(numbers)
 """
@@ -189,12 +191,19 @@ WORK = """
 rows.append(next(numbers)); made = (n for n in "abc"); next(made)
 log = open("log.txt", "w+"); log.write("begun"); connection = sqlite3.connect(":memory:"); lock = threading.Lock(); lock.acquire()
 def mine(): return rows
+whose.set("the agent's"); get_ipython().events.register("post_execute", lambda: heard.append(1))
 """
+STUCK = "import builtins; del builtins.agent, sys.modules['freeact_guest.halves']"
 
 
 async def test_the_whole_copy_becomes_the_kernel_and_that_can_be_undone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    script = by_turn([ChatCall("execute_ipython_cell", {"code": WORK})], ["done"])
+    works = by_turn([ChatCall("execute_ipython_cell", {"code": WORK})], ["done"])
+    sticks = by_turn([ChatCall("execute_ipython_cell", {"code": f"import sys; {STUCK}"})], ["done"])
+
+    def script(request):
+        return (sticks if "Stick." in str(request["messages"]) else works)(request)
+
     async with ChatServer(script) as model, front_end(tmp_path, monkeypatch, "none") as page:
         await page.run(MINE)
         first = page.manager.provisioner.pid
@@ -208,14 +217,21 @@ async def test_the_whole_copy_becomes_the_kernel_and_that_can_be_undone(tmp_path
         assert ("you have changed other since" in text, status) == (True, "error")
         await page.run("del other")
         await page.run("%agent_close walled")
+        # one that cannot be the kernel costs nothing
+        await page.run(f"%%agent {options} --sandbox off --name stuck\nStick.")
+        text, status = await page.run("%agent_adopt --whole --yes --name stuck")
+        assert ("cannot leave what it had" in text, status) == (True, "error")
+        assert await page.text("rows") == "[1]"
+        await page.run("%agent_close stuck")
         said = await page.run("%agent_adopt --whole --yes")
         assert said == ("The copy becomes this kernel; %kernel_undo goes back to before.", "ok")
         # nothing was pickled
         seen = "rows, next(made), next(numbers), lock.locked(), mine() is rows, log.write('!'), [*connection.execute('select 1')]"
         assert await page.text(seen) == "([1, 1], 'b', 2, True, True, 1, [(1,)])"
         # and nothing of an agent's kernel is left
-        own = "'agent' in dir(__builtins__), os.environ.get('HOME') == home, os.getcwd() == folder, os.getpid() == kernel"
-        assert await page.text(own) == "(False, True, True, False)"
+        left = "'agent' in dir(__builtins__), os.environ.get('HOME') == home, os.getcwd() == folder, os.getpid() == kernel"
+        taken = "own == (os.open, socket.getaddrinfo, get_ipython().db), whose.get(), len(heard) > 1"
+        assert await page.text(f"{left}, {taken}") == '(False, True, True, False, True, "the agent\'s", True)'
         assert await page.text("1/0") == "division by zero"
         await page.run("None")  # what is sent right behind an error is aborted
         assert await page.typed("line = input()", "hello") == "ok"

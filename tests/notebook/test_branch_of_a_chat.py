@@ -32,6 +32,32 @@ async def lost(task):
         await task.run("auto", "openai-chat:local")
 
 
+async def test_a_chat_neither_stops_nor_aborts_the_cells_of_the_user(tmp_path):
+    manager = AsyncKernelManager()
+    await manager.start_kernel(cwd=str(tmp_path))
+    page, chat = manager.client(), manager.client()
+    try:
+        for client in (page, chat):
+            client.start_channels()
+            await client.wait_for_ready(timeout=LOADED_MACHINE_SECONDS)
+        wait = "while not os.path.exists('go'): time.sleep(0.05)"
+        mine = asyncio.create_task(Outputs(page).of(f"import os, time\nopen('begun', 'w').close()\n{wait}\nprint('mine')"))
+        await eventually((tmp_path / "begun").exists)
+        queued = Outputs(chat)
+        fails = asyncio.create_task(queued.of("1/0"))
+        await asyncio.sleep(0)
+        queued.interrupt()  # it is not its turn
+        (tmp_path / "go").touch()
+        assert "mine" in await mine
+        behind = await Outputs(page).of("print('behind')")
+        assert "ZeroDivisionError" in await fails
+        assert "behind" in behind
+    finally:
+        for client in (page, chat):
+            client.stop_channels()
+        await manager.shutdown_kernel(now=True)
+
+
 async def test_a_chat_works_on_a_copy_of_the_notebooks_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     (tmp_path / "runtime").mkdir()

@@ -6,7 +6,6 @@ number, the next ones wait until three have ended. `agreement.py` has the questi
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from freeact_sub.agents.maps.quotes import Pilot
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events.strategy_step import StrategyStep
+from freeact_sub.system.chance import chance
 
 T = TypeVar("T")
 Kind = Literal["ask", "task"]
@@ -29,8 +29,6 @@ Kind = Literal["ask", "task"]
 PILOTS: Final = 3
 MOST_PILOTS: Final = 50
 """The latest so many tell what the rest will take."""
-chance: Final = random.Random()  # noqa: S311  # not a secret
-"""Its own: a program that has seeded `random` draws what it would draw without us."""
 
 
 class FanOuts:

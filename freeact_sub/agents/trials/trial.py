@@ -156,10 +156,8 @@ class CellTrial:
         try:
             changes = own.look()
             return {"files": file_effects(own, changes), "left_out": changes.left_out}
-        except (
-            OSError,
-            FreeactError,
-        ) as error:  # by what the cell has made: it is told, or it would seem that there is nothing
+        except (OSError, FreeactError) as error:
+            # a cell can cause this; without a word it would seem that no file has changed
             note = f"what the cell does to files cannot be compared: {_short(str(error))}"
             return {"files": (FileEffect(path="…", what="changed", note=note),)}
 

@@ -19,7 +19,7 @@ from freeact_sub.kernels.copies.changes import (
 )
 from freeact_sub.kernels.copies.kernel import NotebookCopy
 from freeact_sub.kernels.copies.launcher import Origin
-from freeact_sub.kernels.copies.making import CopyMaker, standing_still
+from freeact_sub.kernels.copies.making import CopyMaker, lives_below, standing_still
 from freeact_sub.kernels.copies.provider import CopyProvider
 from freeact_sub.kernels.copies.safety import is_own, kernel_app, pasts_here, unsafe
 
@@ -33,6 +33,7 @@ __all__ = [
     "changed",
     "is_own",
     "kernel_app",
+    "lives_below",
     "pasts_here",
     "report_here",
     "report_of",

@@ -108,9 +108,15 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
 
 
 async def successor_of(copy: NotebookCopy, place: Mapping[str, Any]) -> int:
-    """The process id of a fork of a copy. Args and raises: see `NotebookCopy.write_successor`."""
+    """The process id of a fork of a copy, as the copy says: see `CopyMaker.let_go`.
+
+    Args and raises: see `NotebookCopy.write_successor`.
+    """
     file = await copy.write_successor(place)
-    return int(await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=PID_BYTES))
+    number = await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=PID_BYTES)
+    if not number.isdigit():
+        raise KernelError("the copy has not written the number of a process")
+    return int(number)
 
 
 async def report_of(copy: NotebookCopy) -> str:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.errors import KernelStartError
+from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels.copies.bare_forks import BareFork
 from freeact_sub.kernels.copies.changes import EarlierVariables
 from freeact_sub.kernels.copies.safety import kernel_app, unsafe
@@ -72,10 +72,20 @@ class CopyMaker:
         """See `Origin`."""
         return await asyncio.shield(self._ended[guard])
 
-    def let_go(self, copy: int) -> None:
-        """Ends a copy and its guard, and nothing that the copy has started: that falls to this process."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._guards[copy], signal.SIGKILL)
+    async def let_go(self, copy: int, successor: int) -> None:
+        """Ends a copy and its guard, and nothing that the copy has started: that falls to this process.
+
+        Args:
+            copy: Which one.
+            successor: A fork of it that is to live on.
+
+        Raises:
+            KernelLostError: The copy has ended; or it has no such fork.
+        """
+        guard = self._guards.get(copy)
+        if guard is None or not lives_below(successor, guard):
+            raise KernelLostError("the agent's copy, or its fork that was to become the kernel, has ended")
+        os.kill(guard, signal.SIGKILL)
 
     def end_all(self) -> None:
         """Ends all copies, whose host is gone."""
@@ -122,6 +132,22 @@ class CopyMaker:
             self.earlier.pop(copy).close()
 
         loop.add_reader(descriptor, on_end)
+
+
+def lives_below(process: int, ancestor: int) -> bool:
+    """Whether a process has not ended, and another one is its parent, or that one's parent, and so on."""
+    while process > 1:
+        try:
+            # the name, in parentheses, may hold anything; the state and the parent are behind it
+            state, parent = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:2]
+        except OSError:
+            return False
+        if state in (b"Z", b"X"):
+            return False
+        process = int(parent)
+        if process == ancestor:
+            return True
+    return False
 
 
 @contextlib.contextmanager

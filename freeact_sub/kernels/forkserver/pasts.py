@@ -152,6 +152,11 @@ class Pasts:
         with open(self.note, "rb") as file:
             note = self.app.session.unpack(file.read())
         os.unlink(self.note)
+        if "environment" in note:
+            os.environb.clear()
+            os.environb.update(
+                {name.encode("latin-1"): value.encode("latin-1") for name, value in note["environment"].items()}
+            )
         parent = note["parent"]
         idle = app.session.msg("status", {"execution_state": "idle"}, parent)
         app.iopub_thread.latest_status = app.session.serialize(idle, ident=b"kernel.status")
@@ -200,13 +205,18 @@ class Pasts:
         print(f"The kernel goes back to before cell {count}.")  # noqa: T201  # IPython's way
         self.give_place(past)
 
-    def give_place(self, past: int) -> None:
-        """Ends this kernel with the cell that runs; a past takes its place, and answers the cell."""
+    def give_place(self, past: int, **more: Any) -> None:
+        """Ends this kernel with the cell that runs; a past takes its place, and answers the cell.
+
+        Args:
+            past: Which one.
+            more: What it is told besides. See `answer`.
+        """
         for beside in BESIDE:  # while the cell runs: what is sent meanwhile waits, and is aborted with the rest
             beside.close()
         note = sys.modules["freeact_borrowed_app"].hold_answer(self.app.kernel, self.leave)
-        with open(self.note, "wb") as file:
-            file.write(self.app.session.pack(note))
+        with open(os.open(self.note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(self.app.session.pack({**note, **more}))
         os.write(self.pipe, b"next %d\n" % past)
 
     def take(self, successor: int) -> None:
@@ -215,7 +225,9 @@ class Pasts:
         What is more than this kernel's grandchild is not taken by the server.
         """
         os.write(self.pipe, b"past %d\n" % successor)
-        self.give_place(successor)
+        # only now: as long as it belongs to an agent, it has no environment of the user's; bytes, as text of Latin-1
+        environment = {name.decode("latin-1"): value.decode("latin-1") for name, value in os.environb.items()}
+        self.give_place(successor, environment=environment)
 
     def leave(self) -> None:
         """Ends this kernel: all that was sent to it is answered, and all that it has sent is on its way."""

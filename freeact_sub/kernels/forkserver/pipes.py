@@ -55,7 +55,7 @@ class KernelPipes:
 
     def take(self, kernel: int, word: str, past: int) -> None:
         """One word of a kernel about a past."""
-        if word == "past" and past not in self.server.known() and (self.is_ours(past) or self.is_below(past, kernel)):
+        if word == "past" and past not in self.server.known() and self.may_be_past(past, kernel):
             self.pasts[past] = kernel
         elif self.pasts.get(past) == kernel and word == "next":
             self.next[kernel] = past
@@ -66,9 +66,13 @@ class KernelPipes:
         """Whether a process is a child of this one."""
         return parent(pid) == os.getpid()
 
+    def may_be_past(self, pid: int, kernel: int) -> bool:
+        """Whether a kernel may name a process as its past: a fork of its copy is its child, any other past comes to us."""
+        return self.is_ours(pid) or parent(pid) == kernel or self.is_below(pid, kernel)
+
     def is_below(self, pid: int, kernel: int) -> bool:
-        """Whether a process is one or two generations below a kernel."""
-        return kernel in (parent(pid), parent(parent(pid)))
+        """Whether a process is two generations below a kernel."""
+        return parent(parent(pid)) == kernel
 
     def end_past(self, past: int) -> None:
         """Ends a past, whose end is reaped as any other's."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from freeact_sub.kernels.gateway.launcher import GatewayLauncher
 from freeact_sub.kernels.gateway.server import GatewayServer, live
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
 from freeact_sub.modes import Mode
+from freeact_sub.system.chance import chance
 
 ELSEWHERE: Final = (
     "Its working directory is a folder of its own, empty at first and gone with the kernel: no file of the user is there, "
@@ -24,8 +24,6 @@ ELSEWHERE: Final = (
     "its answer; what the user is to have stands in your own answer. `agent.shell` runs on the user's machine."
 )
 
-chance: Final = random.Random()  # noqa: S311  # not a secret
-"""Its own: a program that has seeded `random` draws what it would draw without us."""
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,11 @@ def note(_: Any) -> None:
 
 def keep(_: Any) -> None:
     """Called after each cell."""
+    now = contextvars.copy_context()
     for before in found:
-        SET.update((each, value) for each, value in contextvars.copy_context().items() if before.get(each) is not value)
+        SET.update((each, value) for each, value in now.items() if before.get(each) is not value)
+    for each in SET.keys() - now.keys():
+        del SET[each]
 
 
 def take_over() -> None:

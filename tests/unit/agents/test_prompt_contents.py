@@ -64,5 +64,5 @@ async def test_what_cannot_be_read_is_said_before_anything_runs(make, prompt, wh
 async def test_a_file_that_no_model_reads_is_refused(make, tmp_path):
     (tmp_path / "odd.bin").write_bytes(b"\xff\xfe\x00")
     async with make(["x"]) as agent:
-        with pytest.raises(InvalidRequestError, match="neither text, picture"):
+        with pytest.raises(InvalidRequestError, match="is not text, a picture"):
             agent.run([tmp_path / "odd.bin"])

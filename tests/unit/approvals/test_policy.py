@@ -257,7 +257,7 @@ def test_the_ruling_names_the_rule_and_its_file(tmp_path):
     [
         ("allow = ]", ["cannot read", "line 1"]),
         ('\nalow = ["code"]', ["line 2", "`alow`", "allow, ask or deny"]),
-        ('allow = "code"', ["line 1", "no list"]),
+        ('allow = "code"', ["line 1", "not a list"]),
         ("allow = [\n1]", ["is not text"]),
         ('allow = [\n"code",\n"git push",\n]', ["line 3", "git push", "KIND:GLOB"]),
         ('deny = ["shell:"]', ["line 1", "empty glob"]),
