@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from jupyter_client import AsyncKernelManager
+from jupyter_client import AsyncKernelClient, AsyncKernelManager
 from support.chat_server import ChatCall, ChatServer
 from support.waiting import LOADED_MACHINE_SECONDS, eventually
 
@@ -35,7 +35,8 @@ async def lost(task):
 async def test_a_chat_neither_stops_nor_aborts_the_cells_of_the_user(tmp_path):
     manager = AsyncKernelManager()
     await manager.start_kernel(cwd=str(tmp_path))
-    page, chat = manager.client(), manager.client()
+    page, chat = manager.client(), AsyncKernelClient(connection_file=manager.connection_file)
+    chat.load_connection_file()
     try:
         for client in (page, chat):
             client.start_channels()
