@@ -16,6 +16,7 @@ from typing import Final
 
 from freeact_sub.cli.streams import is_terminal, tell
 from freeact_sub.errors import ConfigError
+from freeact_sub.system.processes import ancestors
 from freeact_sub.terminal.input.piped import Piped
 
 MOMENT_SECONDS: Final = 3.0
@@ -141,11 +142,5 @@ def _writes(process: Path, pipe: Path) -> bool:
 
 
 def _self_and_ancestors() -> Iterator[Path]:
-    process = os.getpid()
-    while process:
+    for process in (os.getpid(), *ancestors(os.getpid())):
         yield Path("/proc") / str(process)
-        try:
-            fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            return
-        process = int(fields[1])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.system.mounts import mounts_in
+from freeact_sub.system.processes import stat_fields
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import read_file
 
@@ -223,7 +224,7 @@ def _base() -> Path:
 def _identity(pid: int) -> str | None:
     """A process id with its start time, since ids are used again. None: the process has ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(pid)
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() or not _is_running(pid) else f"{pid} 0"
     return None if fields[0] in "ZX" else f"{pid} {fields[19]}"

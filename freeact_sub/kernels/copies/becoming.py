@@ -23,6 +23,7 @@ from freeact_sub.kernels.copies.safety import pasts_here
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
 from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
+from freeact_sub.system.processes import stat_fields
 
 KEPT_VARIABLES: Final = ("MPLBACKEND",)
 """What ipykernel itself has set in the environment, so that figures are outputs of a cell."""
@@ -98,7 +99,7 @@ def leave_guest(shell: Any) -> None:
     if (halves := sys.modules.get("freeact_guest.halves")) is not None:
         halves.HALVES.kernel, halves.HALVES.is_of_kernel = os.getpid(), True
     for functions in shell.events.callbacks.values():
-        functions[:] = [each for each in functions if not str(each.__module__).startswith("freeact_guest")]
+        functions[:] = [each for each in functions if not whole.is_of_guest(str(each.__module__))]
 
 
 def close_what_writes() -> None:
@@ -128,8 +129,7 @@ def replace_environment(environment: Mapping[str, str]) -> None:
             ctypes.memset(id(value) + BYTES_HEADER, 0, len(value))
     os.environ.clear()
     os.environ.update({**kept, **environment})
-    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    start, end = map(int, fields[ENVIRONMENT_FIELDS])
+    start, end = map(int, stat_fields("self")[ENVIRONMENT_FIELDS])
     if start:
         ctypes.memset(start, 0, end - start)
 

@@ -22,6 +22,7 @@ from freeact_sub.kernels.copies.changes import EarlierVariables
 from freeact_sub.kernels.copies.safety import kernel_app, unsafe
 from freeact_sub.kernels.guest import compiled_guest
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
+from freeact_sub.system.processes import ancestors, stat_fields
 
 WAIT_SECONDS: Final = 0.3
 """The user's cells always win: if the main thread does not come to it by then, no copy is made."""
@@ -136,17 +137,8 @@ class CopyMaker:
 
 def lives_below(process: int, ancestor: int) -> bool:
     """Whether a process has not ended, and another one is its parent, or that one's parent, and so on."""
-    while process > 1:
-        try:
-            # the name, in parentheses, may hold anything; the state and the parent are behind it
-            state, parent = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:2]
-        except OSError:
-            return False
-        if state in (b"Z", b"X"):
-            return False
-        process = int(parent)
-        if process == ancestor:
-            return True
+    with contextlib.suppress(OSError):
+        return stat_fields(process)[0] not in "ZX" and ancestor in ancestors(process)
     return False
 
 
