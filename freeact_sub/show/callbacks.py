@@ -11,7 +11,7 @@ A callback gets the event, which carries the id of its agent. It may be a plain 
 awaited before the next event is read. One that raises is logged, and the run continues.
 """
 
-import asyncio
+import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable
@@ -60,13 +60,8 @@ async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
 
     A run that this call begins is cancelled with it, as a task is with the one that awaits it.
     """
-    own = events if isinstance(events, Run) and not events.has_begun else None
-    try:
+    with events.cancelled_with_caller() if isinstance(events, Run) else contextlib.nullcontext():
         await _read(events, callbacks)
-    except asyncio.CancelledError:
-        if own is not None:
-            own.cancel()
-        raise
 
 
 async def _read(events: AsyncIterable[Event], callbacks: Callbacks) -> None:

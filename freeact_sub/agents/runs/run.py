@@ -5,7 +5,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from typing import Any, Final, Generic, Self
 
@@ -74,11 +74,6 @@ class Run(Generic[AnswerT]):
     def status(self) -> AgentStatus:
         """The root agent's activity, or its outcome."""
         return self._present.status if self._present is not None else "idle"
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether one of its uses has started it; it may still wait for the end of the run before."""
-        return self._task is not None
 
     @property
     def files_written(self) -> tuple[str, ...]:
@@ -191,11 +186,17 @@ class Run(Generic[AnswerT]):
 
         A run that this call begins is cancelled with it, as a task is with the one that awaits it.
         """
-        begins = not self.has_begun
-        try:
+        with self.cancelled_with_caller():
             async for event in self:
                 self._answer_for_nobody(event)
             return await self._outcome()
+
+    @contextlib.contextmanager
+    def cancelled_with_caller(self) -> Iterator[None]:
+        """Cancel a run that begins in this context if the caller is cancelled there; a run that has begun before goes on."""
+        begins = self._task is None
+        try:
+            yield
         except asyncio.CancelledError:
             if begins:
                 self.cancel()
