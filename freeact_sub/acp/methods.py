@@ -106,7 +106,7 @@ class Methods:
             self._opened[request_id] = str(given.get("sessionId", ""))
 
     def has_answered(self, request_id: Any, result: Any) -> None:
-        """The answer to a request is on its way. A client drops what it is told of a session before it knows of it."""
+        """The answer to a request is on its way. A client drops updates of a session that it does not know yet."""
         if not isinstance(request_id, str | int):
             return
         self._prompts.pop(request_id, None)

@@ -17,7 +17,7 @@ from jupyter_client import AsyncKernelClient
 from jupyter_core.paths import jupyter_runtime_dir
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.text import visible
+from freeact_sub.text import clean, visible
 
 NAME: Final = "chat"
 """Of the agent in the notebook."""
@@ -25,7 +25,6 @@ ANSWERS_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 3.0
 """After so long without a word it looks whether the kernel lives."""
 NAMED: Final = re.compile(r"(?P<notebook>.+?\.ipynb)\s+(?P<task>\S.*)", re.DOTALL)
-COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class NotebookTask:
@@ -142,7 +141,7 @@ class Outputs:
         elif kind == "stream":
             self._parts[display] = visible(str(content["text"]))
         elif kind == "error":
-            self._parts[display] = visible(COLOURS.sub("", "\n".join(content["traceback"])))
+            self._parts[display] = visible(clean("\n".join(content["traceback"])))
 
 
 def kernel_of(notebook: Path) -> Path:

@@ -329,8 +329,8 @@ class ChangeArea:
 
     def show_here(self) -> None:
         """Shows it in the output of this cell as well."""
-        CellDisplay().publish(self._display_id, self._shown or NOTHING, update=False)
         self._shown = self._shown or NOTHING
+        CellDisplay().publish(self._display_id, self._shown, update=False)
 
     def show(self, bundle: Any) -> None:
         """Shows a table or a line, in the output of this cell or, the second time, wherever it is."""

@@ -185,14 +185,21 @@ async def opened(url, folder):
             await browser.close()
 
 
-async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
+@asynccontextmanager
+async def begun(folder, name="n.ipynb"):
+    """The address of a notebook and its page, whose first cell has run."""
     async with (
         ChatServer(script) as server,
-        jupyterlab(tmp_path, server.base_url) as url,
-        opened(url, tmp_path) as notebook,
+        jupyterlab(folder, server.base_url) as url,
+        opened(url := url.replace("n.ipynb", name), folder) as notebook,
     ):
         await notebook.run(0)
         await notebook.says(0, "ready")
+        yield url, notebook
+
+
+async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
+    async with begun(tmp_path) as (_, notebook):
         await notebook.run(1)
         await notebook.says(1, "df.a * 2")
         await notebook.picture("question")
@@ -260,13 +267,7 @@ async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
 
 async def test_a_page_that_is_loaded_again_shows_the_run_and_its_question_again(tmp_path):
     """The notebook was not saved: nothing of the run is in the page that is loaded."""
-    async with (
-        ChatServer(script) as server,
-        jupyterlab(tmp_path, server.base_url) as url,
-        opened(url, tmp_path) as notebook,
-    ):
-        await notebook.run(0)
-        await notebook.says(0, "ready")
+    async with begun(tmp_path) as (url, notebook):
         await notebook.run(1)
         await notebook.says(1, "df.a * 2")
         await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the last one
@@ -282,13 +283,7 @@ async def test_a_page_that_is_loaded_again_shows_the_run_and_its_question_again(
 
 
 async def test_a_person_goes_back_and_takes_the_whole_copy(tmp_path):
-    async with (
-        ChatServer(script) as server,
-        jupyterlab(tmp_path, server.base_url) as url,
-        opened(url.replace("n.ipynb", "u.ipynb"), tmp_path) as notebook,
-    ):
-        await notebook.run(0)
-        await notebook.says(0, "ready")
+    async with begun(tmp_path, "u.ipynb") as (_, notebook):
         await notebook.run(1, WIDGET)
         await notebook.click(1, "Click me")
         await notebook.says(1, "clicked 1")
