@@ -154,7 +154,8 @@ class Root:
     ) -> Run[Any]:
         """Make a run that does what the prompt says; it begins when it is first used, see `Run`."""
         text, content = read_prompt(prompt)
-        check_output(output, "agent.run")
+        if output is not None:
+            check_output(output, "agent.run")
         if not isinstance(inputs, Mapping):
             raise InvalidRequestError(f"agent.run: inputs are values by their names, not {type(inputs).__name__}")
         if pictures:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from pydantic_ai.messages import UserContent
@@ -48,8 +48,8 @@ class Work:
     """Produces the answer instead of a model."""
     digest: str | None = None
     """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/known_answers.py`."""
-    verifier: Verifier = field(default_factory=Verifier)
-    """Checks the answer."""
+    verifier: Verifier | None = None
+    """Checks the answer. None: only its type does."""
 
     def __post_init__(self) -> None:
         for name in ("prompt", "note"):  # no provider takes half a character
@@ -124,9 +124,11 @@ class PlannedChild:
         if answers is not None:
             return run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
         check, verify = self.request.check, self.request.verify
-        verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=self.of_program)
+        verifier = None
+        if check or verify:
+            verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=self.of_program)
         work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
-        if self.earlier is not None or check or verify:
+        if self.earlier is not None or verifier is not None or child.shared.journal.writer is None:
             return run(work)  # what it answers follows from what it has done before, and what was checked is in its kernel
         return run(replace(work, digest=digest_of_task(self.request, child)))
 
@@ -139,7 +141,9 @@ async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> Planne
         InvalidRequestError: There is no such type, or no such child.
         ConfigError: Its model cannot be built.
     """
-    request, answers = _made(replace(request, check=checked_check(request.check)), agent)
+    if request.check is not None:
+        request = replace(request, check=checked_check(request.check))
+    request, answers = _made(request, agent)
     earlier = None
     if request.resume is not None:
         earlier = await earlier_child(request.resume, agent, tree)

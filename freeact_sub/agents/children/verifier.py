@@ -198,7 +198,7 @@ def _sentence(error: BaseException) -> str:
         return type(error).__name__
 
 
-def checked_check(check: Check | None) -> Check | None:
+def checked_check(check: Check) -> Check:
     """Return a check that can be run.
 
     Raises:
@@ -206,7 +206,7 @@ def checked_check(check: Check | None) -> Check | None:
     """
     if isinstance(check, str):
         as_check(check)
-    elif check is not None and not callable(check):
+    elif not callable(check):
         raise InvalidRequestError(f"check: it is code or a function, not {check!r:.100}")
     return check
 

@@ -102,7 +102,8 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
-        self._has_model, self._found, self._verifier = True, FileFacts(), Verifier()
+        self._verifier: Verifier | None
+        self._has_model, self._found, self._verifier = True, FileFacts(), None
         texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)
         self.resources.files.on_used = FolderInstructions(agent, texts).used
         self.requests = RunRequests(agent, resources, self.children, self.single_requests, texts)
@@ -131,7 +132,9 @@ class AgentLoop:
         agent, run = self.agent, self.agent.run
         self._tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
-        agent.shared.journal.run_begins(agent.stored, work.prompt, run.account.budget)
+        agent.shared.journal.run_begins(
+            agent.agent_id, lambda: agent.stored, work.prompt, run.account.budget, of_root=agent.parent is None
+        )
         self._emit(work.started(agent))
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)
@@ -166,7 +169,7 @@ class AgentLoop:
         try:
             run.clock.check()
             run.account.check_request()
-            if (known := known_answer(agent, work.digest)) is not None:
+            if work.digest is not None and (known := known_answer(agent, work.digest)) is not None:
                 self._digest = None  # already in the session
                 return known
             if work.program is None:
@@ -251,7 +254,8 @@ class AgentLoop:
             agent.shared.questions.abandon()
             agent.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[agent.agent_id]
-        keep_answer(agent, self._digest, result)
+        if self._digest is not None:
+            keep_answer(agent, self._digest, result)
         agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
         if agent.parent is not None:
             self._tree.histories.keep(agent.agent_id, agent.run.record.history, agent.model, result.reused_from)
@@ -267,6 +271,7 @@ class AgentLoop:
         run, tally = self.agent.run, self.agent.shared.gate.end(self.agent.agent_id)
         doubts = self._turns.answers.warnings if self._turns else ()
         left = self.children.left if ending.status != "cancelled" else ()
+        verifier = self._verifier if ending.status == "completed" else None
         return replace(
             ending,
             usage=run.account.own_usage,
@@ -281,8 +286,8 @@ class AgentLoop:
             node=self._kept,
             receipts=ending.receipts or run.receipts.receipts(self._found, has_model=self._has_model),
             missing_files=self._found.missing,
-            verified=self._verifier.verified and ending.status == "completed",
-            unverified=self._verifier.unverified if ending.status == "completed" else "",
+            verified=verifier is not None and verifier.verified,
+            unverified="" if verifier is None else verifier.unverified,
         )
 
     def give_up(self) -> None:
@@ -330,13 +335,17 @@ class AgentLoop:
 
     async def _run_model(self, content: str | list[UserContent], prompt: str, output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
-        verify = partial(self._verifier.reason_to_go_on, agent=self.agent, kernel=self.resources.kernel)
+        verify, kernel = None, self.resources.kernel
+        if output_type is not str:  # its values may check themselves
+            self._verifier, output_type = self._verifier or Verifier(), by_value(output_type, kernel.take)
+            output_type = output_type if self.agent.parent is None else or_refusal(output_type)
+        if self._verifier is not None:
+            verify = partial(self._verifier.reason_to_go_on, agent=self.agent, kernel=kernel)
         hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten, verify=verify)
-        output_type = by_value(output_type, self.resources.kernel.take)
         return await hooks.answer(
             content,
-            output_type=output_type if self.agent.parent is None else or_refusal(output_type),
-            instructions=instructions(self.agent, self.resources.kernel.description, self.resources.mcp.names),
+            output_type=output_type,
+            instructions=instructions(self.agent, kernel.description, self.resources.mcp.names),
             before=CompactionHooks(turns=turns, compactor=self.compactor.for_task(prompt)),
         )
 

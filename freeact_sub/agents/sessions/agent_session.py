@@ -258,6 +258,8 @@ class AgentSession:
     @property
     def taps(self) -> tuple[Tap, ...]:
         """Hear what is to be recorded."""
+        if self.session_id is None:
+            return ()
         return self.journal.observe, hearing(self._save_variables, *CHANGE_VARIABLES)
 
     def _save_variables(self, event: AgentEvent) -> None:

@@ -102,18 +102,20 @@ class Journal:
         """The session has this conversation of an agent already."""
         self._written[agent_id] = list(messages)
 
-    def run_begins(self, agent: StoredAgent, prompt: str, budget: Budget) -> None:
-        """Records the start of a run."""
-        if agent.parent_id is None:
+    def run_begins(
+        self, agent_id: str, agent: Callable[[], StoredAgent], prompt: str, budget: Budget, *, of_root: bool
+    ) -> None:
+        """Records the start of a run. Args: agent: tells who begins it, where that is kept."""
+        if of_root:
             self.root_run += 1
             self.earlier = ()
-        self.runs[agent.agent_id] += 1
-        self._calls[agent.agent_id] = 0
+        self.runs[agent_id] += 1
+        self._calls[agent_id] = 0
         if self.writer is None:
             return
-        self.keep_agent(agent)
-        number, bounds = self.runs[agent.agent_id], budget.model_dump(exclude_none=True)
-        self.writer.run_begins(agent.agent_id, number, self.root_run, prompt=prompt, budget=bounds)
+        self.keep_agent(agent())
+        number, bounds = self.runs[agent_id], budget.model_dump(exclude_none=True)
+        self.writer.run_begins(agent_id, number, self.root_run, prompt=prompt, budget=bounds)
 
     def keep_agent(self, agent: StoredAgent) -> None:
         """Record an agent, and the mode that it has now."""

@@ -58,9 +58,9 @@ def digest_of_ask(prompt: str, history: Sequence[str], model: Model, schema: Map
     return _digest(kind="ask", prompt=prompt, history=list(history), model=_name(model), output=schema)
 
 
-def known_answer(agent: TreeAgent, digest: str | None) -> RunResult | None:
+def known_answer(agent: TreeAgent, digest: str) -> RunResult | None:
     """The result of a child that has completed the same before a crash. None: none has."""
-    known = None if digest is None else agent.shared.journal.take_answer(digest)
+    known = agent.shared.journal.take_answer(digest)
     if known is None:
         return None
     earlier = known["agent_id"]
@@ -69,9 +69,9 @@ def known_answer(agent: TreeAgent, digest: str | None) -> RunResult | None:
     return RunResult(status="completed", output=known["output"], reused_from=earlier, receipts=receipts)
 
 
-def keep_answer(agent: TreeAgent, digest: str | None, result: RunResult) -> None:
+def keep_answer(agent: TreeAgent, digest: str, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
-    if digest is not None and result.status == "completed" and not agent.run.record.had_effects:
+    if result.status == "completed" and not agent.run.record.had_effects:
         receipts = jsonable(result.receipts)
         value = {"output": jsonable(result.output), "agent_id": agent.agent_id, "receipts": receipts}
         agent.shared.journal.keep_answer(agent.agent_id, digest, value)

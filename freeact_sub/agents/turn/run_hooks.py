@@ -59,8 +59,8 @@ class RunHooks(AbstractCapability[Any]):
     calls: ModelCalls
     forgotten: Callable[[], str]
     """Returns the question for a model that would end its run while children are working; empty: none."""
-    verify: Callable[..., Awaitable[str]]
-    """Checks an answer: see `Verifier.reason_to_go_on`."""
+    verify: Callable[..., Awaitable[str]] | None
+    """Checks an answer: see `Verifier.reason_to_go_on`. None: nothing does."""
     _is_cut_off: bool = field(default=False, init=False)
     """The latest request was made, and has brought no response."""
     _continued: int = field(default=0, init=False)
@@ -262,7 +262,7 @@ class RunHooks(AbstractCapability[Any]):
             question = ""
             if may_go_on:
                 question = self.forgotten() or ("" if ctx.pending_messages else await self._hear_hooks(result.data.output))
-            if not (question or ctx.pending_messages or turns.ended or turns.reporting):
+            if self.verify and not (question or ctx.pending_messages or turns.ended or turns.reporting):
                 answer = turns.answers.whole(result.data.output)
                 question = await self.verify(answer, may_go_on=may_go_on)
             if question:
