@@ -39,11 +39,6 @@ class RunFiles:
     warnings: list[str] = field(default_factory=list)
     """One sentence each, for the parent."""
 
-    @property
-    def all_warnings(self) -> tuple[str, ...]:
-        """The warnings, including one on written files that other programs obey."""
-        return (*self.warnings, *obeyed(self.written))
-
     def undo(self, gone: Collection[str]) -> set[str]:
         """Forget that the run wrote these paths or anything below them, because they are gone; return what was forgotten."""
         undone = {name for name in self.written if name in gone or any(str(path) in gone for path in PurePath(name).parents)}
@@ -67,21 +62,15 @@ class Writing:
     by_python: bool
 
 
+@dataclass(kw_only=True, eq=False)
 class FileAttribution:
-    """Which agent of a root wrote which file."""
+    """Which agent of a root wrote which file, in one run of the root."""
 
-    def __init__(self) -> None:
-        self._files: dict[str, dict[str, Writing]] = {}
-        """The last writing, by name and by the agent's key."""
-        self._removed: dict[str, tuple[RunFiles, bool]] = {}
-        """By name: the agent that removed it last, and whether that is certain."""
-        self._warned_pairs: set[tuple[str, frozenset[str]]] = set()
-
-    def clear(self) -> None:
-        """Forget everything, for a new run of the root."""
-        self._files.clear()
-        self._removed.clear()
-        self._warned_pairs.clear()
+    _files: dict[str, dict[str, Writing]] = field(default_factory=dict)
+    """The last writing, by name and by the agent's key."""
+    _removed: dict[str, tuple[RunFiles, bool]] = field(default_factory=dict)
+    """By name: the agent that removed it last, and whether that is certain."""
+    _warned_pairs: set[tuple[str, frozenset[str]]] = field(default_factory=set)
 
     def note_removed(self, work: RunFiles, names: Collection[str], *, certain: bool) -> None:
         """Note what a run removed, or (not certain) what disappeared while its programs ran."""

@@ -6,11 +6,12 @@ instruction in the same program.
 
 import functools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from freeact_sub.agents.loaded_texts import LoadedTexts, is_folder, named_text
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder
 from freeact_sub.events import Notice
 
@@ -25,11 +26,12 @@ NO_ROOM: Final = (
 )
 
 
+@dataclass
 class FolderInstructions:
     """Follows the files that cells of one agent use."""
 
-    def __init__(self, agent: TreeAgent, texts: LoadedTexts) -> None:
-        self._agent, self._texts = agent, texts
+    _agent: TreeAgent
+    _texts: LoadedTexts
 
     @functools.cached_property
     def _by_folder(self) -> dict[str, str]:

@@ -58,7 +58,7 @@ class FromProgram:
         request = _request_for(request)
         children = self._root.callers_loop.children
         async with children.fan_outs.call("task", len(request.prompt), of_program=True) as payer:
-            child = await children.spawn(payer.applied_to(request), payer.account)
+            child = await children.spawn(request, payer)
             try:
                 result = await child.result()
             except (asyncio.CancelledError, FreeactError):

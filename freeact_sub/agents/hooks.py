@@ -13,7 +13,8 @@ from typing import Any, Final
 import anyio
 
 from freeact_sub.agents.traces import conversation_of
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import CommandHook, HookEvent

@@ -8,6 +8,7 @@ rest is summarised (`agents/context/summary.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent, UserPromptPart
@@ -20,21 +21,23 @@ KEY: Final = "freeact_text"
 KNOWN: Final = "(The text of the skill {name} stands above, in this conversation.)"
 
 
+@dataclass(frozen=True)
 class LoadedTexts:
     """What an agent's conversation holds, or will before the next request."""
 
-    def __init__(self, history: Callable[[], Iterable[ModelMessage]], send: Callable[[TextContent], bool | None]) -> None:
-        """Args: history: the conversation with what waits for the next request. send: see `AgentLoop.send`."""
-        self._history, self._send = history, send
+    history: Callable[[], Iterable[ModelMessage]]
+    """Returns it."""
+    send: Callable[[TextContent], bool | None]
+    """See `AgentLoop.send`."""
 
     @property
     def present(self) -> dict[str, TextContent]:
         """The texts, by name."""
-        return loaded_in(self._history())
+        return loaded_in(self.history())
 
     def load(self, text: TextContent) -> bool:
         """Load a text; returns False if no model is at work that could read it."""
-        return self._send(text) is True
+        return self.send(text) is True
 
 
 def content_of(skill: Skill) -> TextContent:

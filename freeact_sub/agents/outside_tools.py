@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from freeact_sub.agents.context.sizes import window_of
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.events import Notice, ToolProgress
 from freeact_sub.events.call_progress import CallProgress
 from freeact_sub.mcp import McpServers

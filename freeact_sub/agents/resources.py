@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from functools import cached_property, partial
 
 from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
@@ -12,320 +12,15 @@ from freeact_sub.agents.from_code.base import CodeCalls, Handler, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
-from freeact_sub.agents.hooks import WROTE, has_hook
-from freeact_sub.agents.kernel_place import also_writable, folders_of, place_of
-from freeact_sub.agents.sessions.variables import KernelPast, News, carried_over
-from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.agents.trials.trial import refusal_of, try_cell
-from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.approvals import Policy, Rules, unasked_writes
-from freeact_sub.config.schema import PROTECTED
-from freeact_sub.errors import KernelBranchError, KernelLostError
-from freeact_sub.events import KernelLost, Notice
-from freeact_sub.kernels import (
-    AuditSettings,
-    HostRequestHandler,
-    Kernel,
-    KernelSpec,
-    TrialBounds,
-    branching,
-    described_variables,
-    own_files_of,
-    take_value,
-)
+from freeact_sub.agents.kernel import AgentKernel
+from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.trials.trial import Trials
+from freeact_sub.approvals.open_questions import TryOut
+from freeact_sub.calls import Call
 from freeact_sub.mcp import McpServers
-from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
-from freeact_sub.system.closing import carry_out, end_task
-from freeact_sub.text import one_line
 from freeact_sub.tools import KernelAccess
 
-MAX_DEATHS: Final = 3
-"""After this many kernel deaths the run ends."""
-
-SWAP_SECONDS: Final = 5.0
-TRIAL_START_SECONDS: Final = 10.0
-"""Past it there is no trial: the kernel computes, or the machine is busy."""
-UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
-UNREAD_CHARS: Final = 500
-OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
-ELSEWHERE: Final = " at another path, {root} (use relative paths)"
-
 logger = logging.getLogger(__name__)
-
-
-class AgentKernel:
-    """The agent's kernel: starts in the background, is watched, and is replaced when it dies."""
-
-    def __init__(
-        self,
-        agent: TreeAgent,
-        host: HostRequests,
-        mcp_servers: tuple[str, ...],
-        branch_of: KernelAccess | None,
-        *,
-        own_files: bool,
-    ) -> None:
-        self._agent = agent
-        self._branch_of = branch_of
-        self.is_branch = branch_of is not None
-        """It starts as a copy of another kernel."""
-        self.past = KernelPast()
-        self._host = host
-        self._mcp_servers, self._own_files = mcp_servers, own_files
-        self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
-        self._judged: Policy | None = None
-        self._hook: AuditSettings | None = None
-        """What that policy lets a kernel's hook pass."""
-        self._starting: asyncio.Task[Kernel] | None = None
-        self._watching: set[asyncio.Task[None]] = set()
-        self._closed = False
-        self._lost_reason = ""
-        self.deaths = 0
-        """In the present run."""
-        self._unread = self._told = ""
-        """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
-        self._to_be_replaced = False
-        """A kernel behind another wall takes its place, with its variables, before the next cell."""
-        self._kept = False
-        """It belongs to a node, so it is not replaced."""
-        self.is_used = False
-        """It has been handed out, so code may have run in it."""
-        self.has_own_files = False
-        """It works in a copy of the workspace."""
-        self._traced_later: list[EarlierWork] = []
-        """The start of a kernel that began before there was a run to lie in."""
-
-    def use_mode(self) -> None:
-        """Follow the agent into another mode: the kernel is replaced, behind the mode's wall, and keeps its variables."""
-        self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
-        self._judged = None
-        if self._starting is not None and not self._to_be_replaced:
-            self._to_be_replaced = True
-            self.past.replace(partial(self._carried_over, self.past.news, is_used=self.is_used))
-
-    async def _carried_over(self, news: News | None, *, is_used: bool) -> str:
-        """See `use_mode`. Args: news: of the kernel's past, if it is not given yet. is_used: it may have variables."""
-        self._to_be_replaced, agent = False, self._agent
-        if news is not None or not is_used:
-            await self.reset()
-            return "" if news is None else await news()
-        if self.past.saved is not None:
-            return await self.past.saved.carry_over()
-        return await carried_over(agent.agent_id, self, ToolCalls(agent).ask_for, self._notice)
-
-    def _notice(self, text: str) -> None:
-        self._agent.emitter.put(Notice(content=text))
-
-    @property
-    def _spec(self) -> KernelSpec:
-        return replace(self._plain_spec, audit=self._audit(self._agent.shared.rule_files.rules))
-
-    def _audit(self, rules: Rules) -> AuditSettings | None:
-        """The actions that the agent's code takes without asking."""
-        policy = replace(self._agent.policy.with_rules(rules), scratch=())  # a kernel knows its own folders
-        if policy != self._judged:
-            wall, workspace = self._plain_spec.sandbox, policy.workspace
-            folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
-            folders = (*folders, *also_writable(self._agent))
-            if has_hook(self._agent, "PreToolUse", WROTE):
-                folders = ()  # it hears of all writes
-            network = wall is None or wall.network
-            no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
-            settings = AuditSettings(writable=folders, asked=asked, no_network=no_network)
-            self._judged, self._hook = policy, self._agent.shared.provider.hook(settings)
-        return self._hook
-
-    def start_soon(self) -> None:
-        """Begin to start the kernel, unless it has begun."""
-        if not self._closed and (self._starting is None or (self._starting.done() and self._failed(self._starting))):
-            self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._agent.agent_id}")
-
-    async def get(self) -> Kernel:
-        """Returns the live kernel; starts one if needed."""
-        self.is_used = True
-        while not self._closed:
-            if self.deaths >= MAX_DEATHS:
-                raise KernelLostError(f"the kernel of this run is lost and is not restarted: {self._lost_reason}")
-            self.start_soon()
-            starting = self._starting
-            if starting is not None:
-                await asyncio.wait({starting})
-            if starting is not None and starting is self._starting:
-                while self._traced_later and is_in_span():
-                    self._traced_later.pop().record()
-                return starting.result()
-            # reset or dead by now: another one replaces it
-        raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
-
-    async def take(self, variable: str, output: Any, *, trust: bool = False) -> Any:
-        """Return the value of a variable: see `OwnKernel.get`."""
-        seconds = self._agent.shared.config.kernel.cell_timeout_seconds
-        return await take_value(variable, await self.get(), output=output, trust=trust, seconds=seconds)
-
-    async def variables(self) -> dict[str, str]:
-        """Return a line on each variable: see `OwnKernel.variables`."""
-        return await described_variables(await self.get(), self._agent.shared.config.kernel.cell_timeout_seconds)
-
-    async def pass_on(self, agent: TreeAgent) -> Kernel:
-        """Hand the live kernel over to a node; it is not replaced when it dies.
-
-        Raises:
-            KernelStartError: It failed to start.
-            KernelLostError: It has ended.
-        """
-        kernel = await self.get()
-        if kernel.lost_reason is not None:
-            raise KernelLostError(kernel.lost_reason)
-        self._agent, self._kept = agent, True
-        agent.use_kernel(folders_of(agent, kernel))
-        return kernel
-
-    def take_back(self, agent: TreeAgent) -> None:
-        """The kernel, which was a node's, is this agent's from now on."""
-        self._agent, self._kept, self.is_branch, self.deaths = agent, False, False, 0
-
-    async def become(self, origin: KernelAccess) -> None:
-        """Replace the kernel with a copy of another one.
-
-        Raises:
-            KernelBranchError: The other one cannot be branched; this kernel stays.
-        """
-        new = await branching(await origin.get()).branch(self._spec, self._host.reply)
-
-        async def swap() -> None:
-            await self._drop()
-            if self._closed:
-                await new.aclose()
-            else:
-                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._agent.agent_id}")
-
-        await carry_out(swap())
-        await self.get()
-
-    async def copy(self, handler: HostRequestHandler | None = None) -> Kernel:
-        """Branch the live kernel; the caller closes it or passes it to `exchange`. Args: handler: None: this agent's.
-
-        Raises:
-            KernelError: The kernel failed to start, or cannot be branched.
-        """
-        return await branching(await self.get()).branch(self._spec, handler or self._host.reply)
-
-    async def copy_for_trial(self, bounds: TrialBounds, handler: HostRequestHandler) -> Kernel:
-        """Branch the live kernel for one cell that nobody has approved yet; the caller closes it.
-
-        Args:
-            bounds: What it may take.
-            handler: Handles the requests of its code.
-
-        Raises:
-            KernelError: The kernel failed to start, or cannot be branched.
-        """
-        self.start_soon()
-        if (starting := self._starting) is None:
-            raise KernelBranchError("its agent is closed")
-        await asyncio.wait({starting})
-        spec = replace(self._spec, own_files=True, trial=bounds, start_timeout_seconds=TRIAL_START_SECONDS)
-        return await branching(starting.result()).branch(spec, handler)
-
-    async def exchange(self, new: Kernel | None) -> Kernel | None:
-        """Switch to another kernel: one that `copy` made, or a new one for None.
-
-        Returns:
-            The previous kernel, for the caller to close. None: it had died.
-        """
-        old: Kernel | None = None
-
-        async def swap() -> None:
-            nonlocal old
-            starting, self._starting = self._starting, None
-            if starting is not None:
-                await asyncio.wait({starting})
-            for watching in tuple(self._watching):
-                await end_task(watching)
-            if starting is not None and not self._failed(starting):
-                old = starting.result()
-            self.is_used = new is not None
-            if new is not None:
-                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._agent.agent_id}")
-            else:
-                self.start_soon()
-
-        await carry_out(swap(), timeout_seconds=self._plain_spec.start_timeout_seconds + SWAP_SECONDS)
-        return old
-
-    def news(self) -> list[str]:
-        """Warnings about what code has put out after the last cell, for the end of a run."""
-        starting = self._starting
-        live = starting.result() if starting is not None and starting.done() and not self._failed(starting) else None
-        unread = self._unread + (live.unread if live is not None else "")
-        self._unread, told, self._told = "", self._told, unread
-        return [UNREAD.format(text=one_line(unread, UNREAD_CHARS))] if unread.strip() and unread != told else []
-
-    async def reset(self) -> None:
-        """Replaces the kernel with a new one."""
-        await carry_out(self._drop())
-        await self.get()
-
-    async def aclose(self) -> None:
-        """Close the kernel for good, whatever its state."""
-        self._closed = True
-        await carry_out(self._drop())
-
-    async def _start(self) -> Kernel:
-        origin, self._branch_of = self._branch_of, None  # its replacement starts empty
-        agent_id, is_branch = self._agent.agent_id, origin is not None
-        with span_or_later("kernel start", self._traced_later, agent_id=agent_id, branch=is_branch):
-            if origin is not None:
-                kernel: Kernel = await branching(await origin.get()).branch(self._spec, self._host.reply)
-            else:
-                kernel = await self._agent.shared.provider.start(self._spec, self._host.reply)
-        return await self._use(kernel)
-
-    async def _use(self, kernel: Kernel) -> Kernel:
-        if (own := own_files_of(kernel)) is not None:
-            elsewhere = "" if own.covers else ELSEWHERE.format(root=own.root)
-            self.description, self.has_own_files = OWN_FILES.format(elsewhere=elsewhere), True
-        self._agent.use_kernel(folders_of(self._agent, kernel))
-        watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._agent.agent_id}")
-        self._watching.add(watching)
-        watching.add_done_callback(self._watching.discard)
-        return kernel
-
-    async def _watch(self, kernel: Kernel) -> None:
-        """Report the kernel's death at once and start a new one."""
-        with self._agent.shared.rule_files.followed(partial(self._follow, kernel)):
-            reason = self._lost_reason = await kernel.wait_lost()
-        if self._kept:
-            self._closed = True
-            await carry_out(kernel.aclose())
-            return
-        self.deaths = self.deaths + 1 if kernel.may_be_replaced else MAX_DEATHS
-        self._agent.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
-        self._starting = None
-        self._unread += kernel.unread
-        if self.deaths < MAX_DEATHS:
-            self.start_soon()
-        await carry_out(kernel.aclose())
-
-    def _follow(self, kernel: Kernel, rules: Rules) -> None:
-        """Have the kernel's hook know the rules as they are saved: code that writes unasked makes no request."""
-        if audit := self._audit(rules):
-            kernel.ask_about(audit.asked)
-
-    async def _drop(self) -> None:
-        """End the kernel; cancel a pending start first, so that nobody begins to watch it."""
-        starting, self._starting = self._starting, None
-        if starting is not None:
-            starting.cancel()
-            await asyncio.wait({starting})
-        for watching in tuple(self._watching):
-            await end_task(watching)
-        if starting is not None and not self._failed(starting):
-            await starting.result().aclose()
-            self._unread += starting.result().unread
-
-    def _failed(self, starting: asyncio.Task[Kernel]) -> bool:
-        return starting.cancelled() or starting.exception() is not None
 
 
 class AgentResources:
@@ -339,18 +34,35 @@ class AgentResources:
             branch_of: The kernel starts as a copy of this one. None: it starts empty.
             own_files: The branch works in a copy of the workspace.
         """
-        shared, self._agent, self._trials = agent.shared, agent, agent.shared.trials
-        self.mcp = McpServers(
-            servers_of(agent), catalogue=shared.catalogue, log_folder=agent.output_folder, log_root=shared.config.workspace
-        )
+        self._agent = agent
+        self._trials: Trials | None = None
+        self.server_names = self.mcp.names if servers_of(agent) else ()
         self.requests = HostRequests(agent)
         self._serve(agent)
-        self.kernel = AgentKernel(agent, self.requests, self.mcp.names, branch_of, own_files=own_files)
+        self.kernel = AgentKernel(agent, self.requests, self.server_names, branch_of, own_files=own_files)
         self._may_try(agent)
 
+    @cached_property
+    def mcp(self) -> McpServers:
+        """Its connections, none of which is open before it is used."""
+        shared, folder = self._agent.shared, self._agent.output_folder
+        return McpServers(
+            servers_of(self._agent), catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
+        )
+
     def _may_try(self, agent: TreeAgent) -> None:
-        trial = partial(try_cell, agent, self.kernel.copy_for_trial)
-        self._trials.open(agent.agent_id, trial, partial(refusal_of, agent))
+        """Let cells of an agent be tried."""
+        self._agent, agent.try_out = agent, self._try_out
+
+    def _try_out(self, call: Call) -> TryOut | None:
+        if self._trials is None:
+            self._trials = Trials(self._agent, self.kernel.copy_for_trial)
+        return self._trials.of(call)
+
+    async def _end_trials(self) -> None:
+        trials, self._trials, self._agent.try_out = self._trials, None, None
+        if trials is not None:
+            await trials.aclose()
 
     def use_mode(self) -> None:
         """Bring the root into the mode that was chosen for it last, before a run of it begins."""
@@ -366,7 +78,7 @@ class AgentResources:
 
     async def pass_on(self, agent: TreeAgent) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
-        await self._trials.close(self._agent.agent_id)
+        await self._end_trials()
         await self.kernel.pass_on(agent)
         self._serve(agent)
 
@@ -378,10 +90,15 @@ class AgentResources:
 
     def _serve(self, agent: TreeAgent) -> None:
         """Answer requests of code in the kernel on behalf of this agent."""
-        self.calls, self.files = CodeCalls(agent), FileRequests(agent)
+        self.calls = CodeCalls(agent)
+        self.files: FileRequests | None = None
+        """None: its code has not asked for anything."""
+        self.on_used: Callable[[Iterable[str]], None] = lambda _: None
+        """Called with what the agent has used: files, and folders with a `/` behind them."""
         self.requests.serve(agent, partial(self._handlers, agent))
 
     def _handlers(self, agent: TreeAgent) -> dict[str, Handler]:
+        self.files = FileRequests(agent, self.on_used)
         return {
             **self.files.handlers,
             **McpRequests(self.calls, self.mcp).handlers,
@@ -391,10 +108,16 @@ class AgentResources:
             **ShellRequests(self.calls, agent.output_folder).handlers,
         }
 
+    async def settle(self) -> None:
+        """Wait until what its code has used is noted."""
+        if self.files is not None:
+            await self.files.settle()
+
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""
-        await self._trials.close(self._agent.agent_id)
-        results = await asyncio.gather(self.kernel.aclose(), self.mcp.aclose(), return_exceptions=True)
+        await self._end_trials()
+        opened = [self.mcp.aclose()] if "mcp" in vars(self) else []
+        results = await asyncio.gather(self.kernel.aclose(), *opened, return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):
                 logger.error("closing an agent's resources failed", exc_info=error)

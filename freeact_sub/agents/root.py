@@ -27,7 +27,8 @@ from freeact_sub.agents.runs.run import RootRun, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import AgentFactory, make_shared
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -17,7 +17,6 @@ from freeact_sub.agents.attribution import FileAttribution
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
-from freeact_sub.agents.trials.room import TrialRoom
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
 from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
@@ -35,6 +34,9 @@ from freeact_sub.models.traffic import Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.skills import Skills, load_skills
 from freeact_sub.tools import OwnTools, SpawnRequest
+
+TRIALS_AT_ONCE: Final = 2
+"""Trials of cells, of all agents of a root."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +246,8 @@ class Shared:
     journal: Journal = field(default_factory=Journal)
     """Records all agents in the session."""
     activities: Activities = field(default_factory=Activities)
-    trials: TrialRoom = field(default_factory=TrialRoom)
-    """Where cells are tried while a person is asked about them."""
+    trial_places: asyncio.Semaphore = field(init=False)
+    """The right of a trial to run; more wait."""
     file_attribution: FileAttribution = field(default_factory=FileAttribution)
     """Which agent wrote which file, in the root's present run."""
     kernel_places: KernelPlaces = field(init=False)
@@ -278,7 +280,7 @@ class Shared:
         self.catalogue = McpCatalogue()
         self.prefixes = Prefixes()
         self.hooks.renew()
-        self.trials.renew()
+        self.trial_places = asyncio.Semaphore(TRIALS_AT_ONCE)
 
 
 def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name

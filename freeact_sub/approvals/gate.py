@@ -11,6 +11,7 @@ program that reads the stream and answers nothing would wait without a word.
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -137,7 +138,7 @@ class Gate:
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
         hooks: CallHooks | None = None,
-        try_out: TryOut | None = None,
+        try_out: Callable[[Call], TryOut | None] | None = None,
     ) -> Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question.
 
@@ -149,7 +150,7 @@ class Gate:
             tool_call_id: The model's tool call that the action belongs to.
             pause: Entered while a person is asked, or hooks run; stops the clock of a running cell.
             hooks: Those of the agent. None: it has none.
-            try_out: See `OpenApproval`.
+            try_out: Called if a question is opened: see `OpenApproval`. None: nothing is tried.
 
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
@@ -262,7 +263,7 @@ class Gate:
             )
             caller.emit(decided)
 
-        question = OpenApproval(call, announce, caller.try_out)
+        question = OpenApproval(call, announce, caller.try_out and caller.try_out(call))
         request = ApprovalRequest(
             request_id=request_id,
             call=call,
@@ -337,7 +338,7 @@ class _Caller:
     emitter: Emitter
     path: tuple[str, ...]
     tool_call_id: str | None
-    try_out: TryOut | None
+    try_out: Callable[[Call], TryOut | None] | None
 
     def emit(self, event: ApprovalDecided | Notice) -> None:
         self.emitter.put(event, tool_call_id=self.tool_call_id)

@@ -24,7 +24,7 @@ from freeact_sub.agents.budgets.estimate import (
 )
 from freeact_sub.agents.budgets.ledger import Account, Reservation
 from freeact_sub.agents.context.sizes import window_of
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import UsageUpdated
 from freeact_sub.models.observers import Attempt, Bill, charge_to

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from freeact_sub.agents.budgets.estimate import AMOUNTS, LEAST, NOTHING, Amount, Estimate
 from freeact_sub.config.budget import Budget, Usage
@@ -245,6 +245,20 @@ class Account:
         self.reserve_for_report(NOTHING)
         self._reserve_request(reserve=False)
         self.ledger.wake()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payer:
+    """What a request or a child of a fan-out runs with."""
+
+    account: Account | None = None
+    """An account below that of the run. None: that of the run."""
+    model: str | None = None
+    """The cheaper model that a person has chosen. None: the one that they name."""
+
+
+NO_PAYER: Final = Payer()
+"""The run pays, and the models are those that are named."""
 
 
 class Ledger:

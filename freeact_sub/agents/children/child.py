@@ -8,6 +8,7 @@ working ancestor, or to the root in its next run.
 import asyncio
 import itertools
 import secrets
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -15,7 +16,8 @@ from typing import Any, Final, Literal, TypeAlias
 from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
 from freeact_sub.agents.runs.results import AgentStatus, RunResult, text_of
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentMessage, MessageKind
@@ -27,6 +29,11 @@ StartedBy: TypeAlias = Literal["call", "background", "program"]
 
 ABANDONED: Final = "it was abandoned"
 NO_ANSWER: Final = "decide yourself, and say in your final answer what you have assumed"
+FORGOTTEN: Final = (
+    "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
+    "(subagents, action wait), or cancel it (action cancel); then give your whole final answer again, as only your last "
+    "reply counts."
+)
 
 
 class Child:
@@ -185,6 +192,13 @@ class OwnedChild(Child):
         """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
         self.given_up = True
         super().cancel()
+
+
+def about_forgotten(children: Iterable[OwnedChild]) -> str:
+    """Return the question for a model that would end its run while these are working. Empty: none is."""
+    labels = [child.label for child in children if child.ended is None and not child.agent.detached]
+    are = "is" if len(labels) == 1 else "are"
+    return FORGOTTEN.format(children=f"{', '.join(labels)} {are}") if labels else ""
 
 
 class Messages:

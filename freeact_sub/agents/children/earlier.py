@@ -17,7 +17,8 @@ from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
-from freeact_sub.agents.tree import Lineage, Tree, TreeAgent
+from freeact_sub.agents.tree import Lineage, Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.files import AgentType, unknown_name
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice

@@ -20,7 +20,7 @@ from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.agents.turn.own_calls import new_own_call
 from freeact_sub.approvals import Policy

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
+from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
+from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy, about_forgotten
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
@@ -24,7 +24,8 @@ from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.errors import (
     ApprovalDeniedError,
@@ -42,11 +43,6 @@ MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
 END_SECONDS: Final = 30.0
 """Seconds to wait for cancelled children. Their own bounds are shorter."""
-FORGOTTEN: Final = (
-    "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
-    "(subagents, action wait), or cancel it (action cancel); then give your whole final answer again, as only your last "
-    "reply counts."
-)
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +71,10 @@ class ChildOwner:
             begin_run: Begins a run of the agent that lasts until it is idle. None: a child needs a live run.
         """
         self._agent, self._tree = agent, tree
-        self._kernel = resources.kernel
         self._make_run, self._history, self._begin_run = make_run, history, begin_run
         self.fan_outs = FanOuts(agent)
-        self.nodes = Nodes(agent, resources, self.busy)
+        self._resources = resources
+        self._nodes: Nodes | None = None
         self._messages = Messages(agent, tree)
         self._children: dict[str, OwnedChild] = {}
         """Working children, and background children of this run that have ended."""
@@ -108,7 +104,7 @@ class ChildOwner:
             FreeactError: The agent's run takes no more children.
         """
         async with self.fan_outs.call("task", len(request.prompt)) as payer:
-            child = await self._begin(payer.applied_to(request), "call", payer.account)
+            child = await self._begin(request, "call", payer)
             async with self._agent.run.waiting_for_child():
                 try:
                     await asyncio.wait({child.work})
@@ -128,7 +124,7 @@ class ChildOwner:
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
 
-    async def spawn(self, request: SpawnRequest, payer: Account | None = None) -> Child:
+    async def spawn(self, request: SpawnRequest, payer: Payer = NO_PAYER) -> Child:
         """Start a child for a program without waiting for it. Args: payer: see `FanOuts`. Raises: see `run`."""
         if self._begin_run is not None:
             await self._begin_run()
@@ -145,14 +141,11 @@ class ChildOwner:
         if not self.is_open and self._begin_run is not None:
             await self._begin_run()
         self._check_open()
-        if task is None:
-            raise RuntimeError("there is no asyncio task")
-        self._starting += 1
+        assert task is not None
         self._busy.append(task)
         try:
             yield
         finally:
-            self._starting -= 1
             self._busy.remove(task)
             self._changed.set()
 
@@ -216,6 +209,13 @@ class ChildOwner:
             self._messages.show_end(child, result)
 
     @property
+    def nodes(self) -> Nodes:
+        """Its nodes."""
+        if self._nodes is None:
+            self._nodes = Nodes(self._agent, self._resources, self.busy)
+        return self._nodes
+
+    @property
     def is_of_root(self) -> bool:
         """Whether the agent is the root, whose nodes stay between runs."""
         return self._agent.parent is None
@@ -223,13 +223,13 @@ class ChildOwner:
     @property
     def is_idle(self) -> bool:
         """Whether no child is working or about to."""
-        return not self._starting and all(child.ended for child in self._children.values())
+        return not (self._starting or self._busy) and all(child.ended for child in self._children.values())
 
     @property
     def are_ending(self) -> bool:
         """Whether no child is working any more, but those that were cancelled."""
         runs = [child.agent.run for child in self._children.values() if not child.ended]
-        return not self._starting and all(run.is_cancelled or not run.is_live for run in runs)
+        return not (self._starting or self._busy) and all(run.is_cancelled or not run.is_live for run in runs)
 
     async def until_idle(self) -> None:
         """Wait until no child is working, then accept no more."""
@@ -239,11 +239,9 @@ class ChildOwner:
 
     def forgotten(self) -> str:
         """Return the question for a model that would end its run while children are working. Empty: none."""
-        labels = [child.label for child in self._in_background() if child.ended is None and not child.agent.detached]
-        if not labels or self._was_asked:
-            return ""
-        self._was_asked = True
-        return FORGOTTEN.format(children=f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'}")
+        question = "" if self._was_asked else about_forgotten(self._in_background())
+        self._was_asked = self._was_asked or bool(question)
+        return question
 
     def cancel_all(self) -> None:
         """Cancel all children that do not outlive the agent's run."""
@@ -263,9 +261,9 @@ class ChildOwner:
         if busy:
             await asyncio.wait(busy, timeout=END_SECONDS)
         self._children = {agent_id: child for agent_id, child in self._children.items() if child.agent.detached}
-        if not self.is_of_root:
-            await self.nodes.aclose()
-        if self._children or self.nodes.list():
+        if self._nodes is not None and not self.is_of_root:
+            await self._nodes.aclose()
+        if self._children or (self._nodes is not None and self._nodes.list()):
             self._tree.outliving.add(self.aclose)
 
     async def aclose(self) -> None:
@@ -274,19 +272,22 @@ class ChildOwner:
             child.cancel()
         await self._until_ended(self._children.values())
         self._children.clear()
-        await self.nodes.aclose()
+        if self._nodes is not None:
+            await self._nodes.aclose()
 
-    async def _begin(self, request: SpawnRequest, started_by: StartedBy, payer: Account | None = None) -> OwnedChild:
+    async def _begin(self, request: SpawnRequest, started_by: StartedBy, payer: Payer = NO_PAYER) -> OwnedChild:
         self._check_open()
         self._starting += 1
         try:
+            if payer.model is not None and request.resume is None:  # a child that is resumed keeps its own
+                request = replace(request, model=payer.model)
             if started_by != "program":
                 check_model_name(request.model, self._agent)
             request = checked_choices(request)
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
-            plan = replace(await planned(request, self._agent, self._tree), payer=payer, of_program=started_by == "program")
+            plan = await planned(request, self._agent, self._tree, payer.account, of_program=started_by == "program")
             kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
             self._check_open()
             return self._make(plan, started_by, origin, kept)
@@ -338,7 +339,7 @@ class ChildOwner:
             payer=plan.payer,
         )
         try:
-            branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
+            branch_of = origin.resources.kernel if origin is not None else self._resources.kernel if request.branch else None
             if request.history != "none":
                 read = origin.history if origin is not None else self._history()
                 started.run.keep_history(last_exchanges(read, request.history))

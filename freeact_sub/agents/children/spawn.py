@@ -16,7 +16,8 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.known_answers import digest_of_task
 from freeact_sub.agents.shared import ChildAgent
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.events import AgentStarted
@@ -110,12 +111,12 @@ class PlannedChild:
     """None: its parent's."""
     answers: ChildAgent | None
     """Set for a child implemented in Python."""
-    earlier: EarlierChild | None = None
+    earlier: EarlierChild | None
     """The ended child that this run resumes. None: the child is new."""
     starter: TreeAgent
-    of_program: bool = False
+    of_program: bool
     """A program starts it, not a model or its code."""
-    payer: Account | None = None
+    payer: Account | None
     """An account below that of its parent's run, which pays. None: the run's."""
 
     def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
@@ -133,7 +134,9 @@ class PlannedChild:
         return run(replace(work, digest=digest_of_task(self.request, child)))
 
 
-async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> PlannedChild:
+async def planned(
+    request: SpawnRequest, agent: TreeAgent, tree: Tree, payer: Account | None, *, of_program: bool
+) -> PlannedChild:
     """Ask the factory and the type what a child of an agent is to be, or what one was that has ended.
 
     Raises:
@@ -157,7 +160,16 @@ async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> Planne
         model = acting_by(model or agent.model, agent_type.code_actions)
     if earlier is not None and request.model is None:
         model = await model_of(earlier, model or agent.model, agent)
-    return PlannedChild(request=request, agent_type=agent_type, model=model, answers=answers, starter=agent, earlier=earlier)
+    return PlannedChild(
+        request=request,
+        agent_type=agent_type,
+        model=model,
+        answers=answers,
+        earlier=earlier,
+        starter=agent,
+        of_program=of_program,
+        payer=payer,
+    )
 
 
 def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildAgent | None]:

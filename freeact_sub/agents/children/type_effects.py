@@ -14,7 +14,7 @@ from pydantic_ai import ToolDefinition
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.runs.present_run import no_kernel_left
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.files import AgentType, ToolNames, unknown_name, unknown_tool
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall

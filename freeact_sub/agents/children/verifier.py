@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from freeact_sub.agents.from_code.actions import action_of
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.agents.types.output_types import Refusal
 from freeact_sub.calls import CodeAction

@@ -19,7 +19,7 @@ from freeact_sub.agents.context.sizes import ContextUse, context_use, request_to
 from freeact_sub.agents.context.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.hooks import refusal_to_compact
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import ContextOverflowError, FreeactError

@@ -15,7 +15,7 @@ from freeact_sub.agents.budgets.estimate import (
     size_of,
     tools_size,
 )
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 
 
 @dataclass(frozen=True, kw_only=True)

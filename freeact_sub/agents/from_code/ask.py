@@ -13,9 +13,8 @@ from pydantic import Field, TypeAdapter, field_validator
 from pydantic_ai import StructuredDict, ToolDefinition
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.budgets.ledger import Account, Payer
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
-from freeact_sub.agents.maps.agreement import Payer
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall

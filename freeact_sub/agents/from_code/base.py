@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.hooks import after_call, note_action
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, acting_as, in_cell
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import FreeactError, InvalidRequestError

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_FILES, changed_files
 from freeact_sub.agents.hooks import note_action
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
@@ -23,10 +23,9 @@ MAX_LOOKING: Final = 2
 class FileRequests:
     """Notes the files of an agent's run that lie in the workspace."""
 
-    def __init__(self, agent: TreeAgent) -> None:
-        self._agent = agent
-        self.on_used: Callable[[Iterable[str]], None] | None = None
-        """Called with what the agent has used: files, and folders with a `/` behind them."""
+    def __init__(self, agent: TreeAgent, on_used: Callable[[Iterable[str]], None]) -> None:
+        """Args: on_used: called with what the agent has used: files, and folders with a `/` behind them."""
+        self._agent, self._used = agent, on_used
         self._looking: set[asyncio.Task[None]] = set()
         self.handlers = {"files": self._files}
 
@@ -62,10 +61,6 @@ class FileRequests:
         found = {name: at for name, at in changed.items() if at <= until}
         self._agent.shared.file_attribution.note_found(work, found, until)
         self._used([name for name in found if name in work.written])
-
-    def _used(self, names: list[str]) -> None:
-        if self.on_used is not None:
-            self.on_used(names)
 
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.maps.fan_out import FanOuts
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import required
 from freeact_sub.calls import ToolCall
 from freeact_sub.events import Answer, StrategyProgress

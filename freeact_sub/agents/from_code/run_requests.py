@@ -19,7 +19,7 @@ from freeact_sub.agents.from_code.children import BackgroundRequests, NodeReques
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.loaded_texts import LoadedTexts, content_of
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.errors import FreeactError, InvalidRequestError

@@ -5,9 +5,7 @@ about; a larger one is, and gets an account of its own. Where nobody is asked (m
 the bounds of the run count, and a notice has the quote.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -15,16 +13,15 @@ from typing import Final
 from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.agents.budgets.estimate import LEAST, OUTPUT_TOKENS, REPORT_TOKENS, price_of
-from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.budgets.ledger import NO_PAYER, Account, Payer
 from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import Notice
 from freeact_sub.text import dollars
-from freeact_sub.tools import SpawnRequest
 
 CAUTION: Final = 1.5
 """A request reserves at most so many times the input that it takes."""
@@ -49,20 +46,6 @@ class Rest:
     def quote(self, price: Callable[[RequestUsage], Decimal | None] | None = None) -> Quote:
         """Return what it takes. Args: price: of another model."""
         return quote(self.pilots, self.sizes, price=price or self.price, at_once=self.at_once, single=self.single)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Payer:
-    """What the requests or children of a fan-out run with."""
-
-    account: Account | None = None
-    """An account below that of the run. None: that of the run."""
-    model: str | None = None
-    """The cheaper model that a person has chosen. None: the one that they name."""
-
-    def applied_to(self, request: SpawnRequest) -> SpawnRequest:
-        """Return a child's request with the model. A child that is resumed keeps its own."""
-        return request if self.model is None or request.resume is not None else replace(request, model=self.model)
 
 
 class Agreement:
@@ -101,7 +84,7 @@ class Agreement:
             raise ApprovalDeniedError(ruling.reason)
         if decision is None or decision.nobody:
             self.tell(rest)
-            return Payer()
+            return NO_PAYER
         self._account = Account(ledger=run.ledger, owner=agent.agent_id, budget=budget, parent=run)
         return Payer(account=self._account, model=decision.model)
 
@@ -149,33 +132,6 @@ class Agreement:
             if other is not None and told.cost_usd is not None and other.about < told.cost_usd.about:
                 found[name] = _three(other)
         return found
-
-
-@contextmanager
-def measured(agent: TreeAgent, size: int, payer: Account | None, pilots: list[Pilot]) -> Iterator[Account]:
-    """Yield an account for one item, which is a pilot at its end, unless it has failed or its answer was known.
-
-    Args:
-        agent: Pays.
-        size: The characters of the item's prompt.
-        payer: An account below that of its run. None: that of its run.
-        pilots: Gets it.
-    """
-    above, began = payer or agent.run.account, time.monotonic()
-    account = Account(ledger=above.ledger, owner=agent.agent_id, budget=Budget(), parent=above)
-    try:
-        yield account
-    finally:
-        usage = account.usage
-        if usage.input_tokens:
-            pilot = Pilot(
-                size=size,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cost_usd=usage.cost_usd,
-                seconds=time.monotonic() - began,
-            )
-            pilots.append(pilot)
 
 
 def price_paid(pilots: Sequence[Pilot]) -> Callable[[RequestUsage], Decimal | None]:

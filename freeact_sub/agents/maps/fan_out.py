@@ -6,19 +6,22 @@ number, the next ones wait until three have ended. `agreement.py` has the questi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import fmean
 from typing import Final, Literal, TypeVar
 
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.estimate import price_of
-from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.maps.agreement import Agreement, Payer, Rest, measured, price_paid
+from freeact_sub.agents.budgets.ledger import Account, Payer
+from freeact_sub.agents.maps.agreement import Agreement, Rest, price_paid
 from freeact_sub.agents.maps.quotes import Pilot
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events.strategy_step import StrategyStep
 from freeact_sub.system.chance import chance
@@ -35,12 +38,16 @@ class FanOuts:
     """Those of one agent."""
 
     def __init__(self, agent: TreeAgent) -> None:
-        self._agent, self._agreement = agent, Agreement(agent)
+        self._agent = agent
         self._calls: dict[tuple[Kind, bool], _Calls] = {}
         self._strategy: StrategyStep | None = None
         """The strategy that has reported last, until its end."""
         self._of_run: Account | None = None
         """The account of the run that the fields above are about."""
+
+    @cached_property
+    def _agreement(self) -> Agreement:
+        return Agreement(self._agent)
 
     async def run(
         self,
@@ -67,7 +74,7 @@ class FanOuts:
             chosen, pilots = {*chance.sample(range(len(items)), PILOTS)}, list[Pilot]()
 
             async def pilot(item: T) -> None:
-                with measured(self._agent, size(item), None, pilots) as account:
+                with _measured(self._agent, size(item), None, pilots) as account:
                     await work(item, Payer(account=account))
 
             async with asyncio.TaskGroup() as group:
@@ -112,7 +119,7 @@ class FanOuts:
         payer = await self._admitted(calls, size)
         calls.at_work.append(size)
         try:
-            with measured(self._agent, size, payer.account, calls.pilots) as account:
+            with _measured(self._agent, size, payer.account, calls.pilots) as account:
                 yield replace(payer, account=account)
         finally:
             calls.at_work.remove(size)
@@ -192,6 +199,33 @@ class FanOuts:
         if found is None or found.unit != unit:
             found = self._calls[kind, of_program] = _Calls(kind=kind, unit=unit)
         return found
+
+
+@contextmanager
+def _measured(agent: TreeAgent, size: int, payer: Account | None, pilots: list[Pilot]) -> Iterator[Account]:
+    """Yield an account for one item, which is a pilot at its end, unless it has failed or its answer was known.
+
+    Args:
+        agent: Pays.
+        size: The characters of the item's prompt.
+        payer: An account below that of its run. None: that of its run.
+        pilots: Gets it.
+    """
+    above, began = payer or agent.run.account, time.monotonic()
+    account = Account(ledger=above.ledger, owner=agent.agent_id, budget=Budget(), parent=above)
+    try:
+        yield account
+    finally:
+        usage = account.usage
+        if usage.input_tokens:
+            pilot = Pilot(
+                size=size,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost_usd=usage.cost_usd,
+                seconds=time.monotonic() - began,
+            )
+            pilots.append(pilot)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
+from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.maps.agreement import Payer
 from freeact_sub.agents.maps.fan_out import side_by_side
 from freeact_sub.agents.maps.kept_answers import NAME, KeptAnswers
 from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
@@ -31,7 +31,6 @@ from freeact_sub.text import one_line
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two events of progress, at least."""
 ERROR_CHARS: Final = 1_000
-NO_PAYER: Final = Payer()
 
 
 class ManyAsks:

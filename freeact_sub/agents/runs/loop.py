@@ -16,6 +16,7 @@ import anyio
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
+from freeact_sub.agents.attribution import obeyed
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
@@ -34,7 +35,8 @@ from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.known_answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.traces import traced_program
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.calls import ToolCalls, acting_as
 from freeact_sub.agents.turn.model_calls import ModelCalls
@@ -89,25 +91,22 @@ class AgentLoop:
             agent, tree, resources, make_run=self._run_of_child, history=lambda: self.history, begin_run=begin_run
         )
         self.single_requests = SingleRequests(agent)
-        self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=self.resources.kernel)
+        self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=resources.kernel)
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
-            kernel, ask = self.resources.kernel, ToolCalls(agent).ask_for
-            self._variables = saved.of_child(agent.agent_id, kernel, ask, self._notice)
+            ask = ToolCalls(agent).ask_for
+            self._variables = saved.of_child(agent.agent_id, resources.kernel, ask, self._notice)
         self._tree, self._parent, self._before_prompt = tree, parent, before_prompt
-        self._output_type, self._takes_messages = output_type, False
+        self._output_type, self._takes_messages, self._doing, self._found = output_type, False, Work(prompt=""), FileFacts()
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
-        self._mcp = mcp_toolset(agent, self.resources.mcp)
+        self._mcp = mcp_toolset(agent, resources.mcp) if resources.server_names else None
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
-        self._digest: str | None = None
-        self._verifier: Verifier | None
-        self._has_model, self._found, self._verifier = True, FileFacts(), None
         texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)
-        self.resources.files.on_used = FolderInstructions(agent, texts).used
+        resources.on_used = FolderInstructions(agent, texts).used
         self.requests = RunRequests(agent, resources, self.children, self.single_requests, texts)
-        self.resources.requests.add(self.requests.handlers)
+        resources.requests.add(self.requests.handlers)
 
     def _run_of_child(
         self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool
@@ -139,8 +138,7 @@ class AgentLoop:
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
-        self._turns, self._takes_messages, self._digest = None, True, work.digest
-        self._has_model, self._found, self._verifier = work.program is None, FileFacts(), work.verifier
+        self._turns, self._takes_messages, self._doing, self._found = None, True, work, FileFacts()
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -170,7 +168,7 @@ class AgentLoop:
             run.clock.check()
             run.account.check_request()
             if work.digest is not None and (known := known_answer(agent, work.digest)) is not None:
-                self._digest = None  # already in the session
+                self._doing = replace(work, digest=None)  # already in the session
                 return known
             if work.program is None:
                 await run.take_kernel_place()
@@ -219,14 +217,14 @@ class AgentLoop:
                     stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
             if self._turns is not None:
                 stack.push_async_callback(lambda: carry_out(self._look_at_files(ending), timeout_seconds=FILES_SECONDS))
-            stack.push_async_callback(lambda: carry_out(self.resources.files.settle(), timeout_seconds=FILES_SECONDS))
+            stack.push_async_callback(lambda: carry_out(self.resources.settle(), timeout_seconds=FILES_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
 
     async def _look_at_files(self, ending: RunResult) -> None:
         """Find out about the run's files; a copy of the workspace ends with its kernel."""
         if not self.resources.kernel.has_own_files:
-            answer = text_of(ending.output) if self._has_model and ending.status == "completed" else ""
+            answer = text_of(ending.output) if self._doing.program is None and ending.status == "completed" else ""
             self._found = await file_facts(self.agent.run.files, answer, self.agent.shared.config.workspace)
 
     async def _keep(self) -> None:
@@ -254,8 +252,8 @@ class AgentLoop:
             agent.shared.questions.abandon()
             agent.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[agent.agent_id]
-        if self._digest is not None:
-            keep_answer(agent, self._digest, result)
+        if self._doing.digest is not None:
+            keep_answer(agent, self._doing.digest, result)
         agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
         if agent.parent is not None:
             self._tree.histories.keep(agent.agent_id, agent.run.record.history, agent.model, result.reused_from)
@@ -269,9 +267,10 @@ class AgentLoop:
     def _measured(self, ending: RunResult) -> RunResult:
         """Complete an ending with the facts of the run."""
         run, tally = self.agent.run, self.agent.shared.gate.end(self.agent.agent_id)
+        other = obeyed(run.files.written) if run.files.written else ()
         doubts = self._turns.answers.warnings if self._turns else ()
         left = self.children.left if ending.status != "cancelled" else ()
-        verifier = self._verifier if ending.status == "completed" else None
+        verifier = self._doing.verifier if ending.status == "completed" else None
         return replace(
             ending,
             usage=run.account.own_usage,
@@ -281,10 +280,10 @@ class AgentLoop:
             files_read=tuple(run.files.read),
             files_written=tuple(run.files.written),
             files_removed=tuple(run.files.removed),
-            warnings=(*run.files.all_warnings, *doubts, *left, *tally.warnings, *self.resources.kernel.news()),
+            warnings=(*run.files.warnings, *other, *doubts, *left, *tally.warnings, *self.resources.kernel.news()),
             unattended=tally.unattended,
             node=self._kept,
-            receipts=ending.receipts or run.receipts.receipts(self._found, has_model=self._has_model),
+            receipts=ending.receipts or run.receipts.receipts(self._found, has_model=self._doing.program is None),
             missing_files=self._found.missing,
             verified=verifier is not None and verifier.verified,
             unverified="" if verifier is None else verifier.unverified,
@@ -318,7 +317,7 @@ class AgentLoop:
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         return opening_prompt(
-            await with_skills(work.content or (work.prompt,), self.history, self.agent.emitter),
+            await with_skills(work.content, self.history, self.agent.emitter) if work.content else (work.prompt,),
             note=with_child_note(f"{work.note}\n\n{told}".strip(), self.agent),
             values="" if work.prepare is None else await work.prepare(await kernel.get()),
             messages=self.agent.shared.stream.take_messages() if self.agent.parent is None else (),
@@ -337,15 +336,16 @@ class AgentLoop:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
         verify, kernel = None, self.resources.kernel
         if output_type is not str:  # its values may check themselves
-            self._verifier, output_type = self._verifier or Verifier(), by_value(output_type, kernel.take)
+            self._doing = replace(self._doing, verifier=self._doing.verifier or Verifier())
+            output_type = by_value(output_type, kernel.take)
             output_type = output_type if self.agent.parent is None else or_refusal(output_type)
-        if self._verifier is not None:
-            verify = partial(self._verifier.reason_to_go_on, agent=self.agent, kernel=kernel)
+        if (verifier := self._doing.verifier) is not None:
+            verify = partial(verifier.reason_to_go_on, agent=self.agent, kernel=kernel)
         hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten, verify=verify)
         return await hooks.answer(
             content,
             output_type=output_type,
-            instructions=instructions(self.agent, kernel.description, self.resources.mcp.names),
+            instructions=instructions(self.agent, kernel.description, self.resources.server_names),
             before=CompactionHooks(turns=turns, compactor=self.compactor.for_task(prompt)),
         )
 

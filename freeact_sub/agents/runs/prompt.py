@@ -14,7 +14,7 @@ from pydantic_ai.messages import TextContent, UserContent
 from freeact_sub.agents.children.type_effects import begins_as, has_tool, skills_of, startable
 from freeact_sub.agents.loaded_texts import title_of
 from freeact_sub.agents.runs.results import PictureUse
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.instruction_files import instructions_for_all
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier

@@ -14,7 +14,8 @@ from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.agents.runs.root_runs import RootRuns
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import EventChannel, check_event_loop
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError

@@ -28,7 +28,8 @@ from freeact_sub.agents.sessions.variables import (
     kernel_is_new,
     known_news,
 )
-from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.mcp_server import McpServerConfig

@@ -352,28 +352,3 @@ def both_news(one: News, other: News | None) -> News:
 
 kernel_is_new: Final = known_news(KERNEL_IS_NEW)
 """For a model whose kernel has nothing of the conversation so far."""
-
-
-class KernelPast:
-    """The variables that a new kernel gets back, and what the model reads about them with its next prompt."""
-
-    def __init__(self) -> None:
-        """There was none: the kernel is as old as the conversation."""
-        self.news: News | None = None
-        self.saved: Variables | None = None
-        """Keeps the kernel's variables for the session. None: nothing does."""
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the kernel, or the model, has not been given it."""
-        return self.news is not None
-
-    def replace(self, news: News | None) -> None:
-        """From now on it is this one. Args: news: None: none, or the model has read of it."""
-        self.news = news
-
-    async def bring_back(self) -> str:
-        """Give it to the kernel; return what the model is to read with its next prompt."""
-        news = "" if self.news is None else await self.news()
-        self.replace(known_news(news) if news else None)
-        return news

@@ -1,4 +1,4 @@
-"""`try_cell`: runs a cell in a copy of its agent's kernel that can change nothing, and tells what it did there.
+"""`Trials`: run cells in copies of their agent's kernel that can change nothing, and tell what they did there.
 
 The copy is a branch with an own copy of the workspace, behind a wall of its own (`wall/of_trials.py`). It answers to
 `TrialHost`, never to a person or to the agent's servers, and is ended with all that it has started: at the end of the cell,
@@ -7,17 +7,18 @@ at the first thing that must not happen unasked, when its time is up, and when t
 
 import asyncio
 import json
+import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.trials.diffs import file_effects
 from freeact_sub.agents.trials.trial_host import TrialHost
-from freeact_sub.approvals.open_questions import Tried
-from freeact_sub.calls import Call
+from freeact_sub.approvals.open_questions import Tried, TryOut
+from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
@@ -29,6 +30,7 @@ from freeact_sub.text import one_line, visible
 
 Copy = Callable[[TrialBounds, HostRequestHandler], Awaitable[Kernel]]
 """Copies the kernel of an agent for a trial."""
+CLOSE_SECONDS: Final = 10.0
 OWN_CELL_SECONDS: Final = 5.0
 INTERRUPT_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 3.0
@@ -37,39 +39,69 @@ REASON_CHARS: Final = 300
 VARIABLES: Final = 200
 """Changed variables that are shown."""
 
-
-def refusal_of(agent: TreeAgent) -> Effects | None:
-    """Why no cell of an agent is tried: the person has chosen so. None: it is found out by trying."""
-    reason = ""
-    if not agent.shared.config.effects.enabled:
-        reason = "trials are off (setting effects.enabled)"
-    elif agent.policy.mode != "ask":
-        reason = f"cells are tried in mode ask only, and this is {agent.policy.mode}"
-    return Effects(status="refused", reason=reason, off=True) if reason else None
+logger = logging.getLogger(__name__)
 
 
-async def try_cell(agent: TreeAgent, copy: Copy, call: Call) -> Tried:
-    """Try a cell. Raises nothing for what its code does.
+class Trials:
+    """Those of one agent."""
 
-    Args:
-        agent: Its kernel is copied, its policy decides.
-        copy: Copies the kernel.
-        call: The cell.
-    """
-    settings, began = agent.shared.config.effects, time.monotonic()
-    host = TrialHost(agent)
-    try:
-        kernel = await copy(TrialBounds(memory_bytes=settings.memory_bytes), host.reply)
-    except (KernelError, TimeoutError) as error:
-        return _refused(_short(str(error)))
-    try:
-        found = await CellTrial(kernel, host, settings.seconds, agent.shared.config.kernel.output_chars).run(_code(call))
-    except KernelError as error:
-        return _refused(_short(str(error)))
-    finally:
-        agent.shared.trials.end_later(agent.agent_id, carry_out(kernel.aclose()))
-    effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)
-    return Tried(effects, None if own is None else partial(_outdated_by, own))
+    def __init__(self, agent: TreeAgent, copy: Copy) -> None:
+        """There is none yet. Args: agent: its policy decides. copy: copies its kernel."""
+        self._agent, self._copy = agent, copy
+        self._running: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    def of(self, call: Call) -> TryOut | None:
+        """What tries a call, or why nothing does. None: it is no cell."""
+        if not isinstance(call, CodeAction):
+            return None
+        reason = ""
+        if not self._agent.shared.config.effects.enabled:
+            reason = "trials are off (setting effects.enabled)"
+        elif self._agent.policy.mode != "ask":
+            reason = f"cells are tried in mode ask only, and this is {self._agent.policy.mode}"
+        return Effects(status="refused", reason=reason, off=True) if reason else self._try_out
+
+    async def aclose(self) -> None:
+        """End those that run, and try nothing any more."""
+        self._is_closed = True
+        deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
+        while tasks := {*self._running}:
+            for task in tasks:
+                task.cancel()  # what ends a kernel ends it nevertheless
+            if not (await asyncio.wait(tasks, timeout=deadline - asyncio.get_running_loop().time()))[0]:
+                break
+
+    async def _try_out(self, call: Call) -> Tried:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            async with self._agent.shared.trial_places:
+                return _refused("its agent is closed") if self._is_closed else await self._try_cell(call)
+        except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
+            logger.warning("a trial failed", exc_info=True)
+            return _refused(one_line(f"{type(error).__name__}: {error}", REASON_CHARS))
+        finally:
+            self._running.discard(task)
+
+    async def _try_cell(self, call: Call) -> Tried:
+        config, began = self._agent.shared.config, time.monotonic()
+        settings, host = config.effects, TrialHost(self._agent)
+        try:
+            kernel = await self._copy(TrialBounds(memory_bytes=settings.memory_bytes), host.reply)
+        except (KernelError, TimeoutError) as error:
+            return _refused(_short(str(error)))
+        try:
+            found = await CellTrial(kernel, host, settings.seconds, config.kernel.output_chars).run(_code(call))
+        except KernelError as error:
+            return _refused(_short(str(error)))
+        finally:
+            ending = asyncio.create_task(carry_out(kernel.aclose()), name="end of a trial")
+            self._running.add(ending)  # its effects are read meanwhile
+            ending.add_done_callback(self._running.discard)
+        effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)
+        return Tried(effects, None if own is None else partial(_outdated_by, own))
 
 
 class CellTrial:

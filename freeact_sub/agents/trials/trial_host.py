@@ -9,7 +9,7 @@ from typing import Any, Final
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.from_code.actions import action_of
 from freeact_sub.agents.hooks import hooks_of_call
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import Call, NetworkConnect
 from freeact_sub.errors import ApprovalDeniedError

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import FreeactError, LimitReachedError
 from freeact_sub.models import acts_by_blocks, profile_of

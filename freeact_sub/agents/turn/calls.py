@@ -22,7 +22,7 @@ from freeact_sub.agents.children.type_effects import check_spawn, with_model_nam
 from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
@@ -252,7 +252,7 @@ class ToolCalls:
             tool_call_id=tool_call_id,
             pause=self._paused(clock),
             hooks=hooks_of_call(agent, tool_call_id),
-            try_out=agent.shared.trials.of(agent.agent_id, call) if self.tries else None,
+            try_out=agent.try_out if self.tries else None,
         )
         if call.acts_outside:
             agent.run.note_outside_action()

@@ -182,7 +182,8 @@ class ModelCalls:
 
     turns: Turns
     ours: AgentToolset
-    mcp: McpToolset
+    mcp: McpToolset | None
+    """None: the agent has no servers."""
     unmade: UnmadeCalls = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _deferred: set[str] = field(default_factory=set, init=False)
@@ -316,7 +317,7 @@ class ModelCalls:
             self.turns.context.enqueue(advice(times, failed=failed))
 
     def _call_of(self, name: str, args: Any, *, requires_approval: bool) -> Call:
-        call = self.ours.call_of(name, args) or self.mcp.call_of(name, args)
+        call = self.ours.call_of(name, args) or (self.mcp and self.mcp.call_of(name, args))
         given = dict(args) if isinstance(args, dict) else {"arguments": args}
         return call or ToolCall(tool_name=name, args=given, requires_approval=requires_approval)
 

@@ -32,7 +32,7 @@ from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, grante
 from freeact_sub.agents.hooks import reason_to_go_on
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.traces import name_of, traced_run
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.channel import Emitter
@@ -93,7 +93,7 @@ class RunHooks(AbstractCapability[Any]):
             description=agent.description or None,
             output_type=output_type,
             instructions=instructions,
-            toolsets=[self.calls.ours, self.calls.mcp, *shared.toolsets],
+            toolsets=[*filter(None, (self.calls.ours, self.calls.mcp)), *shared.toolsets],
             capabilities=[before, *shared.capabilities, self],
             model_settings=shared.request_settings(agent.model, agent.thinking),
             # `Turns` counts outputs in a row, pydantic-ai those of the whole run

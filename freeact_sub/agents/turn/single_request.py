@@ -35,7 +35,7 @@ from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.sessions.known_answers import digest_of_ask
 from freeact_sub.agents.traces import traced_run
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.types.files import unknown_name
@@ -57,11 +57,11 @@ class TypedAnswer:
     """Extracts the answer from the arguments of a call."""
 
 
+@dataclass(frozen=True)
 class SingleRequests:
     """Makes the requests of one agent."""
 
-    def __init__(self, agent: TreeAgent) -> None:
-        self._agent = agent
+    _agent: TreeAgent
 
     async def ask(
         self,

@@ -19,7 +19,7 @@ from pydantic_ai.result import FinalResult
 from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.hooks import has_hook, heard_message
-from freeact_sub.agents.tree import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import LimitReachedError

@@ -332,7 +332,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("request_", BROKEN)
 async def test_a_child_that_cannot_be_made_costs_nothing_and_is_no_agent(make, request_):
-    async with make({"root": ["done"]}) as agent:
+    async with make({"root": ["done"]}, session="new") as agent:
 
         async def program():
             return await agent.run_parallel([request_, "root"])

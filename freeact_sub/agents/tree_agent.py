@@ -1,0 +1,210 @@
+"""`TreeAgent`: who an agent is, what it may, and how its run is reached."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic_ai.models import Model
+
+from freeact_sub.agent_names import depth_of, short_id
+from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.runs.results import ACTIVE, AgentInfo
+from freeact_sub.agents.sessions.models import addresses
+from freeact_sub.agents.shared import ExecutionContext, Shared
+from freeact_sub.agents.types.files import AgentType
+from freeact_sub.approvals import Policy
+from freeact_sub.approvals.open_questions import TryOut
+from freeact_sub.calls import Call
+from freeact_sub.channel import Emitter
+from freeact_sub.events import Answer
+from freeact_sub.events.forms import PersonQuestion
+from freeact_sub.kernels import CellClock
+from freeact_sub.modes import Thinking
+from freeact_sub.sessions import StoredAgent
+
+OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
+"""The folder in the workspace for long outputs and answers."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TreeAgent:
+    """The identity of an agent, fixed when it is created; only its `run` changes, and the root's policy with its mode."""
+
+    shared: Shared
+    agent_id: str
+    key: str
+    """The only source of the agent's depth."""
+    parent: "TreeAgent | None"
+    description: str = ""
+    work_scope: str = ""
+    """The part of the task that is the agent's own."""
+    policy: Policy
+    """Decides on its calls. The policy of its `run` also includes its kernel's folders."""
+    model: Model
+    agent_type: AgentType | None = None
+    """None: it has no type."""
+    thinking: Thinking | None = None
+    tools: tuple[str, ...] | None = None
+    """The only tools that who started it leaves it and all below it. None: all."""
+    own_files: bool = False
+    """It works in a copy of the workspace."""
+    tool_call_id: str | None = None
+    """The parent's call that started it. None: a program did."""
+    in_background: bool = False
+    """Its parent continues while it works; the two can exchange messages."""
+    detached: bool = False
+    """It may outlive its parent's run."""
+    keeps_kernel: bool = False
+    """Its kernel outlives its run as a node."""
+    continues: bool = False
+    """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
+    try_out: Callable[[Call], TryOut | None] | None = None
+    """What tries its cells while a person is asked about them: see `Trials.of`. None: it has no kernel now."""
+    _run: list[PresentRun] = field(init=False, default_factory=list)
+
+    @property
+    def run(self) -> PresentRun:
+        """Its present or last run."""
+        return self._run[0]
+
+    def use_run(self, run: PresentRun) -> None:
+        """Note a new run."""
+        self._run[:] = [run]
+
+    @property
+    def principal(self) -> "TreeAgent":
+        """The agent whose run its code belongs to: itself, except for the code of a node (`NodeCode`)."""
+        return self
+
+    @property
+    def present_policy(self) -> Policy:
+        """The policy in effect at this moment."""
+        return self.run.policy
+
+    def use_kernel(self, folders: tuple[Path, ...]) -> None:
+        """Note a new kernel. Args: folders: its own folders besides the workspace."""
+        self.run.use_kernel(folders)
+
+    async def ask_person(
+        self, asked: PersonQuestion, *, tool_call_id: str | None = None, clock: CellClock | None = None
+    ) -> Answer:
+        """Ask a person; an answer without a text is none. Meanwhile the clocks of run and cell stand still."""
+        with self.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
+            return await self.shared.questions.ask(asked, self.emitter, path=self.path, tool_call_id=tool_call_id)
+
+    @property
+    def waits_for_child(self) -> bool:
+        """Whether its run cannot end before a child's."""
+        return self.run.waits_for_child
+
+    @property
+    def depth(self) -> int:
+        """Distance from the root."""
+        return depth_of(self.key)
+
+    @property
+    def parent_id(self) -> str | None:
+        """None for the root."""
+        return self.parent.agent_id if self.parent else None
+
+    @property
+    def may_spawn(self) -> bool:
+        """Whether this agent gets the spawning tools."""
+        return bool(self.run.account.budget.depth) and self.shared.config.subagents.enabled and not self.denied_by("task")
+
+    def denied_by(self, tool: str) -> AgentType | None:
+        """The type, of the agent or an ancestor, that denies a tool. None: none does."""
+        types = (above.agent_type for above in self.ancestors())
+        return next((agent_type for agent_type in types if agent_type and agent_type.tools.denies(tool)), None)
+
+    @property
+    def output_folder(self) -> Path:
+        """The folder for the agent's long outputs and its long answer."""
+        return self.shared.config.workspace / OUTPUT_FOLDER / self.agent_id
+
+    @property
+    def emitter(self) -> Emitter:
+        """Writes its events to the root's present stream."""
+        channel = self.shared.stream.channel
+        return Emitter(channel=channel, agent_id=self.agent_id, parent_id=self.parent_id, depth=self.depth)
+
+    @property
+    def label(self) -> str:
+        """The agent's name for models, which name it by its whole id."""
+        return f"{self.agent_id} ({self.description})" if self.description else self.agent_id
+
+    @property
+    def name(self) -> str:
+        """The agent's name for people."""
+        return short_id(self.agent_id) + (f" ({self.description})" if self.description else "")
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names for people from the root to this agent."""
+        return (*(self.parent.path if self.parent else ()), self.name)
+
+    @property
+    def stored(self) -> StoredAgent:
+        """The agent as the session keeps it."""
+        return StoredAgent(
+            agent_id=self.agent_id,
+            key=self.key,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            tool_call_id=self.tool_call_id,
+            description=self.description,
+            agent_type=self.agent_type.name if self.agent_type else None,
+            model=self.model.model_id,
+            address=addresses(self.model)[0],
+            mode=self.policy.mode,
+            in_background=self.in_background,
+            scope=self.work_scope,
+            thinking=self.thinking or "",
+            tools=self.tools,
+            own_files=self.own_files,
+        )
+
+    @property
+    def info(self) -> AgentInfo:
+        """The agent as a front end lists it."""
+        return AgentInfo(
+            agent_id=self.agent_id,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            description=self.description,
+            status=self.run.status,
+            usage=self.run.account.own_usage,
+            seconds=self.run.seconds,
+            key=self.key,
+            budget=self.run.account.budget,
+            action=self.shared.activities.of(self.agent_id) if self.run.status in ACTIVE else "",
+            fan_out=self.run.fan_out,
+        )
+
+    @property
+    def context(self) -> ExecutionContext:
+        """The agent as its factory and children see it."""
+        return ExecutionContext(
+            agent_id=self.agent_id,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            _left=lambda: self.run.left,
+            _cancelled=lambda: self.run.is_cancelled,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label}>"
+
+    def ancestors(self) -> Iterator["TreeAgent"]:
+        """The agent itself, its parent, and so on up to the root."""
+        agent: TreeAgent | None = self
+        while agent is not None:
+            yield agent
+            agent = agent.parent
+
+    def outlives(self, above: "TreeAgent") -> bool:
+        """Whether it may continue after the run of this ancestor has ended."""
+        return any(agent.detached for agent in itertools.takewhile(lambda agent: agent is not above, self.ancestors()))
