@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 
+from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, Handler, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
-from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.trials.trial import Trials
+from freeact_sub.agents.trials.trial import AgentTrials
 from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.calls import Call
 from freeact_sub.mcp import McpServers
@@ -35,7 +35,7 @@ class AgentResources:
             own_files: The branch works in a copy of the workspace.
         """
         self._agent = agent
-        self._trials: Trials | None = None
+        self._trials: AgentTrials | None = None
         self.server_names = self.mcp.names if servers_of(agent) else ()
         self.requests = HostRequests(agent)
         self._serve(agent)
@@ -56,7 +56,7 @@ class AgentResources:
 
     def _try_out(self, call: Call) -> TryOut | None:
         if self._trials is None:
-            self._trials = Trials(self._agent, self.kernel.copy_for_trial)
+            self._trials = AgentTrials(self._agent, self.kernel.copy_for_trial)
         return self._trials.of(call)
 
     async def _end_trials(self) -> None:

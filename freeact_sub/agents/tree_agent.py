@@ -62,7 +62,7 @@ class TreeAgent:
     continues: bool = False
     """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
     try_out: Callable[[Call], TryOut | None] | None = None
-    """What tries its cells while a person is asked about them: see `Trials.of`. None: it has no kernel now."""
+    """What tries its cells while a person is asked about them: see `AgentTrials.of`. None: it has no kernel now."""
     _run: list[PresentRun] = field(init=False, default_factory=list)
 
     @property

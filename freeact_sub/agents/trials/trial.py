@@ -1,4 +1,4 @@
-"""`Trials`: run cells in copies of their agent's kernel that can change nothing, and tell what they did there.
+"""`AgentTrials`: run cells in copies of their agent's kernel that can change nothing, and tell what they did there.
 
 The copy is a branch with an own copy of the workspace, behind a wall of its own (`wall/of_trials.py`). It answers to
 `TrialHost`, never to a person or to the agent's servers, and is ended with all that it has started: at the end of the cell,
@@ -42,7 +42,7 @@ VARIABLES: Final = 200
 logger = logging.getLogger(__name__)
 
 
-class Trials:
+class AgentTrials:
     """Those of one agent."""
 
     def __init__(self, agent: TreeAgent, copy: Copy) -> None:
