@@ -63,20 +63,6 @@ class EventChannel:
             return None
         return self._append(event, header, took_room=True)
 
-    def offer(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> bool:
-        """Queues an event if there is room, or drops it if the channel is closed. Args: header: fields to be set in it.
-
-        Returns:
-            False: there is no room, or others wait for it.
-        """
-        if not self.closed:
-            try:
-                self._room.acquire_nowait()
-            except anyio.WouldBlock:
-                return False
-            self._append(event, header, took_room=True)
-        return True
-
     def put(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> None:
         """Queues an event at once, even over the bound. Args: header: fields to be set in it."""
         if not self.closed:
@@ -142,10 +128,6 @@ class Emitter:
     async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> AgentEvent | None:
         """Sends an event, waits for a slow reader. Returns it as the reader gets it. None: the channel is closed."""
         return await self.channel.send(event, self._header(tool_call_id))
-
-    def offer(self, event: AgentEvent, *, tool_call_id: str | None = None) -> bool:
-        """Sends an event, unless it would have to wait for a slow reader. Returns whether it need not be sent any more."""
-        return self.channel.offer(event, self._header(tool_call_id))
 
     def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
         """Sends an event without waiting, for endings."""

@@ -14,10 +14,10 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic_ai import BinaryContent
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.cells import CELL_TOOL, CellError, ClearOutput, DisplayData, ExecuteReply, ExecuteResult, MimeBundle
+from freeact_sub.cells import CELL_TOOL, CellError, ClearOutput, ExecuteReply, MimeBundle
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
-from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel
+from freeact_sub.kernels import CellClock, CellOutputBuffer, CellRun, Kernel
 from freeact_sub.spans import note_here
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.titles import own_title
@@ -78,25 +78,13 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
     """Runs a cell to its end, however it ends; streams its output as events, and returns the last one."""
     settings = context.config.kernel
     started = time.monotonic()
-    file = output_file(context.output_folder, context.tool_call_id)
-    is_to_clear, raised = False, ""
-
-    def take(output: DisplayData | ExecuteResult | CellError) -> bool:
-        nonlocal raised
-        raised = output.ename if isinstance(output, CellError) else raised
-        return not is_to_clear and context.offer(CodeExecutionOutputChunk(output=output))
-
     root = context.config.workspace
-    buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=root, take=take)
+    file = output_file(context.output_folder, context.tool_call_id)
+    buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=root)
     clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds)
     async with kernel.execute(code, buffer, clock) as cell:
-        async for output in cell:
-            is_to_clear = is_to_clear or isinstance(output, ClearOutput)
-            if is_to_clear and output != ClearOutput(wait=True):
-                is_to_clear = False
-                await context.emit(CodeExecutionOutputChunk(output=ClearOutput()))
-            if not isinstance(output, ClearOutput):
-                await context.emit(CodeExecutionOutputChunk(output=output))
+        # a task of its own: otherwise each output would wake everything that waits for the cell, up to the model's loop
+        raised = await asyncio.create_task(_stream(cell, context), name="output of a cell")
         reply = await cell.reply()
     save = functools.partial(save_pictures, buffer.displays, context.output_folder, context.tool_call_id)
     pictures = await asyncio.to_thread(save, root=root) if buffer.displays else ()
@@ -112,6 +100,21 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
     await context.emit(ended)
     note_here(status=reply.status, error=raised or ("" if reply.status == "ok" else reply.status))
     return ended
+
+
+async def _stream(cell: CellRun, context: CellContext) -> str:
+    """Emits a cell's output up to its end; returns the name of the last error."""
+    is_to_clear, raised = False, ""
+    async for output in cell:
+        if isinstance(output, CellError):
+            raised = output.ename
+        is_to_clear = is_to_clear or isinstance(output, ClearOutput)
+        if is_to_clear and output != ClearOutput(wait=True):
+            is_to_clear = False
+            await context.emit(CodeExecutionOutputChunk(output=ClearOutput()))
+        if not isinstance(output, ClearOutput):
+            await context.emit(CodeExecutionOutputChunk(output=output))
+    return raised
 
 
 def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeout: float | None, lost: str | None) -> str:

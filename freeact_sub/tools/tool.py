@@ -237,8 +237,6 @@ class CellContext:
     """The folder of the agent's long outputs."""
     emit: Callable[[AgentEvent], Awaitable[Any]]
     """Writes an event with the agent's header and this call's id."""
-    offer: Callable[[AgentEvent], bool]
-    """Writes it at once, and returns True, unless it would have to wait for a slow reader."""
     asked_seconds: Callable[[], float] = lambda: 0.0
     """Returns for how many seconds people were asked so far on behalf of the agent and its descendants."""
 

@@ -38,22 +38,6 @@ async def test_a_slow_reader_holds_the_senders_back_and_each_event_read_lets_one
     await asyncio.gather(*senders)
 
 
-async def test_an_offer_is_refused_where_a_sender_would_wait_and_takes_its_turn_like_one():
-    channel = EventChannel(size=2)
-    offered = [channel.offer(Response(content=str(number))) for number in range(3)]
-    assert offered == [True, True, False]
-    waiting = asyncio.create_task(channel.send(Response(content="2")))
-    await asyncio.sleep(0)
-    assert (await channel.receive()).content == "0"
-    assert not channel.offer(Response(content="before one that waits"))
-    await waiting
-    assert (await channel.receive()).content == "1"
-    assert channel.offer(Response(content="3"))
-    channel.finish()
-    assert channel.offer(Response(content="dropped"))
-    assert [(event.content, event.seq) for event in await read_all(channel)] == [("2", 2), ("3", 3)]
-
-
 async def test_a_sender_that_is_cancelled_while_it_waits_leaves_no_gap_and_no_lost_room():
     channel = EventChannel(size=1)
     await channel.send(Response(content="first"))

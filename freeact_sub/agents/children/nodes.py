@@ -185,7 +185,6 @@ class OwnedNode(KernelNode):
             tool_call_id=call_id,
             output_folder=owner.output_folder,
             emit=partial(owner.emitter.emit, tool_call_id=call_id),
-            offer=partial(owner.emitter.offer, tool_call_id=call_id),
             asked_seconds=lambda: owner.run.clock.stood_still,
         )
         async with self._lock:

@@ -385,7 +385,6 @@ class AgentLoop:
             kernel=self.resources.kernel,
             output_folder=agent.output_folder,
             emit=partial(emitter.emit, tool_call_id=tool_call_id),
-            offer=partial(emitter.offer, tool_call_id=tool_call_id),
             spawn=self.children.run_for_model,
             children=self.children,
             ask=self.single_requests.ask_by_name,

@@ -324,7 +324,7 @@ async def _emit_each(events: AsyncIterable[Any], blocks: "_Blocks", emitter: Emi
             if isinstance(event, PartStartEvent) and (whole := blocks.ended()) is not None:
                 await emitter.emit(whole)
             translated = blocks.begun(event) if isinstance(event, PartStartEvent) else None
-        if translated is not None and not emitter.offer(translated):
+        if translated is not None:
             await emitter.emit(translated)
 
 

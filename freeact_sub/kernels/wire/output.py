@@ -60,7 +60,6 @@ class CellOutputBuffer:
         model_chars: int = 10_000,
         file: Path | None = None,
         root: Path | None = None,
-        take: Callable[[DisplayData | ExecuteResult | CellError], bool] | None = None,
     ) -> None:
         """Makes the buffer of one cell.
 
@@ -68,12 +67,7 @@ class CellOutputBuffer:
             model_chars: Bound of `text`.
             file: A new file that gets all of the text once it is longer. None: no file.
             root: The folder from which the file is reached without following a link. None: the one it stands in.
-            take: Called with a display, value or error while `get` waits; if it returns True, `get` does not hand it on.
-                Text always waits for `get`, so that small pieces of it are joined. None: everything does.
         """
-        self._take = take
-        self._is_awaited = False
-        """`get` waits: all that came before has been handed on."""
         self._model_chars = model_chars
         self._screen = ScreenText(model_chars)
         self._is_to_clear = False
@@ -147,11 +141,7 @@ class CellOutputBuffer:
             if self._reply is not None:
                 return self._reply
             self._changed.clear()
-            self._is_awaited = True
-            try:
-                await self._changed.wait()
-            finally:
-                self._is_awaited = False
+            await self._changed.wait()
         output, size = self._waiting.popleft()
         self._waiting_chars -= size
         return output
@@ -252,8 +242,6 @@ class CellOutputBuffer:
         if isinstance(output, StreamText):
             self._hand_on_text(output.name, output.text[:room])
             self.left_out_chars += max(0, size - room)
-        elif self._is_awaited and not self._waiting and self._take is not None and self._take(output):
-            return
         elif size <= room or not self._waiting:
             self._waiting.append((output, size))
             self._waiting_chars += size
