@@ -22,7 +22,6 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
-from freeact_sub.agents.runs.root_runs import RootRuns
 from freeact_sub.agents.runs.run import RootRun, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
@@ -83,9 +82,10 @@ class Root:
         """None: it is not open."""
         self._output_type = check_output(output_type, "Agent")
         self._closes_provider = closes_provider
-        self._runs = RootRuns()
+        self.live_run: Run[Any] | None = None
+        """The run that has started and not ended."""
         self._before_prompt: list[Callable[[str], Awaitable[None]]] = []
-        self._home: asyncio.AbstractEventLoop | None = None
+        self.home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened it; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
         self._judging: asyncio.Task[None] | None = None
@@ -107,24 +107,19 @@ class Root:
         self.session.journal.keep_agent(replace(self.agent.stored, mode=mode))
         if self.loop is None:
             return
-        check_event_loop(self._home)
-        if self._runs.live is None:
+        check_event_loop(self.home)
+        if self.live_run is None:
             self.loop.resources.use_mode()
         else:
             self.tree.notice(MODE_CHANGED.format(mode=mode))
         self._judging = asyncio.create_task(shared.gate.judge_again(), name="judges open questions again")
 
     @property
-    def live_run(self) -> Run[Any] | None:
-        """The run that has started and not ended."""
-        return self._runs.live
-
-    @property
     def opened(self) -> AgentLoop:
         """Its loop. Raises: FreeactError: It is not open."""
         if self.loop is None:
             raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
-        check_event_loop(self._home)
+        check_event_loop(self.home)
         return self.loop
 
     @property
@@ -140,9 +135,32 @@ class Root:
         """Make a run, which begins when it is first used. Raises: see `Agent.run`."""
         loop = self.opened
         budget = validated(Budget.model_validate, budget, "budget")
-        self._runs.check()
+        self._ending_run()
         channel = EventChannel(self.tree.shared.config.event_buffer, self.taps)
-        return RootRun(loop, self.tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
+        return RootRun(self, loop, work, channel=channel, budget=budget)
+
+    def _ending_run(self) -> Run[Any] | None:
+        """Return the run whose end another one has to await. Raises: AgentBusyError: A run is live and not about to end."""
+        if self.live_run is not None and not self.live_run.is_ending:
+            raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
+        return self.live_run
+
+    def take(self, run: Run[Any]) -> Run[Any] | None:
+        """Make a run the live one. Returns the run whose end it has to await.
+
+        Raises:
+            AgentBusyError: A run is live and not about to end.
+            FreeactError: The agent is closed.
+        """
+        if self.loop is None:
+            raise FreeactError("the agent was closed before this run began: open it, and make a new run")
+        before, self.live_run = self._ending_run(), run
+        return before
+
+    def forget(self, run: Run[Any]) -> None:
+        """Note that a run has ended."""
+        if self.live_run is run:
+            self.live_run = None
 
     def run(
         self,
@@ -193,9 +211,9 @@ class Root:
 
     async def is_busy(self) -> bool:
         """Wait for the end of a run that is ending; return whether another one is live."""
-        check_event_loop(self._home)
-        await self._runs.settle()
-        return self._runs.live is not None
+        check_event_loop(self.home)
+        await self._until_settled()
+        return self.live_run is not None
 
     async def fork(self, at: int | None) -> str:
         """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on."""
@@ -210,7 +228,11 @@ class Root:
     async def settle(self) -> None:
         """Wait for the end of a run that is ending, unless the caller is a part of it."""
         if caller_in(self.tree.shared) in (None, self.agent):
-            await self._runs.settle()
+            await self._until_settled()
+
+    async def _until_settled(self) -> None:
+        while self.live_run is not None and self.live_run.is_ending:
+            await self.live_run.ended()
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Call this when the root is closed, before what was opened earlier is closed."""
@@ -229,7 +251,7 @@ class Root:
         if self.loop is not None:
             raise FreeactError("the agent is already open: open it once and share it")
         await self.session.open(self.tree.shared.servers)
-        self._home = asyncio.get_running_loop()
+        self.home = asyncio.get_running_loop()
         self.on_close(self.session.aclose)  # closed last: everything before it is still recorded
         try:
             await self._open()
@@ -239,7 +261,7 @@ class Root:
 
     async def aclose(self) -> None:
         """Close the agent and everything it holds. It can be opened again, with its history and a new kernel."""
-        check_event_loop(self._home)
+        check_event_loop(self.home)
         await carry_out(self._close(), timeout_seconds=CLOSE_SECONDS)
 
     async def _open(self) -> None:
@@ -264,7 +286,6 @@ class Root:
             begin_run=self._begin_if_idle,
             before_prompt=self._prompt_begins,
         )
-        self._runs.is_open = True
         self.on_close(resources.aclose)
         self.on_close(self.session.follow(loop, is_new=not self.agent.run.record.history))
         self.on_close(partial(session_ends, self.agent))
@@ -272,12 +293,11 @@ class Root:
         resources.kernel.start_soon()  # ready when the first prompt comes
 
     async def _close(self) -> None:
-        self.loop = self._home = None
-        self._runs.is_open = False
+        self.loop = self.home = None
         if self._judging is not None:
             await end_task(self._judging)
-        if self._runs.live is not None:
-            await self._runs.live.aclose()
+        if self.live_run is not None:
+            await self.live_run.aclose()
         for close in self.tree.outliving:
             await close()
         self.tree.outliving.clear()
@@ -286,7 +306,7 @@ class Root:
     async def _begin_if_idle(self) -> None:
         """Begin a run that lasts until no child is working, unless a run is live."""
         is_outside = caller_in(self.tree.shared) is None
-        while (run := self._runs.live) is not None and not (self.opened.children.is_open and not run.is_ending):
+        while (run := self.live_run) is not None and not (self.opened.children.is_open and not run.is_ending):
             if (first := run if run.is_ending and is_outside else run.ends_first) is None:
                 return
             await first.ended()

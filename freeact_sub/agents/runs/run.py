@@ -7,20 +7,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
-from typing import Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.present_run import PresentRun
-from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, AnswerT, PictureUse, RunResult
-from freeact_sub.agents.runs.root_runs import RootRuns
-from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.runs.results import ACTIVE, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import EventChannel, check_event_loop
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.system.closing import carry_out
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.root import Root
 
 NEVER_BEGAN: Final[RunResult[Any]] = RunResult(output="", status="cancelled", error="the run was closed before it began")
 
@@ -37,25 +38,14 @@ class Run(Generic[AnswerT]):
     running on exit. It starts on the first of these uses. `Agent.run` and similar methods make it.
     """
 
-    def _hold(  # all but the first three are given by name
-        self,
-        loop: AgentLoop,
-        tree: Tree,
-        work: Work,
-        *,
-        runs: RootRuns,
-        channel: EventChannel,
-        budget: Budget,
-        home: asyncio.AbstractEventLoop | None,
-    ) -> None:
+    def _hold(self, root: "Root", loop: AgentLoop, work: Work, *, channel: EventChannel, budget: Budget) -> None:
+        self._root = root
         self._loop = loop
-        self._home = home
-        """The agent's event loop."""
+        self._home = root.home
         self._work = work
         self._budget = budget
-        self._runs = runs
-        self._tree = tree
-        self._shared = tree.shared
+        self._tree = root.tree
+        self._shared = root.tree.shared
         self._channel = channel
         self._pictures: PictureUse = "saved"
         self._present: PresentRun | None = None
@@ -271,12 +261,12 @@ class Run(Generic[AnswerT]):
         """
         check_event_loop(self._home)
         if self._task is None and not self._closed:
-            self._before = self._runs.take(self)
+            self._before = self._root.take(self)
             if self._before is None:
                 try:
                     self._begin()
                 except BaseException:
-                    self._runs.forget(self)
+                    self._root.forget(self)
                     raise
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._agent.agent_id}")
 
@@ -310,7 +300,7 @@ class Run(Generic[AnswerT]):
             self._shared.stream.end()
             if reading is not None:
                 await asyncio.wait({reading})
-            self._runs.forget(self)
+            self._root.forget(self)
 
     async def _read(self) -> None:
         while (event := await self._channel.receive()) is not None:
@@ -343,18 +333,8 @@ class Run(Generic[AnswerT]):
 class RootRun(Run[AnswerT]):
     """A run, as its agent makes it."""
 
-    def __init__(
-        self,
-        loop: AgentLoop,
-        tree: Tree,
-        work: Work,
-        *,
-        runs: RootRuns,
-        channel: EventChannel,
-        budget: Budget = NO_BOUNDS,
-        home: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        self._hold(loop, tree, work, runs=runs, channel=channel, budget=budget, home=home)
+    def __init__(self, root: "Root", loop: AgentLoop, work: Work, *, channel: EventChannel, budget: Budget) -> None:
+        self._hold(root, loop, work, channel=channel, budget=budget)
 
 
 class EventStream(AsyncGenerator[Event, None]):
