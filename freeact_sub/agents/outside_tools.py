@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Final
 
-from freeact_sub.agents.context.sizes import window_of
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.events import Notice, ToolProgress
 from freeact_sub.events.call_progress import CallProgress
@@ -16,7 +15,7 @@ USUAL_WINDOW: Final = 128_000
 
 def mcp_toolset(agent: TreeAgent, servers: McpServers) -> McpToolset:
     """The tools of an agent's servers for its model."""
-    window = window_of(agent) or USUAL_WINDOW
+    window = agent.window_tokens or USUAL_WINDOW
     return McpToolset(
         servers,
         on_error=lambda error: agent.emitter.put(Notice(content=str(error))),

@@ -267,7 +267,8 @@ class Root:
     async def _open(self) -> None:
         shared = self.tree.shared
         shared.renew()
-        self.tree.histories.models_are_closed()
+        for child in self.tree.agents.values():
+            child.run.record.model_is_closed = True
         if recover(shared.config.workspace):
             self.tree.notice(UNDONE)
         if self._closes_provider:

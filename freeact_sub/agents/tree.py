@@ -11,8 +11,8 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import PREFIX, child_key, root_key, short_id
 from freeact_sub.agents.attribution import FileAttribution, RunFiles
+from freeact_sub.agents.budgets.estimate import size_of
 from freeact_sub.agents.budgets.ledger import Account, Ledger
-from freeact_sub.agents.history import KeptHistories
 from freeact_sub.agents.ports import AtWork
 from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
 from freeact_sub.agents.runs.results import NO_BOUNDS
@@ -22,28 +22,16 @@ from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
-from freeact_sub.modes import Mode, Thinking
+from freeact_sub.sessions import StoredAgent
 from freeact_sub.tools import SpawnRequest
 
 MAX_ENDED: Final = 200
 """Children that have ended and are still listed; each takes about 30 kB."""
+MAX_HISTORIES: Final = 100
+MAX_BYTES: Final = 64 * 2**20
+"""Bytes of the conversations of all children that have ended, as text."""
 MAX_TRIES: Final = 10_000
 """After so many, an id may share its short id with another agent: there are 65,536 of them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lineage:
-    """The identity of an agent whose run has ended, perhaps in an earlier program."""
-
-    agent_id: str
-    key: str
-    description: str = ""
-    work_scope: str = ""
-    agent_type: AgentType | None = None
-    mode: Mode
-    thinking: Thinking | None = None
-    tools: tuple[str, ...] | None = None
-    own_files: bool = False
 
 
 @dataclass(kw_only=True)
@@ -58,8 +46,10 @@ class Tree:
     outliving: set[Callable[[], Awaitable[None]]] = field(default_factory=set)
     """Each closes what has outlived an agent's run; called when the root is closed."""
     ledger: Ledger = field(default_factory=Ledger)
-    histories: KeptHistories = field(default_factory=KeptHistories)
-    """Of children that have ended."""
+    answered_by: dict[str, str] = field(default_factory=dict)
+    """By the id of a child that was given the answer of another one: that one."""
+    _histories: dict[str, int] = field(default_factory=dict)
+    """The bytes of conversations of children that have ended, oldest first."""
     _short_ids: set[str] = field(default_factory=set)
     """Those of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""
 
@@ -105,7 +95,7 @@ class Tree:
         agent_type: AgentType | None,
         model: Model | None,
         in_background: bool,
-        earlier: Sequence[Lineage] = (),
+        earlier: Sequence[StoredAgent] = (),
         payer: Account | None = None,
     ) -> TreeAgent:
         """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
@@ -160,6 +150,24 @@ class Tree:
         for agent_id in ended[:-MAX_ENDED]:
             del self.agents[agent_id]
 
+    def keep_history(self, agent: TreeAgent, reused_from: str) -> None:
+        """Keep the conversation of a child that ends, so that it can be resumed; the oldest make room.
+
+        Args:
+            agent: The child.
+            reused_from: The agent whose answer it was given. Empty: it has answered itself.
+        """
+        if reused_from:
+            self.answered_by[agent.agent_id] = reused_from
+        kept, messages = self._histories, agent.run.record.history
+        kept.pop(agent.agent_id, None)
+        kept[agent.agent_id] = sum(size_of(part) for message in messages for part in message.parts)
+        while len(kept) > MAX_HISTORIES or sum(kept.values()) > MAX_BYTES:
+            oldest = next(iter(kept))
+            del kept[oldest]
+            if (other := self.agents.get(oldest)) is not None and (other is agent or not other.run.is_live):
+                other.run.record.history = []
+
     def withdraw(self, agent: TreeAgent, before: TreeAgent | None = None) -> None:
         """Undo `add_child` for a child that cannot begin, including the spawn counted for its parent.
 
@@ -172,11 +180,22 @@ class Tree:
         if before is not None:
             self.agents[agent.agent_id] = before
 
-    def _add_ended(self, lineage: Lineage, parent: TreeAgent) -> TreeAgent:
+    def _add_ended(self, stored: StoredAgent, parent: TreeAgent) -> TreeAgent:
         """Add an agent of an earlier program as the ancestor of a resumed child; it does not run."""
-        facts = {name: value for name, value in vars(lineage).items() if name != "mode"}
-        policy = narrowed(parent.run.policy, lineage.mode)
-        agent = TreeAgent(shared=self.shared, parent=parent, policy=policy, model=parent.model, **facts)
+        agent = TreeAgent(
+            shared=self.shared,
+            agent_id=stored.agent_id,
+            key=stored.key,
+            parent=parent,
+            description=stored.description,
+            work_scope=stored.scope,
+            policy=narrowed(parent.run.policy, stored.mode),
+            model=parent.model,
+            agent_type=self.shared.types.types[stored.agent_type] if stored.agent_type else None,
+            thinking=stored.thinking or None,
+            tools=stored.tools,
+            own_files=stored.own_files,
+        )
         self.agents[agent.agent_id] = agent
         self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)
         return agent

@@ -121,6 +121,11 @@ class TreeAgent:
         return next((agent_type for agent_type in types if agent_type and agent_type.tools.denies(tool)), None)
 
     @property
+    def window_tokens(self) -> int | None:
+        """The size of the window of its model. None: nobody knows it."""
+        return self.shared.config.context.window_tokens or self.model.context_window
+
+    @property
     def output_folder(self) -> Path:
         """The folder for the agent's long outputs and its long answer."""
         return self.shared.config.workspace / OUTPUT_FOLDER / self.agent_id

@@ -23,7 +23,6 @@ from freeact_sub.agents.budgets.estimate import (
     with_max_tokens,
 )
 from freeact_sub.agents.budgets.ledger import Account, Reservation
-from freeact_sub.agents.context.sizes import window_of
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import UsageUpdated
@@ -132,7 +131,7 @@ class Booking:
             usage=account.own_usage,
             tree_usage=account.usage,
             context_tokens=context_tokens,
-            window_tokens=window_of(self._agent),
+            window_tokens=self._agent.window_tokens,
         )
 
 

@@ -1,12 +1,12 @@
 """A child that is resumed after its run has ended: its identity, its conversation and its model.
 
-What the program does not have in memory any more (`KeptHistories`) is read from the session, which is all there is after the
+What the program does not have in memory any more is read from the session, which is all there is after the
 program was started again.
 """
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,9 +17,9 @@ from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
-from freeact_sub.agents.tree import Lineage, Tree
+from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.types.files import AgentType, unknown_name
+from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice
 from freeact_sub.modes import narrower
@@ -31,13 +31,10 @@ from freeact_sub.tools import SpawnRequest
 class EarlierChild:
     """A child that is resumed."""
 
-    lineage: tuple[Lineage, ...]
+    lineage: tuple[StoredAgent, ...]
     """The child, last; before it the agents between the one that asks and it, from above."""
     model: Model | None
     """None: find it by its name."""
-    model_id: str
-    address: str
-    """The name and the server of its model. Empty: not known."""
     history: list[ModelMessage]
     written: list[ModelMessage]
     """The part of it that the session has."""
@@ -63,24 +60,21 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
     Raises:
         InvalidRequestError: There is none with this id below the agent, it is at work, or nothing is kept of it.
     """
-    if (other := tree.histories.answered_by(agent_id)) != agent_id:
+    if (other := tree.answered_by.get(agent_id)) is not None:
         try:
             return await earlier_child(other, caller, tree)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{agent_id} reused the answer of {other}, and {error}") from error
-    agent, kept = tree.agents.get(agent_id), tree.histories.get(agent_id)
-    ended_child(agent_id, tree)
+    agent = ended_child(agent_id, tree)
     if agent is not None and caller.agent_id not in {above.agent_id for above in _above(agent)}:
         raise _no_child(agent_id)
-    if agent is not None and kept is not None and kept.messages:
+    if agent is not None and (messages := agent.run.record.history):
         between = itertools.takewhile(lambda above: above.agent_id != caller.agent_id, agent.ancestors())
         return EarlierChild(
-            lineage=tuple(_lineage_of(each) for each in between)[::-1],
-            model=kept.model,
-            model_id=agent.model.model_id,
-            address=addresses(agent.model)[0],
-            history=kept.messages,
-            written=kept.messages,
+            lineage=tuple(each.stored for each in between)[::-1],
+            model=None if agent.run.record.model_is_closed else agent.model,
+            history=messages,
+            written=messages,
         )
     stored = await _read(agent_id, tree)
     if stored is None and agent is None:
@@ -91,15 +85,13 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
             "(a session keeps it); start a new child"
         )
     chain = _chain(agent_id, caller.agent_id, stored.agents)
-    types = tree.shared.types.types
-    return EarlierChild(
-        lineage=tuple(_lineage_of_stored(each, types, caller) for each in chain),
-        model=None,
-        model_id=chain[-1].model,
-        address=chain[-1].address,
-        history=[*stored.written, *stored.cut_off],
-        written=stored.written,
-    )
+    for each in chain:
+        if each.agent_type is not None and each.agent_type not in tree.shared.types.types:
+            raise InvalidRequestError(
+                f"{each.agent_id} cannot be resumed: {unknown_name('agent type', each.agent_type, startable(caller))}"
+            )
+    history = [*stored.written, *stored.cut_off]
+    return EarlierChild(lineage=tuple(chain), model=None, history=history, written=stored.written)
 
 
 def ended_child(agent_id: str, tree: Tree) -> TreeAgent | None:
@@ -133,11 +125,11 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -
     child = earlier.lineage[-1]
     return replace(
         request,
-        agent=None if child.agent_type is None or child.agent_type is caller.agent_type else child.agent_type.name,
+        agent=None if caller.agent_type is not None and child.agent_type == caller.agent_type.name else child.agent_type,
         description=request.description or child.description,
-        scope=request.scope or child.work_scope,
+        scope=request.scope or child.scope,
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
-        thinking=request.thinking or child.thinking,
+        thinking=request.thinking or child.thinking or None,
         tools=child.tools,
         own_files=child.own_files,
         branch=child.own_files,
@@ -155,7 +147,8 @@ async def model_of(earlier: EarlierChild, other: Model, agent: TreeAgent) -> Mod
     Raises:
         InvalidRequestError: No setting leads to its model any more.
     """
-    shared, wanted, address = agent.shared, earlier.model_id, earlier.address
+    shared, child = agent.shared, earlier.lineage[-1]
+    wanted, address = child.model, child.address
     if earlier.model is not None:
         return earlier.model
     known = [other, agent.model, shared.model]
@@ -187,38 +180,6 @@ def _above(agent: TreeAgent) -> Iterable[TreeAgent]:
 
 def _no_child(agent_id: str) -> InvalidRequestError:
     return InvalidRequestError(f"{agent_id!r} is not a child of yours, nor of one of your children")
-
-
-def _lineage_of(agent: TreeAgent) -> Lineage:
-    return Lineage(
-        agent_id=agent.agent_id,
-        key=agent.key,
-        description=agent.description,
-        work_scope=agent.work_scope,
-        agent_type=agent.agent_type,
-        mode=agent.policy.mode,
-        thinking=agent.thinking,
-        tools=agent.tools,
-        own_files=agent.own_files,
-    )
-
-
-def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], caller: TreeAgent) -> Lineage:
-    if agent.agent_type is not None and agent.agent_type not in types:
-        raise InvalidRequestError(
-            f"{agent.agent_id} cannot be resumed: {unknown_name('agent type', agent.agent_type, startable(caller))}"
-        )
-    return Lineage(
-        agent_id=agent.agent_id,
-        key=agent.key,
-        description=agent.description,
-        work_scope=agent.scope,
-        agent_type=types[agent.agent_type] if agent.agent_type is not None else None,
-        mode=agent.mode,
-        thinking=agent.thinking or None,
-        tools=agent.tools,
-        own_files=agent.own_files,
-    )
 
 
 def _chain(agent_id: str, caller_id: str, agents: Sequence[StoredAgent]) -> list[StoredAgent]:

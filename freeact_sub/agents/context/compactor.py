@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
-from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens, window_of
+from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
 from freeact_sub.agents.context.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.hooks import refusal_to_compact
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
@@ -157,7 +157,7 @@ class Compactor:
     @property
     def window(self) -> int | None:
         """The size of the window in tokens. None: unknown."""
-        return window_of(self.agent)
+        return self.agent.window_tokens
 
     @property
     def _files(self) -> OutputFiles:

@@ -15,7 +15,6 @@ from freeact_sub.agents.budgets.estimate import (
     size_of,
     tools_size,
 )
-from freeact_sub.agents.tree_agent import TreeAgent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +39,6 @@ class ContextUse:
 
 LEAST: Final = 0.6
 """The least share of our estimate that a provider's count must reach; a lower one, such as new tokens only, is ignored."""
-
-
-def window_of(agent: TreeAgent) -> int | None:
-    """Return the size of the window of an agent's model in tokens. None: nobody knows it."""
-    return agent.shared.config.context.window_tokens or agent.model.context_window
 
 
 def request_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:

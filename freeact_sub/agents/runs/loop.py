@@ -256,7 +256,7 @@ class AgentLoop:
             keep_answer(agent, self._doing.digest, result)
         agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
         if agent.parent is not None:
-            self._tree.histories.keep(agent.agent_id, agent.run.record.history, agent.model, result.reused_from)
+            self._tree.keep_history(agent, result.reused_from)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
             self._parent.child_ends(agent.agent_id, result)

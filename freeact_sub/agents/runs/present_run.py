@@ -192,6 +192,8 @@ class RunRecord:
     files: RunFiles
     history: list[ModelMessage] = field(default_factory=list)
     """The conversation; a root continues that of its last run."""
+    model_is_closed: bool = False
+    """The root was closed since, and with it the models that were made for children."""
     acted_outside: bool = False
     """The agent or a descendant was allowed an action with an effect besides its answer."""
 
@@ -285,12 +287,11 @@ class PresentRun:
         self.record.history = repair_messages(list(messages))
 
     def end(self, status: RunStatus) -> None:
-        """End the run and release its reservations; a child's conversation is dropped, as nobody reads it any more."""
+        """End the run and release its reservations."""
         self.account.close()
         if self.parent is not None:
             self.parent.receipts.child(self.holder.agent_id, status)
-        if not self._is_root:
-            self.parent, self.record.history = None, []
+        self.parent = None
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None
 
     def cancel(self) -> bool:

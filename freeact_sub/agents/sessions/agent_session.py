@@ -142,8 +142,7 @@ class AgentSession:
             return tree.add_root(history)
         root = tree.add_root(self.resumed.history, self.resumed.root_id)
         tree.ledger.spent = self.resumed.usage
-        for agent_id, other in self.resumed.answered_by.items():
-            tree.histories.same_as(agent_id, other)
+        tree.answered_by.update(self.resumed.answered_by)
         tree.notice(self.resumed.summary())
         if missing := self._fork_note.get("missing"):
             tree.notice(missing)

@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelResponse
 from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub.agents.runs.present_run import KernelPlaces
+from freeact_sub.agents.tree import MAX_HISTORIES
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
@@ -100,7 +101,7 @@ async def test_a_child_that_waits_for_a_kernel_can_be_cancelled_and_the_next_get
 
 
 @pytest.mark.slow
-async def test_hundreds_of_children_finish_and_nothing_of_them_is_kept_but_a_line(make):
+async def test_hundreds_of_children_finish_and_of_most_of_them_only_a_line_is_kept(make):
     waves, size = 4, 50
 
     def turn(messages, info):
@@ -120,7 +121,7 @@ async def test_hundreds_of_children_finish_and_nothing_of_them_is_kept_but_a_lin
                     agent.provider.kernels.clear()
                     objects.append(our_objects())
         result = await run.result()
-        assert not any(node.run.record.history for node in agent.debug.agents.values() if node.parent is not None)
+        assert sum(bool(child.run.record.history) for child in agent.debug.agents.values() if child.parent) == MAX_HISTORIES
     assert (result.status, ended, result.tree_usage.turns) == ("completed", waves * size, waves * size + waves + 1)
     assert most <= 21
     grown = [(later - earlier) / size for earlier, later in pairwise(objects[1:])]

@@ -8,7 +8,7 @@ from support.agents import cell, of_kind, read, task
 from support.waiting import eventually
 
 from freeact_sub import Budget, SpawnRequest
-from freeact_sub.agents import history as histories
+from freeact_sub.agents import tree as histories
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, ToolOutput
 from freeact_sub.testing import first_prompt, prompts
