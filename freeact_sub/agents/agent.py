@@ -16,8 +16,8 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
+from freeact_sub.agents.budgets.estimate import ContextUse
 from freeact_sub.agents.context.by_hand import CompactionByHand
-from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.from_program import FromProgram
 from freeact_sub.agents.loaded_texts import content_of

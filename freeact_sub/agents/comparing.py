@@ -212,7 +212,6 @@ def _observe(event: Event, continuation: Continuation) -> None:
 
 
 def _files_before(store: SessionStore, session_id: str) -> str:
-    """The state of the files before the last prompt of a session."""
     with store.reader(session_id) as reader:
         root = reader.agents()[0]
         runs = reader.runs(root.agent_id)

@@ -11,10 +11,9 @@ from typing import Any, Final, overload
 from pydantic_core import to_json
 
 from freeact_sub.agents.children.child import Child
-from freeact_sub.agents.from_code.ask import AskParams
+from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.maps.many import outcome
-from freeact_sub.agents.maps.typed import typed_for_program
 from freeact_sub.agents.root import Root, with_inputs
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import AnswerT, RunResult

@@ -253,7 +253,6 @@ async def _session_begins(agent: TreeAgent) -> str:
 
 
 def _check_goes_on(heard: HookAnswer | None) -> None:
-    """Raise ApprovalDeniedError if hooks end the run."""
     if heard is not None and heard.ends:
         raise ApprovalDeniedError(f"a hook ends the run: {heard.reason}", ends_run=True)
 

@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar, overload
 
-from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, in_cell_of
-from freeact_sub.agents.turn.own_calls import new_own_call
+from freeact_sub.agents.turn.calls import ToolCalls, in_cell_of
+from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.calls import Call, CodeAction
-from freeact_sub.cells import CELL_TOOL
-from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import CellClock, Changes, put_values
-from freeact_sub.tools import Outcome, run_cell
 
 T = TypeVar("T")
 
@@ -51,21 +48,11 @@ class OwnKernel:
         """
         if not isinstance(code, str):
             raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
-        loop, call_id = self._loop(), new_own_call(CALLS)
-
-        async def run() -> EndedCall[CodeExecutionOutput]:
-            kernel = await loop.resources.kernel.get()
-            output = await run_cell(code, kernel, loop.tool_context(call_id))
-            if kernel.lost_reason is not None:
-                raise KernelLostError(f"the kernel is gone: {kernel.lost_reason}")
-            outcome: Outcome = "success" if output.status == "ok" else "failed"
-            await after_own_cell(loop.agent, code, call_id, text=output.text, outcome=outcome)
-            return EndedCall(value=output, text=output.text, outcome=outcome)
-
-        requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
+        loop = self._loop()
+        kernel, calls = loop.resources.kernel, ProgramCalls(loop.agent)
         async with loop.children.busy():
-            await loop.resources.kernel.past.bring_back()
-            return (await ProgramCalls(loop.agent).make(requested, run)).value
+            await kernel.past.bring_back()
+            return await run_own_cell(code, CALLS, calls, kernel.get, loop.tool_context)
 
     async def put(self, /, **values: Any) -> None:
         """Put values of the program into variables of the agent's kernel: `await agent.put(df=df)`.

@@ -51,7 +51,6 @@ class AgentResources:
         )
 
     def _may_try(self, agent: TreeAgent) -> None:
-        """Let cells of an agent be tried."""
         self._agent, agent.try_out = agent, self._try_out
 
     def _try_out(self, call: Call) -> TryOut | None:

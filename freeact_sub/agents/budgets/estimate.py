@@ -1,4 +1,4 @@
-"""Estimates, before a model request, what it may use at most.
+"""Estimates, before a model request, what it may use at most, and what fills the window of the model.
 
 Input is the provider's count of the conversation so far plus one token for three bytes of everything new, which is more than
 tokenizers produce for text or code. A picture counts as `IMAGE_TOKENS`. Output is bounded by `max_tokens`, which the request
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any, Final, Self, cast
 
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
@@ -29,6 +29,8 @@ OVERHEAD_TOKENS: Final = 64
 BYTES_PER_TOKEN: Final = 3
 OUTDATED: Final = "freeact_sub_outdated_count"
 """Mark in the metadata of responses, see `outdated`."""
+LEAST_COUNT: Final = 0.6
+"""The least share of our estimate that a provider's count must reach; a lower one, such as new tokens only, is ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,3 +200,47 @@ def _item_size(item: Any) -> int:
     if isinstance(item, BinaryContent):
         return IMAGE_TOKENS * BYTES_PER_TOKEN
     return len((item if isinstance(item, str) else str(item)).encode(errors="replace"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextUse:
+    """Estimates, in tokens. If the provider has counted the conversation, they add up to its count."""
+
+    window_tokens: int | None
+    """The size of the window. None: unknown (setting `context.window_tokens`)."""
+    instructions: int
+    tools: int
+    """0 before the first request."""
+    messages: int
+    """Prompts, the model's replies and the code in them."""
+    outputs: int
+    """Outputs of cells and results of other tools."""
+
+    @property
+    def tokens(self) -> int:
+        """The sum."""
+        return self.instructions + self.tools + self.messages + self.outputs
+
+
+def request_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
+    """Return a request's tokens: the provider's count plus an upper estimate of what is new, or of everything."""
+    return max(estimate_input(messages, parameters), round(estimate_uncounted(messages, parameters) * LEAST_COUNT))
+
+
+def context_use(
+    messages: Sequence[ModelMessage], parameters: ModelRequestParameters, window_tokens: int | None
+) -> ContextUse:
+    """Return what fills the window. Args: parameters: those of the last request."""
+    uncounted = estimate_uncounted(messages, parameters)
+    factor = request_tokens(messages, parameters) / uncounted / BYTES_PER_TOKEN
+    parts = [part for message in messages for part in message.parts]
+    outputs = sum(size_of(part) for part in parts if isinstance(part, ToolReturnPart))
+    instructions, tools = instructions_size(parameters), tools_size(parameters)
+    others = uncounted * BYTES_PER_TOKEN - outputs - instructions - tools
+    return ContextUse(
+        window_tokens=window_tokens,
+        instructions=round(instructions * factor),
+        tools=round(tools * factor),
+        messages=round(others * factor),
+        outputs=round(outputs * factor),
+    )

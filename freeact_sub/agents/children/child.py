@@ -40,7 +40,6 @@ class Child:
     """A program's handle on a child; `Agent.spawn` makes it."""
 
     def _hold(self, agent: TreeAgent, task: str) -> None:
-        """Hold an agent. Args: task: its prompt."""
         self._agent = agent
         self._prompt = task
         writer = agent.shared.journal.writer

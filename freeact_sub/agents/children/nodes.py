@@ -16,23 +16,21 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.actions import FileOperation
-from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
-from freeact_sub.agents.turn.own_calls import new_own_call
+from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.approvals import Policy
-from freeact_sub.calls import CodeAction, FileWrite
-from freeact_sub.cells import CELL_TOOL
+from freeact_sub.calls import FileWrite
 from freeact_sub.channel import Emitter
-from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, own_files_of, promote
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import CellContext, run_cell
+from freeact_sub.tools import CellContext
 
 CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
@@ -126,11 +124,8 @@ class OwnedNode(KernelNode):
         """Run a cell, without a model. It needs approval and counts like any cell of the node's owner."""
         self.check_open()
         async with self._owner.busy():
-            call_id = new_own_call(CALLS)
-            requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
-            ended = await self.resources.calls.make(requested, partial(self._run, code, call_id))
-            await after_own_cell(self.resources.calls.agent, code, call_id, text=ended.text, outcome=ended.outcome)
-            return ended.value
+            kernel, calls = self.resources.kernel, self.resources.calls
+            return await run_own_cell(code, CALLS, calls, kernel.get, self._context, self._lock)
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
         """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
@@ -178,21 +173,15 @@ class OwnedNode(KernelNode):
     def __repr__(self) -> str:
         return f"<{self.code.label}, {'open' if self.is_open else 'closed'}>"
 
-    async def _run(self, code: str, call_id: str) -> EndedCall[CodeExecutionOutput]:
+    def _context(self, call_id: str) -> CellContext:
         owner = self.code.owner
-        context = CellContext(
+        return CellContext(
             config=owner.shared.config,
             tool_call_id=call_id,
             output_folder=owner.output_folder,
             emit=partial(owner.emitter.emit, tool_call_id=call_id),
             asked_seconds=lambda: owner.run.clock.stood_still,
         )
-        async with self._lock:
-            kernel = await self.resources.kernel.get()
-            output = await run_cell(code, kernel, context)
-        if kernel.lost_reason is not None:
-            raise KernelLostError(f"the kernel of {self.code.label} is gone: {kernel.lost_reason}")
-        return EndedCall(value=output, text=output.text, outcome="success" if output.status == "ok" else "failed")
 
     async def _close(self) -> None:
         try:

@@ -296,7 +296,6 @@ class ChildOwner:
             self._changed.set()
 
     def _origin_of(self, request: SpawnRequest) -> OwnedNode | None:
-        """Return the node whose kernel the child's copies."""
         if request.branch_of is None:
             return None
         if request.branch:
@@ -308,7 +307,6 @@ class ChildOwner:
         return origin
 
     async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> OwnedNode | None:
-        """Return the node that holds the kernel of a resumed child."""
         mode = self._agent.run.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:

@@ -255,7 +255,6 @@ def check_tools(request: SpawnRequest, agent_type: AgentType | None, parent: Tre
 
 
 def _would_have(name: str, agent_type: AgentType | None, parent: TreeAgent) -> bool:
-    """Whether a child would have a tool without a list of its own."""
     if agent_type is parent.agent_type:
         return has_tool(parent, name)
     lists = [above.tools for above in parent.ancestors() if above.tools is not None]

@@ -91,7 +91,6 @@ class Verifier:
         return AGAIN.format(problem=problem)
 
     async def _problem(self, answer: Any, agent: TreeAgent, kernel: CopiedKernel) -> tuple[str, bool]:
-        """What is wrong with an answer, and whether anything was checked."""
         problems = []
         if callable(own := getattr(type(answer), "verify", None)) and not isinstance(answer, str):
             problems.append(await _called(own, answer, agent))

@@ -1,6 +1,5 @@
-"""The context window of an agent's model: what fills it, and how a conversation is shortened before it is full.
+"""The context window of an agent's model: how a conversation is shortened before it is full.
 
-- `sizes`: how many tokens each part of a conversation takes.
 - `summary`: replaces all but the beginning and the newest turns with a summary.
 - `compactor`: decides when to do which, replaces old outputs with notes that name a file, and emits the event. Its hook is
   the first of a run, so that a user's capabilities see the shortened conversation.

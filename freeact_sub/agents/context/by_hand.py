@@ -31,7 +31,6 @@ class CompactionByHand:
         return self._run(keep, [])
 
     def _run(self, keep: str, made: list[Compacted]) -> Run[str]:
-        """Make a run that summarises. Args: made: takes its event."""
         loop = self._root.opened
 
         async def summarise() -> str:

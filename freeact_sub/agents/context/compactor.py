@@ -14,8 +14,14 @@ from pydantic_ai.exceptions import FallbackExceptionGroup, RetryModelRequest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
-from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
-from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
+from freeact_sub.agents.budgets.estimate import (
+    BYTES_PER_TOKEN,
+    ContextUse,
+    context_use,
+    estimate_uncounted,
+    outdated,
+    request_tokens,
+)
 from freeact_sub.agents.context.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.hooks import refusal_to_compact
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note

@@ -7,11 +7,19 @@ gigabytes. Answers are not validated here for a similar reason (a pattern can ta
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final
 
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import (
+    Field,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 from pydantic_ai import StructuredDict, ToolDefinition
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from freeact_sub.agents.budgets.ledger import Account, Payer
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
@@ -19,10 +27,11 @@ from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.agents.turn.single_request import SingleRequests, TypedAnswer
-from freeact_sub.agents.types.output_types import DESCRIPTION, NAME, output_tool
+from freeact_sub.agents.types.output_types import DESCRIPTION, NAME, check_output, output_tool
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
+from freeact_sub.text import wrong_fields
 
 MAX_NODES: Final = 10_000
 """The largest schema, with references resolved."""
@@ -78,6 +87,34 @@ def _structured(schema: Mapping[str, Any]) -> Any:
 
 def _is_wrapped(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") != "object"
+
+
+def typed_for_program(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
+    """Return the adapter of a type and the answer asked of the model; an invalid answer goes back to it.
+
+    Raises:
+        InvalidRequestError: The type has no JSON schema.
+    """
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(check_output(output, "agent.ask"))
+        schema = adapter.json_schema()
+    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
+        raise InvalidRequestError(f"agent.ask: output: {output!r} has no JSON schema: {error}") from error
+    plain = typed_answer_of(schema)
+
+    async def check(value: Any) -> str:
+        try:
+            adapter.validate_json(to_json(value))
+        except ValidationError as error:
+            return wrong_fields(error.errors())
+        return ""
+
+    def value_of(arguments: dict[str, Any]) -> Any:
+        value = plain.value_of(arguments)
+        adapter.validate_json(to_json(value))  # a ValueError: pydantic-ai asks again
+        return value
+
+    return adapter, replace(plain, output_type=output_type_of(schema, check), value_of=value_of)
 
 
 def _unwrapped(schema: Mapping[str, Any], answer: dict[str, Any]) -> Any:

@@ -211,7 +211,6 @@ class TaskRequests:
 
 
 def _type(asked: TaskParams, task: _WorkingChild) -> Any:
-    """The type of the answer."""
     if asked.by_value:
         module, _, name = asked.by_value.partition(".")
         try:
@@ -271,7 +270,6 @@ class BackgroundRequests:
 
 
 def _plain(state: ChildState) -> dict[str, Any]:
-    """Return a state as JSON values."""
     values = {
         name: getattr(state, name)
         for name in ("agent_id", "description", "task", "status", "action", "ended", "seconds", "error")

@@ -1,4 +1,7 @@
-"""What code in a cell does with MCP servers: it calls tools, reads resources, gets prompts (`agent.mcp.SERVER`)."""
+"""What code in a cell does with MCP servers: it calls tools, reads resources, gets prompts (`agent.mcp.SERVER`).
+
+`mcp_toolset` has the tools of the same servers for the model. `tell_progress` shows how far a call is, of either.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -6,15 +9,17 @@ from functools import partial
 from typing import Any, Final
 
 from freeact_sub.agents.from_code.base import CodeCalls, new_call_id, tool_call_id_of
-from freeact_sub.agents.outside_tools import tell_progress
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
+from freeact_sub.events import Notice, ToolProgress
+from freeact_sub.events.call_progress import CallProgress
 from freeact_sub.kernels import CellClock
 from freeact_sub.mcp import McpResult, McpServers
 from freeact_sub.mcp.elicitation import Ask
 from freeact_sub.spans import span
-from freeact_sub.tools import head_and_tail
+from freeact_sub.tools import McpToolset, head_and_tail
 
 ERROR_CHARS: Final = 10_000
 """The length of an exception's message in the kernel."""
@@ -22,6 +27,8 @@ READ: Final = "resources/read"
 """Stands for a tool in rules on reading resources, as the protocol names the request."""
 GET: Final = "prompts/get"
 """The same for prompts."""
+USUAL_WINDOW: Final = 128_000
+"""The window of a model in tokens where nobody knows it."""
 
 
 class McpRequests:
@@ -105,3 +112,23 @@ class McpRequests:
 
 def _object(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
+
+
+def mcp_toolset(agent: TreeAgent, servers: McpServers) -> McpToolset:
+    """The tools of an agent's servers for its model."""
+    window = agent.window_tokens or USUAL_WINDOW
+    return McpToolset(
+        servers,
+        on_error=lambda error: agent.emitter.put(Notice(content=str(error))),
+        ask=agent.ask_person,
+        on_progress=partial(tell_progress, agent),
+        most_tokens=round(window * agent.shared.config.context.mcp_tools),
+    )
+
+
+def tell_progress(
+    agent: TreeAgent, name: str, progress: CallProgress, *, call_id: str = "", tool_call_id: str | None
+) -> None:
+    """Put what a server tells of a call on the stream of an agent."""
+    event = ToolProgress(tool_name=name, call_id=call_id, **vars(progress))
+    agent.emitter.put(event, tool_call_id=tool_call_id)

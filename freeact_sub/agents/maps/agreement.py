@@ -144,7 +144,6 @@ def price_paid(pilots: Sequence[Pilot]) -> Callable[[RequestUsage], Decimal | No
 
 
 def _covers(account: Account, told: Quote) -> bool:
-    """Whether what is left of an account is enough for a quote."""
     bound, spent = account.budget, account.spent
     if bound.cost_usd is not None:
         return told.cost_usd is not None and told.cost_usd.high <= float(bound.cost_usd - spent.cost_usd)

@@ -12,13 +12,12 @@ from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
-from freeact_sub.agents.from_code.ask import AskParams
+from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.maps.fan_out import side_by_side
 from freeact_sub.agents.maps.kept_answers import NAME, KeptAnswers
 from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
 from freeact_sub.agents.maps.templates import Template
-from freeact_sub.agents.maps.typed import typed_for_program
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import AnswerT

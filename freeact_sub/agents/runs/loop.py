@@ -22,11 +22,10 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
-from freeact_sub.agents.folder_instructions import FolderInstructions
 from freeact_sub.agents.from_code.run_requests import RunRequests
+from freeact_sub.agents.from_code.servers import mcp_toolset
 from freeact_sub.agents.hooks import opening_context
-from freeact_sub.agents.loaded_texts import LoadedTexts, with_skills
-from freeact_sub.agents.outside_tools import mcp_toolset
+from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.file_facts import FileFacts, file_facts
@@ -111,7 +110,6 @@ class AgentLoop:
     def _run_of_child(
         self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool
     ) -> RunOfChild:
-        """Make the run of a child."""
         loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
             resources.kernel.past.replace(kernel_is_new if loop._variables is None else loop._variables.restore)

@@ -129,7 +129,7 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         mcp_servers: The names of the MCP servers that it has.
     """
     agent = begins_as(agent)
-    config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
+    config, skills, servers = agent.shared.config, skills_of(agent), ", ".join(map(_server, mcp_servers))
     own = ", ".join(name for name in agent.shared.own_tools.names if has_tool(agent, name))
     text = _template("system.md").substitute(
         kernel=kernel,
@@ -137,12 +137,13 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         outside=SANDBOXED if agent.policy.wall == "workspace" else "",
         own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
         mcp=MCP.format(servers=servers) if servers else "",
-        skills=catalogue(skills_of(agent)),
+        skills=catalogue(skills) if skills else "",
         spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )
     body = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
-    own = instructions_for_all(config.instruction_contents, config.workspace)
-    return f"{text}{body}\n{config.instructions}{own}".strip()
+    contents = config.instruction_contents
+    of_files = instructions_for_all(contents, config.workspace) if contents else ""
+    return f"{text}{body}\n{config.instructions}{of_files}".strip()
 
 
 def with_child_note(note: str, agent: TreeAgent) -> str:
@@ -166,7 +167,6 @@ def summary_prompt(conversation: str, *, words: int, keep: str) -> str:
 
 
 def _spawning(agent: TreeAgent) -> str:
-    """Describe the children that the agent may start."""
     text = (
         f"\n- You can start child agents with task; {agent.shared.config.subagents.max_concurrent} work at the same time. "
         "Code can start them too, with values in and out: help(agent.task)."

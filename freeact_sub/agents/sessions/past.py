@@ -117,7 +117,6 @@ def _thin_out(past: Path, folder: Path) -> None:
 
 
 def _states(past: Path) -> list[Path]:
-    """The kept states, the earliest first."""
     if not past.is_dir():
         return []
     return sorted((path for path in past.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))

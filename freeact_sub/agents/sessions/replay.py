@@ -80,7 +80,6 @@ class Replay:
         return f"{text}\nThese failed: {failed}]" if failed else f"{text}]"
 
     async def _again(self, cell: StoredCell) -> str:
-        """Return what went wrong. Empty: nothing."""
         try:
             ended = await run_code(self._loop, cell.code, PREFIX)
         except ApprovalDeniedError as error:

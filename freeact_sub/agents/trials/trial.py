@@ -194,7 +194,6 @@ class CellTrial:
             return {"files": (FileEffect(path="…", what="changed", note=note),)}
 
     async def _own_cell(self, call: str) -> None:
-        """Run a silent cell of ours."""
         buffer, code = CellOutputBuffer(), f"__import__('sys').modules['freeact_guest.trial'].{call}"
         async with self._kernel.execute(code, buffer, CellClock(OWN_CELL_SECONDS), silent=True) as cell:
             reply = await cell.reply()

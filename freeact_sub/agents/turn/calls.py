@@ -259,7 +259,6 @@ class ToolCalls:
         return None if decision is None else decision.code
 
     def _check_allowed(self, call: Call) -> None:
-        """Raises if no approval could permit the call."""
         if isinstance(call, SpawnCall):
             check_spawn(self.agent)
 

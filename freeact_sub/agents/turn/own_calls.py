@@ -1,11 +1,21 @@
-"""The ids of calls that the program's own code makes, such as `agent.execute`; whoever makes them may note which."""
+"""Cells of the program's own code, such as `agent.execute`. Whoever makes them may note the ids of their calls."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
+from freeact_sub.agents.hooks import after_own_cell
+from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.calls import CodeAction
+from freeact_sub.cells import CELL_TOOL
+from freeact_sub.errors import KernelLostError
+from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.kernels import Kernel
+from freeact_sub.tools import CellContext, Outcome, run_cell
+
+NO_LOCK: Final = nullcontext()
 _NOTED: Final[ContextVar[set[str] | None]] = ContextVar("freeact_sub_own_calls", default=None)
 
 
@@ -19,9 +29,42 @@ def calls_noted(ids: set[str]) -> Iterator[None]:
         _NOTED.reset(token)
 
 
-def new_own_call(prefix: str) -> str:
-    """Return an id for a call of the program."""
+async def run_own_cell(
+    code: str,
+    prefix: str,
+    calls: ToolCalls,
+    kernel: Callable[[], Awaitable[Kernel]],
+    context_of: Callable[[str], CellContext],
+    lock: AbstractAsyncContextManager[Any] = NO_LOCK,
+) -> CodeExecutionOutput:
+    """Run a cell without a model, as a call with events.
+
+    Args:
+        code: Its code.
+        prefix: That of the call's id.
+        calls: Make the call.
+        kernel: Returns the kernel.
+        context_of: Returns what the cell's run needs, from the id of the call.
+        lock: Held while the cell runs.
+
+    Raises:
+        LimitReachedError: The budget has no call left.
+        ApprovalDeniedError: It is denied.
+        KernelLostError: The kernel has ended.
+    """
     call_id = f"{prefix}{secrets.token_hex(8)}"
     if (ids := _NOTED.get()) is not None:
         ids.add(call_id)
-    return call_id
+
+    async def run() -> EndedCall[CodeExecutionOutput]:
+        async with lock:
+            live = await kernel()
+            output = await run_cell(code, live, context_of(call_id))
+        if live.lost_reason is not None:
+            raise KernelLostError(f"the kernel of {calls.agent.label} is gone: {live.lost_reason}")
+        outcome: Outcome = "success" if output.status == "ok" else "failed"
+        await after_own_cell(calls.agent, code, call_id, text=output.text, outcome=outcome)
+        return EndedCall(value=output, text=output.text, outcome=outcome)
+
+    requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
+    return (await calls.make(requested, run)).value

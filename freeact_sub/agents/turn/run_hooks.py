@@ -273,7 +273,6 @@ class RunHooks(AbstractCapability[Any]):
         return result
 
     async def _hear_hooks(self, output: Any) -> str:
-        """Why hooks want the run to go on; empty: they do not."""
         question = await reason_to_go_on(self.turns.agent, text_of(output), self._continued)
         self._continued += bool(question)
         return question

@@ -208,7 +208,6 @@ class _Question:
             raise ValueError("the arguments are not an object") from error
 
     async def _by_agent(self, prompt: str | None, history: list[ModelMessage], *, retries: int = RETRIES) -> Any:
-        """Let pydantic-ai ask, or continue the conversation so far."""
         turns = self.turns
         turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
             self.model,

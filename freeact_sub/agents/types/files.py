@@ -237,7 +237,6 @@ def _servers(head: _TypeHead, document: Document, config: Config, source: str) -
 
 
 def _check_names(head: _TypeHead, document: Document, config: Config) -> None:
-    """Raise BadLineError if models or servers do not fit."""
     if head.fallback_models is not None and head.model is None:
         raise BadLineError(
             "`fallback_models` stand in for `model`: name that too", line=document.line_of(("fallback_models",))

@@ -183,7 +183,6 @@ class ShadowRepository:
             yield process.stdout, process.stdin
 
     async def _open(self) -> None:
-        """Creates the repository."""
         self._table = (b"", "")
         self._git = _git_outside(self._workspace)
         info = self._folder / "info"

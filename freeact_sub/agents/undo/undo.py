@@ -368,13 +368,11 @@ class Undo:
                 self._forget_saved(state)
 
     async def _settle(self) -> None:
-        """Waits until saving has finished."""
         if self._saving is not None:
             await asyncio.wait({self._saving})
             self._saving = None
 
     async def _drop(self, state: _BetweenPrompts) -> None:
-        """Drops a state."""
         kernel, state.kernel = state.kernel, None
         self._forget_saved(state)
         if kernel is not None:

@@ -13,7 +13,7 @@ from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.agents import Agent, Run, UndoReport
-    from freeact_sub.agents.context.sizes import ContextUse
+    from freeact_sub.agents.budgets.estimate import ContextUse
     from freeact_sub.config.budget import Usage
 
 FORKED: Final = (

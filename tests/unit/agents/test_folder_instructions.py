@@ -6,8 +6,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
 
 from freeact_sub.agents.context.summary import texts_to_keep, transcript
-from freeact_sub.agents.folder_instructions import MAX_FOLDERS, FolderInstructions
-from freeact_sub.agents.loaded_texts import LoadedTexts, loaded_in
+from freeact_sub.agents.loaded_texts import MAX_FOLDERS, FolderInstructions, LoadedTexts, loaded_in
 from freeact_sub.config.instruction_files import MAX_CHARS
 from freeact_sub.config.load import load_config
 
