@@ -19,6 +19,7 @@ from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppres
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
+from freeact_sub.cells import CellError
 from freeact_sub.errors import InvalidRequestError, KernelError, KernelLostError, KernelValueError
 from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.guest.portable import MAX_BYTES
@@ -281,15 +282,18 @@ async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -
     """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`. Returns what it has printed."""
     buffer, clock = CellOutputBuffer(), CellClock(seconds)
     code = f"(lambda freeact: {call})(__import__('sys').modules['freeact_guest'])"
+    error = ""
     async with kernel.execute(code, buffer, clock, silent=True) as cell:
+        async for output in cell:
+            if isinstance(output, CellError):
+                error = f"{output.ename}: {output.evalue}"
         reply = await cell.reply()
     if reply.status == "kernel_lost":
         raise KernelLostError(f"the kernel ended while values were handed over: {kernel.lost_reason}")
     if reply.status == "timeout":
         raise KernelError(f"it took longer than {seconds:g} s")
     if reply.status != "ok":
-        last = (buffer.text.strip().splitlines() or [reply.status])[-1]
-        raise KernelError(last[-ERROR_CHARS:])
+        raise KernelError((error or reply.status)[-ERROR_CHARS:])
     return buffer.text
 
 

@@ -84,7 +84,7 @@ def names_in(code: str) -> set[str]:
         table = symtable.symtable(ast.unparse(_Lazy().visit(tree)), "<cell>", "exec")
     except (SyntaxError, ValueError, RecursionError):
         return set()
-    (cell,) = table.get_children()
+    cell = table.lookup("cell").get_namespace()  # since Python 3.14 there are tables of annotations beside it
     lines = [line for line in code.split("\n") if line.lstrip().startswith(("%", "!"))]
     return {
         *(symbol.get_name() for symbol in cell.get_symbols()),

@@ -197,7 +197,10 @@ async def test_a_trial_ends_with_the_question_and_one_that_nobody_looks_at_is_no
 
 
 async def test_a_trial_is_honest_about_what_it_cannot_see_and_takes_no_lock_of_its_kernel(tmp_path):
-    setup = "import os, subprocess, multiprocessing; lock = multiprocessing.Lock()"
+    setup = (
+        "import os, subprocess, multiprocessing; lock = multiprocessing.Lock()\n"
+        "other = multiprocessing.get_context('spawn').Lock()  # starts a process that removes it in the end"
+    )
     ended = (
         "r = [*subprocess.Popen(['ls'], stdout=subprocess.PIPE).stdout]; os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT);"
     )

@@ -38,6 +38,7 @@ def repository(folder: Path) -> Path:
     """A repository with one commit."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "-q", "-b", "main")
+    git(folder, "config", "maintenance.auto", "false")  # else it goes on in the background
     (folder / "file").write_text("x")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "x")

@@ -62,7 +62,7 @@ READING = {
         "EOFError",
     ),
     "a debugger in a forked process": ("import os\nif (pid := os.fork()) == 0: breakpoint()\nos.waitpid(pid, 0); None", ""),
-    "a debugger": (f"!{sys.executable} -c 'breakpoint()'", "BdbQuit"),
+    "a debugger": (f"!{sys.executable} -c 'breakpoint()'", "BdbQuit" if sys.version_info < (3, 14) else "[exit code 1]"),
 }
 
 

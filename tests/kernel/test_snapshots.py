@@ -152,7 +152,7 @@ generator = (i for i in range(3)); database = sqlite3.connect(":memory:"); file 
 class Broken:
     def __reduce__(self): raise ValueError("not this one")
 broken = Broken(); deep = []; _ = deep
-for _i in range(5000): deep = [deep]
+for _i in range(200_000): deep = [deep]
 """
     await text_of(kernel, code)
     report = await kernel.snapshot(tmp_path / "store")

@@ -40,7 +40,7 @@ class Halves:
     def attach(self, shell: Any, loop: Any, flush: Callable[[], None]) -> None:
         """This process is a kernel. Called again in a branch. Args: flush: sends what is buffered."""
         if not self.kernel:
-            os.register_at_fork(before=self.before, after_in_child=self.become_half)
+            os.register_at_fork(before=self.before, after_in_child=self.become_half, after_in_parent=self.after)
             shell.events.register("post_execute", self.end_with_cell)
         self.kernel, self.shell, self.loop, self.flush = os.getpid(), shell, loop, flush
 
@@ -53,12 +53,17 @@ class Halves:
         """What waits in a buffer would be written twice."""
         if self.kernel and not self.is_of_kernel:
             self.flush()
+            self.task = asyncio.current_task(self.loop)  # from Python 3.14 on, a forked process cannot tell
+
+    def after(self) -> None:
+        """In the kernel, nothing is kept of the task."""
+        self.task = None
 
     def become_half(self) -> None:
         """Called in each forked process."""
         if not self.kernel or self.is_of_kernel:
             return
-        self.task, self.earlier = asyncio.current_task(self.loop), self.shell.last_execution_result
+        self.earlier = self.shell.last_execution_result
         print_errors_by(self.shell, self.print_traceback)
         streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
         for stream in streams:
@@ -67,6 +72,8 @@ class Halves:
         hook = self.shell.displayhook
         if hasattr(hook, "finish_displayhook"):
             hook.finish_displayhook = self.print_value
+        if self.task is not None:  # no loop counts as running here: from Python 3.14 on, its step fails
+            self.loop.set_exception_handler(lambda *_: None)
         run_first(self.loop, self.end_in_loop)  # before all tasks and callbacks that are ready, which belong to the kernel
 
     def print_traceback(self, kind: Any, error: Any, lines: Any) -> None:

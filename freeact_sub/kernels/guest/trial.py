@@ -34,6 +34,10 @@ LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
 """Whose tasks the kernel's own are."""
 DIGEST_SECONDS = 0.2
 """For the variables before the cell, and again after it; what takes longer is compared by identity."""
+TRACKER = b"from multiprocessing.resource_tracker import main"
+"""What the process runs that removes what `multiprocessing` leaves behind. Since Python 3.14 each lock starts it."""
+tracker_pipes: list[int] = []
+"""The kernel's end of the pipe to that process."""
 random_states: list[Any] = []
 """That of `random` before the fork, which seeds it anew."""
 found: dict[str, Any] = {}
@@ -58,17 +62,28 @@ def note_own_ends() -> None:
 def reason_against(workspace: str) -> str:
     """Why no trial can be made of this kernel now: it has something that a copy would share, or not have. Empty: it can."""
     random_states[:] = [random.getstate()]
+    tracker = tracker_process()
+    tracker_pipes[:] = [] if tracker is None else [sys.modules["multiprocessing.resource_tracker"].getfd()]
     if shared := shared_memory():
         return f"it shares memory, which a copy would change as well: {shared}"
-    if children():
+    if any(child != tracker for child in children()):
         return "programs that it has started are still running, or nobody has waited for their end"
     if task := pending_task():
         return f"a task of its event loop has not ended, and a copy would not have it: {task}"
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing's own is closed by now
-            if reason := open_file_against(int(name), workspace):
+            if int(name) not in tracker_pipes and (reason := open_file_against(int(name), workspace)):
                 return reason
     return ""
+
+
+def tracker_process() -> str | None:
+    """The process id of the one that `TRACKER` tells of. None: there is none."""
+    for child in children() if "multiprocessing.resource_tracker" in sys.modules else ():
+        with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", "rb") as file:
+            if TRACKER in file.read():
+                return child
+    return None
 
 
 def shared_memory() -> str:
@@ -163,6 +178,10 @@ def confine(bounds: dict[str, Any]) -> None:
     lower(resource.RLIMIT_DATA, data_bytes() + more)
     lower(resource.RLIMIT_FSIZE, more)
     own_semaphores()
+    for pipe in tracker_pipes:  # what a trial makes is not removed by the kernel's process
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, pipe)
+        os.close(nowhere)
     confined.append(True)
     if (tempfile := sys.modules.get("tempfile")) is not None:
         tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
