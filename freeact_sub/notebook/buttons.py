@@ -9,10 +9,9 @@ from typing import Any
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.cells import MimeBundle
 from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest, Remember
-from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
-from freeact_sub.notebook.render import question_html
-from freeact_sub.notebook.tried_cells import effects_html
+from freeact_sub.notebook.ipython_shell import CellDisplay
+from freeact_sub.notebook.render import effects_html, question_html
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.text import dollars_spread, visible
@@ -37,7 +36,7 @@ _PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 
 class ButtonQuestions:
     """Asks with buttons, all open questions at once."""
 
-    def __init__(self, screen: DisplayArea, *, on_refused: Callable[[], None]) -> None:
+    def __init__(self, screen: CellDisplay, *, on_refused: Callable[[], None]) -> None:
         """Args: screen: where they are shown. on_refused: called when the front end proves to know no widgets."""
         import ipywidgets  # noqa: PLC0415  # an extra: whoever has none is asked as text
 

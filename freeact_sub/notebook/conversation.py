@@ -22,12 +22,11 @@ from freeact_sub.kernels.handover import write_beside
 from freeact_sub.kernels.variable_reports import About, compared, parsed
 from freeact_sub.notebook.beside import AgentsBeside, HostedRun
 from freeact_sub.notebook.change_table import change_table
-from freeact_sub.notebook.copied_names import NAMED_VALUE, for_model
 from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedError, interrupts_cancel, show_run
-from freeact_sub.notebook.display_area import CellDisplay
+from freeact_sub.notebook.ipython_shell import CellDisplay
 from freeact_sub.notebook.peer import NO_COPY
 from freeact_sub.notebook.question_forms import QuestionForm
-from freeact_sub.notebook.user_names import UserNames
+from freeact_sub.notebook.user_names import NAMED_VALUE, UserNames, about_copied
 from freeact_sub.notebook.waiting_cell import CellsOfUser, LineAsker, user_goes_on, wait_awake
 from freeact_sub.system.private_folders import KernelFolder, make_folder
 
@@ -85,7 +84,7 @@ class CellConversation:
         given, note, refused = None, "", ""
         if self.is_copy and not (refused := unsafe(kernel_app())):
             await self._renew()
-            note = for_model(prompt, await self._variables())
+            note = about_copied(prompt, await self._variables())
         elif self.is_copy:
             _tell(REFUSED.format(reason=refused))
             named = self._named_in(prompt)

@@ -3,17 +3,16 @@
 `%agent_wait` and `%agent_stop` are for a run that goes on while the user runs other cells.
 """
 
-import argparse
+from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
-
-from IPython.core.error import UsageError
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.notebook.conversation import CellConversation
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line
-from freeact_sub.notebook.magic_options import adopt_options, copy_options, parse
+from freeact_sub.notebook.magic_options import adopt_options, copy_options, magic
 from freeact_sub.text import counted, one_line, visible
 
 NAMES: Final = ("agent_diff", "agent_adopt", "agent_code", "agent_discard", "agent_wait", "agent_stop")
@@ -24,8 +23,7 @@ UNASKED: Final = (
 BOTH: Final = "Not taken over, for you have changed it as well since: {names} (%agent_adopt {first} takes the agent's)"
 NO_CHANGES: Final = "the copy has the same variables as this notebook"
 CHANGED_HERE: Final = (
-    "%agent_adopt: you have changed {names} since the copy was made, and would lose that: take over the copy's variables by "
-    "name"
+    "you have changed {names} since the copy was made, and would lose that: take over the copy's variables by name"
 )
 LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show", "%agent_wait", "%agent_stop")
 """Cells that begin so change no variable."""
@@ -52,90 +50,66 @@ class CopyMagics:
         if self._on_cell in self._shell.events.callbacks["pre_run_cell"]:
             self._shell.events.unregister("pre_run_cell", self._on_cell)
 
-    async def agent_diff(self, line: str) -> None:
+    @magic(partial(copy_options, "%agent_diff", "Show what an agent has changed in its copy."))
+    async def agent_diff(self, options: Namespace, _line: str) -> None:
         """`%agent_diff`: shows which variables differ between this notebook and the copy that an agent works on."""
-        options = parse(copy_options("%agent_diff", "Show what an agent has changed in its copy."), line)
-        if options is None:
-            return
-        try:
-            await self._named(options.name, "%agent_diff").diff()
-        except FreeactError as error:
-            raise UsageError(f"%agent_diff: {error}") from error
+        await self._named(options.name).diff()
 
-    async def agent_adopt(self, line: str) -> None:
+    @magic(adopt_options)
+    async def agent_adopt(self, options: Namespace, _line: str) -> None:
         """`%agent_adopt [VARIABLES]`: takes over variables of the copy, or all that have changed."""
-        options = parse(adopt_options(), line)
-        if options is None:
-            return
-        conversation = self._named(options.name, "%agent_adopt")
+        conversation = self._named(options.name)
         if options.whole:
             await _become(conversation, options)
             return
         names = [name for word in options.variables for name in word.split(",") if name]
-        try:
-            changes, both = _chosen(await conversation.changed(), names)
-            if both:
-                print(BOTH.format(names=", ".join(both), first=both[0]))  # noqa: T201  # the same
-            if not changes and both:
-                return
-            if not changes:
-                print(f"Nothing to take over: {NO_CHANGES}.")  # noqa: T201  # IPython's way
-                return
-            if not options.yes and conversation.works_unasked and not await _agreed(changes):
-                print("Nothing was taken over.")  # noqa: T201  # the same
-                return
-            taken, lost = await conversation.adopt(changes)
-        except FreeactError as error:
-            raise UsageError(f"%agent_adopt: {error}") from error
+        changes, both = _chosen(await conversation.changed(), names)
+        if both:
+            print(BOTH.format(names=", ".join(both), first=both[0]))  # noqa: T201  # IPython's way
+        elif not changes:
+            print(f"Nothing to take over: {NO_CHANGES}.")  # noqa: T201  # the same
+        if not changes:
+            return
+        if not options.yes and conversation.works_unasked and not await _agreed(changes):
+            print("Nothing was taken over.")  # noqa: T201  # the same
+            return
+        taken, lost = await conversation.adopt(changes)
         if taken:
             print(f"Taken over: {', '.join(taken)}")  # noqa: T201  # the same
         if lost:
-            raise UsageError(f"%agent_adopt: {'; '.join(f'{name}: {one_line(visible(lost[name]), 300)}' for name in lost)}")
+            raise FreeactError("; ".join(f"{name}: {one_line(visible(lost[name]), 300)}" for name in lost))
 
-    async def agent_code(self, line: str) -> None:
+    @magic(partial(copy_options, "%agent_code", "Put the code that an agent has run in its copy into a new cell."))
+    async def agent_code(self, options: Namespace, _line: str) -> None:
         """`%agent_code`: puts the code that an agent has run in its copy into a new cell below this one; you run it."""
-        options = parse(copy_options("%agent_code", "Put the code that an agent has run in its copy into a new cell."), line)
-        if options is None:
-            return
-        try:
-            code, failed = await self._named(options.name, "%agent_code").code()
-        except FreeactError as error:
-            raise UsageError(f"%agent_code: {error}") from error
+        code, failed = await self._named(options.name).code()
         if failed:
             print(f"Left out: {counted(failed, 'cell')} that ended in an error.")  # noqa: T201  # IPython's way
         if code:
             self._shell.set_next_input(code, replace=False)
 
-    async def agent_discard(self, line: str) -> None:
+    @magic(partial(copy_options, "%agent_discard", "End the copy in which an agent has worked."))
+    async def agent_discard(self, options: Namespace, _line: str) -> None:
         """`%agent_discard`: ends the copy and takes nothing over; the next `%%agent` cell begins with a new one."""
-        options = parse(copy_options("%agent_discard", "End the copy in which an agent has worked."), line)
-        if options is None:
-            return
-        try:
-            await self._named(options.name, "%agent_discard").discard()
-        except FreeactError as error:
-            raise UsageError(f"%agent_discard: {error}") from error
+        await self._named(options.name).discard()
 
-    async def agent_wait(self, line: str) -> None:
+    @magic(partial(copy_options, "%agent_wait", "Wait for an agent that works while you run other cells."))
+    async def agent_wait(self, options: Namespace, _line: str) -> None:
         """`%agent_wait`: shows an agent that goes on beside your cells, and waits. To interrupt it stops no agent."""
-        options = parse(copy_options("%agent_wait", "Wait for an agent that works while you run other cells."), line)
-        if options is not None:
-            await self._named(options.name, "%agent_wait").wait()
+        await self._named(options.name).wait()
 
-    async def agent_stop(self, line: str) -> None:
+    @magic(partial(copy_options, "%agent_stop", "Stop an agent that works while you run other cells."))
+    async def agent_stop(self, options: Namespace, _line: str) -> None:
         """`%agent_stop`: stops what an agent does beside your cells."""
-        options = parse(copy_options("%agent_stop", "Stop an agent that works while you run other cells."), line)
-        if options is None:
-            return
-        if not await self._named(options.name, "%agent_stop").stop():
+        if not await self._named(options.name).stop():
             print("No agent is at work.")  # noqa: T201  # IPython's way
 
-    def _named(self, name: str | None, magic: str) -> CellConversation:
+    def _named(self, name: str | None) -> CellConversation:
         if name is None:
             name = next(reversed(list(self._conversations)), "")
         if name not in self._conversations:
             there = ", ".join(self._conversations) or "none"
-            raise UsageError(f"{magic}: no cell has started {name or 'an agent'} (there are: {there})")
+            raise FreeactError(f"no cell has started {name or 'an agent'} (there are: {there})")
         return self._conversations[name]
 
     def _on_cell(self, info: Any) -> None:
@@ -145,20 +119,17 @@ class CopyMagics:
                 conversation.is_stale = True
 
 
-async def _become(conversation: CellConversation, options: argparse.Namespace) -> None:
+async def _become(conversation: CellConversation, options: Namespace) -> None:
     """`%agent_adopt --whole`."""
     if options.variables:
-        raise UsageError("%agent_adopt: --whole takes over all there is: leave out the names")
-    try:
-        await conversation.settled()
-        if here := await conversation.changed_here():
-            raise UsageError(CHANGED_HERE.format(names=", ".join(here)))
-        if not options.yes and conversation.works_unasked and not await _says_yes(UNASKED.format(names="all of the copy")):
-            print("Nothing was taken over.")  # noqa: T201  # the same
-            return
-        await conversation.become()
-    except FreeactError as error:
-        raise UsageError(f"%agent_adopt: {error}") from error
+        raise FreeactError("--whole takes over all there is: leave out the names")
+    await conversation.settled()
+    if here := await conversation.changed_here():
+        raise FreeactError(CHANGED_HERE.format(names=", ".join(here)))
+    if not options.yes and conversation.works_unasked and not await _says_yes(UNASKED.format(names="all of the copy")):
+        print("Nothing was taken over.")  # noqa: T201  # the same
+        return
+    await conversation.become()
     print("The copy becomes this kernel; %kernel_undo goes back to before.")  # noqa: T201  # the same
 
 

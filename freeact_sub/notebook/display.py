@@ -37,8 +37,7 @@ from freeact_sub.events import (
     QuestionRequest,
 )
 from freeact_sub.notebook.block_steps import LIMITS
-from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
-from freeact_sub.notebook.ipython_shell import AskLine, ask_line, running_kernel
+from freeact_sub.notebook.ipython_shell import AskLine, CellDisplay, ask_line, running_kernel
 from freeact_sub.notebook.question_forms import Asked, QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
@@ -252,7 +251,7 @@ class _LaterBlocks(_PagePlace):
 class Page:
     """The blocks of a run's agents, and the task that draws them."""
 
-    def __init__(self, screen: DisplayArea | None = None, *, names: UserNames | None = None) -> None:
+    def __init__(self, screen: CellDisplay | None = None, *, names: UserNames | None = None) -> None:
         """Nothing is drawn yet.
 
         Args:

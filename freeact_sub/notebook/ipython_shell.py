@@ -1,4 +1,4 @@
-"""The shell that runs a notebook's code: whether it is a Jupyter kernel, and how to ask its user for a line.
+"""The shell that runs a notebook's code: whether it is a Jupyter kernel, how to show something, and to ask for a line.
 
 `input()` of ipykernel blocks the event loop, and with it every agent. So `ask_line` sends the same `input_request` message
 itself and awaits the reply. Its limits are the protocol's: one question at a time, and a question cannot be taken back from
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
+from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.notebook.borrowed_ipykernel import front_end_address
 
@@ -50,6 +51,25 @@ def from_notebook() -> bool:
     """Whether a notebook's front end runs this cell: it sends the cell's id, which consoles do not have."""
     kernel = running_kernel()
     return kernel is not None and bool(kernel.get_parent("shell").get("metadata", {}).get("cellId"))
+
+
+class CellDisplay:
+    """The output of the cell in whose task it is used; in plain IPython, the console."""
+
+    def __init__(self) -> None:
+        self.live = running_kernel() is not None
+        """Whether a display can be updated in place."""
+
+    def publish(self, display_id: str, data: MimeBundle, *, update: bool) -> None:
+        """Shows a display under a new id, or replaces the one that has the id."""
+        from IPython.display import display, update_display  # noqa: PLC0415  # slow; not needed to import the package
+
+        if not self.live:
+            print(data["text/plain"])  # noqa: T201  # a console shows nothing else of a display
+        elif update:
+            update_display(data, display_id=display_id, raw=True)
+        else:
+            display(data, display_id=display_id, raw=True)
 
 
 async def ask_line(prompt: str, *, secret: bool = False) -> str:

@@ -30,12 +30,12 @@ from IPython.core.error import UsageError
 from freeact_sub.agents import RunResult
 from freeact_sub.config.command_options import given
 from freeact_sub.errors import FreeactError
+from freeact_sub.notebook import copy_magics
 from freeact_sub.notebook.beside import AgentsBeside
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
 from freeact_sub.notebook.conversation import CellConversation
-from freeact_sub.notebook.copy_magics import CopyMagics
 from freeact_sub.notebook.display import display_run, is_agent, show_again
-from freeact_sub.notebook.magic_options import agent_options, close_options, parse, resume_options, show_options
+from freeact_sub.notebook.magic_options import agent_options, close_options, magic, resume_options, show_options
 from freeact_sub.notebook.stored import show_stored
 from freeact_sub.notebook.waiting_cell import CellsOfUser
 
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "agent"
 LOST = "The process of the agents has ended, and their conversations with it: `%agent_resume` continues one."
 
+NAMES = ("agent_close", "agent_show", "agent_resume")
 _CALL = re.compile(
-    r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|show|resume|diff|adopt|code|discard|wait|stop)'),)"
+    rf"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('(?:{'|'.join((*NAMES, *copy_magics.NAMES))})'),)"
 )
 
 
@@ -58,7 +59,7 @@ class AgentMagics:
         self._shell = shell
         self._conversations: dict[str, CellConversation] = {}
         """Those that cells have started, the latest last."""
-        self._copy_magics = CopyMagics(shell, self._conversations)
+        self._copy_magics = copy_magics.CopyMagics(shell, self._conversations)
         self._settings: dict[str, dict[str, Any]] = {}
         """The options that each was started with."""
         self._beside: AgentsBeside | None = None
@@ -68,9 +69,8 @@ class AgentMagics:
     def load(self) -> None:
         """Adds the magics to the shell."""
         self._shell.register_magic_function(self.agent, magic_kind="cell", magic_name="agent")
-        self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
-        self._shell.register_magic_function(self.agent_show, magic_kind="line", magic_name="agent_show")
-        self._shell.register_magic_function(self.agent_resume, magic_kind="line", magic_name="agent_resume")
+        for name in NAMES:
+            self._shell.register_magic_function(getattr(self, name), magic_kind="line", magic_name=name)
         self._copy_magics.load()
         self._shell.input_transformers_post.append(self._await_magics)
         self._before_each_cell()
@@ -81,7 +81,7 @@ class AgentMagics:
     def unload(self) -> None:
         """Removes the magics. Open agents are closed when the kernel ends."""
         self._shell.magics_manager.magics["cell"].pop("agent", None)
-        for name in ("agent_close", "agent_show", "agent_resume"):
+        for name in NAMES:
             self._shell.magics_manager.magics["line"].pop(name, None)
         self._copy_magics.unload()
         with contextlib.suppress(ValueError):
@@ -89,11 +89,9 @@ class AgentMagics:
         with contextlib.suppress(ValueError):
             self._shell.events.unregister("pre_execute", self._before_each_cell)
 
-    async def agent(self, line: str, cell: str) -> None:
+    @magic(agent_options)
+    async def agent(self, options: argparse.Namespace, line: str, cell: str) -> None:
         """Gives this cell's text to an agent; `%%agent --help` lists the options."""
-        options = parse(agent_options(), line)
-        if options is None:
-            return
         if not cell.strip():
             raise UsageError("%%agent: write the prompt below the first line of the cell")
         name, begun = options.name or DEFAULT_NAME, time.monotonic()
@@ -110,49 +108,35 @@ class AgentMagics:
         if options.out:
             self._shell.user_ns[options.out] = result
 
-    async def agent_close(self, line: str) -> None:
+    @magic(close_options)
+    async def agent_close(self, options: argparse.Namespace, _line: str) -> None:
         """`%agent_close [NAME]`: ends the conversation of one agent, or of all that cells have started."""
-        options = parse(close_options(), line)
-        if options is None:
-            return
         if options.name is not None and options.name not in self._conversations:
-            raise UsageError(f"%agent_close: no cell has started an agent {options.name!r} ({self._names()})")
+            names = f"there are: {', '.join(self._conversations)}" if self._conversations else "there are none"
+            raise FreeactError(f"no cell has started an agent {options.name!r} ({names})")
         for name in [options.name] if options.name else list(self._conversations):
             self._settings.pop(name)
-            try:
-                await self._conversations.pop(name).aclose()
-            except FreeactError as error:
-                raise UsageError(f"%agent_close: {error}") from error
+            await self._conversations.pop(name).aclose()
 
-    async def agent_show(self, line: str) -> None:
+    @magic(show_options)
+    async def agent_show(self, options: argparse.Namespace, _line: str) -> None:
         """`%agent_show`: draws the latest run again. `%agent_show SESSION [AGENT]`: draws a stored session."""
-        options = parse(show_options(), line)
-        if options is None:
-            return
         if options.session is not None:
-            try:
-                events, goes_on = await self._host().stored(options.session, options.agent)
-            except FreeactError as error:
-                raise UsageError(f"%agent_show: {error}") from error
+            events, goes_on = await self._host().stored(options.session, options.agent)
             show_stored(events, goes_on=goes_on)
         elif not show_again():
-            raise UsageError(
-                "%agent_show: no run has been shown in this kernel; `%agent_show SESSION` draws what is kept of an earlier "
-                "one (`!freeact-sub sessions list` names them)"
+            raise FreeactError(
+                "no run has been shown in this kernel; `%agent_show SESSION` draws what is kept of an earlier one "
+                "(`!freeact-sub sessions list` names them)"
             )
 
-    async def agent_resume(self, line: str) -> None:
+    @magic(resume_options)
+    async def agent_resume(self, options: argparse.Namespace, line: str) -> None:
         """`%agent_resume [SESSION]`: makes `%%agent` continue a session. Default: the latest one of this folder."""
-        options = parse(resume_options(), line)
-        if options is None:
-            return
         name = options.name or DEFAULT_NAME
         if name in self._conversations:
-            raise UsageError(f"%agent_resume: {name!r} is open here: `%agent_close {name}` first, or choose another --name")
-        try:
-            session = await self._start(name, options, line, resumes=True)
-        except FreeactError as error:
-            raise UsageError(f"%agent_resume: {error}") from error
+            raise FreeactError(f"{name!r} is open here: `%agent_close {name}` first, or choose another --name")
+        session = await self._start(name, options, line, resumes=True)
         print(f"going on with {session}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
     async def _choose(self, name: str, options: argparse.Namespace, line: str) -> "Agent | CellConversation":
@@ -216,9 +200,6 @@ class AgentMagics:
             load_ipython_extension(self._shell)
 
         return load
-
-    def _names(self) -> str:
-        return f"there are: {', '.join(self._conversations)}" if self._conversations else "there are none"
 
     def _await_magics(self, lines: list[str]) -> list[str]:
         return [_CALL.sub("await ", line) for line in lines]

@@ -1,12 +1,15 @@
 """The options of the magics: each parser prints its help and ends in a `UsageError`, as IPython's own magics do."""
 
 import argparse
+import functools
 import shlex
-from typing import NoReturn
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
 from freeact_sub.config.command_options import add_options
+from freeact_sub.errors import FreeactError
 
 
 class MagicParser(argparse.ArgumentParser):
@@ -98,3 +101,26 @@ def parse(parser: MagicParser, line: str) -> argparse.Namespace | None:
         parser.print_help()
         return None
     return options
+
+
+def magic(options_of: Callable[[], MagicParser]) -> Callable[[Callable[..., Awaitable[None]]], Any]:
+    """Makes a magic of a method, which gets the options. A `FreeactError` becomes a `UsageError` that names the magic.
+
+    Args:
+        options_of: Makes its parser.
+    """
+
+    def made(method: Callable[..., Awaitable[None]]) -> Any:
+        @functools.wraps(method)
+        async def run(self: Any, line: str, *cell: str) -> None:
+            parser = options_of()
+            if (options := parse(parser, line)) is None:
+                return
+            try:
+                await method(self, options, line, *cell)
+            except FreeactError as error:
+                raise UsageError(f"{parser.prog}: {error}") from error
+
+        return run
+
+    return made

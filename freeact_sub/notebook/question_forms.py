@@ -23,9 +23,9 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest
 from freeact_sub.extras import require_extra
 from freeact_sub.notebook.buttons import ButtonQuestions
-from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.ipython_shell import (
     AskLine,
+    CellDisplay,
     NobodyToAskError,
     ask_line,
     from_notebook,
@@ -53,7 +53,7 @@ _CHOICE = "Approve? yes / no / always (in this session) / project (always in it)
 class QuestionForms:
     """Asks by buttons or text, and removes all questions at its exit."""
 
-    def __init__(self, questions: QuestionForm, screen: DisplayArea, ask: AskLine = ask_line) -> None:
+    def __init__(self, questions: QuestionForm, screen: CellDisplay, ask: AskLine = ask_line) -> None:
         """Args: questions: buttons or text. screen: where buttons are shown. ask: see `TextQuestions`.
 
         Raises:

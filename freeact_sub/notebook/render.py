@@ -10,17 +10,20 @@ notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer 
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult
 from freeact_sub.events import (
     ApprovalRequest,
+    Effects,
     QuestionAnswered,
     QuestionRequest,
 )
 from freeact_sub.notebook.block_steps import WAITING, Said, Step, notes_of, result_of, shown_status, status_line, steps_of
 from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
 from freeact_sub.show.questions import asks_for
 from freeact_sub.show.safe_html import (
     bundle_html,
@@ -81,6 +84,8 @@ STYLE = """<style>
 
 _COLOURS = {"completed": "#2a8f4a", "running": "#2f6fde", WAITING: "#e08e00", "queued": "#9aa0a6"}
 _COLOUR_OF_ENDING = "#d03434"
+_CLASSES: Final[dict[LineKind, str]] = {"added": "fsub-yes", "removed": "fsub-no", "warning": "fsub-bad"}
+MAX_PICTURES: Final = 3
 
 
 def body_html(story: AgentStory) -> str:
@@ -157,6 +162,20 @@ def question_html(request: ApprovalRequest | QuestionRequest, below: str = "") -
     who = f'<span class="fsub-id">{escaped(who_asks(request))}</span>'
     head = f'<span class="fsub-open">?</span> {who}{escaped(asks_for(request))}'
     return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}{below}</div>'
+
+
+def effects_html(effects: Effects) -> str:
+    """What is shown below the code. Empty: trials are off."""
+    if effects.off:
+        return ""
+    lines = "\n".join(map(_effect_html, effect_lines(effects)))
+    pictures = [*map(bundle_html, filter(is_picture, effects.displays))][:MAX_PICTURES]
+    return f'<pre class="fsub-text">{lines}</pre>{"".join(pictures)}'
+
+
+def _effect_html(line: EffectLine) -> str:
+    text = escaped(line.text)
+    return f'<span class="{_CLASSES[line.kind]}">{text}</span>' if line.kind in _CLASSES else text
 
 
 def _detail(request: ApprovalRequest | QuestionRequest) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from freeact_sub.events import AgentStarted, Event
 from freeact_sub.notebook.display import Page
-from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
+from freeact_sub.notebook.ipython_shell import CellDisplay
 from freeact_sub.notebook.render import prompt_html
 from freeact_sub.sessions import SessionStore, StoredSession, newest
 from freeact_sub.text import one_line, visible
@@ -71,6 +71,6 @@ def pages_of(events: Iterable[Event]) -> Iterator[tuple[str, Page]]:
         yield prompt, page
 
 
-def _show_prompt(prompt: str, screen: DisplayArea) -> None:
+def _show_prompt(prompt: str, screen: CellDisplay) -> None:
     text = "\n".join(f"> {line}" for line in visible(prompt).split("\n"))
     screen.publish(f"freeact-{uuid.uuid4().hex}", {"text/html": prompt_html(prompt), "text/plain": text}, update=False)

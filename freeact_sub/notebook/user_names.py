@@ -8,18 +8,31 @@ import ast
 import re
 import symtable
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from freeact_sub.events import AgentStarted, Event, ToolCallStarted
+from freeact_sub.kernels.variable_reports import About
 from freeact_sub.notebook.ipython_shell import running_shell
+from freeact_sub.text import one_line
 
 SHOWN: Final = 30
 """Names that a prompt or a notice lists; the rest are counted."""
 CODE_CHARS: Final = 100_000
 """Longer cells are not read."""
 _WORD: Final = re.compile(r"[^\W\d]\w*")
+NOTE_BYTES: Final = 2048
+LINE_CHARS: Final = 200
+SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|private", re.IGNORECASE)
+"""Names that look like those of secrets: nothing is said of them."""
+NAMED_VALUE: Final = re.compile(r"\$([^\W\d]\w*)")
+"""How a prompt names a variable whose value it wants."""
+
+HEAD: Final = (
+    "[Your kernel is a copy of the user's notebook kernel, with its variables as they are now. What you change stays in the "
+    "copy until the user takes it over; files that you write are written. "
+)
 
 
 class UserNames:
@@ -143,3 +156,37 @@ def _listed(names: Iterable[str]) -> str:
     those = list(names)
     more = f" and {len(those) - SHOWN} more" if len(those) > SHOWN else ""
     return ", ".join(f"`{name}`" for name in those[:SHOWN]) + more
+
+
+def about_copied(prompt: str, variables: Mapping[str, About]) -> str:
+    """What a model whose kernel is a copy reads after its prompt: the variables that it names, then the latest; no modules.
+
+    Args:
+        prompt: The user's. `$df` and `df` name the variable.
+        variables: In the order in which they were made. If there are none, the text is empty.
+    """
+    named = set(_WORD.findall(prompt))
+    shown = [name for name in reversed(list(variables)) if not variables[name].imported and not SECRET.search(name)]
+    shown.sort(key=lambda name: name not in named)
+    lines, left = _fitting((_line(name, variables[name]) for name in shown), NOTE_BYTES - len(HEAD) - 100)
+    more = f"\nand {left} more" if left else ""
+    return f"{HEAD}Variables:\n{lines}{more}]" if lines else ""
+
+
+def _line(name: str, about: About) -> str:
+    """A variable in one line."""
+    columns = f", columns {', '.join(about.columns)}" if about.columns else ""
+    value = f" = {about.text}" if about.text and about.kind not in ("type", "function") else ""
+    return one_line(f"{name}: {about.kind}{f', {about.shape}' if about.shape else ''}{columns}{value}", LINE_CHARS)
+
+
+def _fitting(lines: Iterable[str], size: int) -> tuple[str, int]:
+    """The first lines, up to so many bytes, and the number of the others."""
+    kept, left = [], 0
+    for line in lines:
+        size -= len(line.encode()) + 3
+        if size < 0 or left:
+            left += 1
+        else:
+            kept.append(f"- {line}")
+    return "\n".join(kept), left

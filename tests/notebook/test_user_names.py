@@ -5,8 +5,7 @@ from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 
 from freeact_sub.kernels.variable_reports import About
-from freeact_sub.notebook.copied_names import NOTE_BYTES, for_model
-from freeact_sub.notebook.user_names import names_in
+from freeact_sub.notebook.user_names import NOTE_BYTES, about_copied, names_in
 
 NAMES = {
     "df.groupby('b').a.sum()": {"df"},
@@ -124,11 +123,11 @@ def test_what_a_model_reads_of_variables_is_short_and_begins_with_those_that_the
         "np": About(kind="module", text="numpy", imported=True),
         **many,
     }
-    said = for_model("Use $df and v7.", variables)
+    said = about_copied("Use $df and v7.", variables)
     assert len(said.encode()) <= NOTE_BYTES
     lines = said.split("\n")[1:]
     assert lines[:3] == ["- v7: int = 1", "- df: pandas.DataFrame, 3 x 2, columns a, b", "- v999: int = 1"]
     assert lines[-1] == f"and {1001 - len(lines[:-1])} more]"
     assert "password" not in said
     assert "np" not in said
-    assert for_model("Hello", {"api_key": About(kind="str", text="'x'")}) == ""
+    assert about_copied("Hello", {"api_key": About(kind="str", text="'x'")}) == ""
