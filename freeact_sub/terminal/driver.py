@@ -1,6 +1,6 @@
 """The two sides of a screen: a `Picture` supplies the drawing, a `Keyboard` receives the typed keys and lines.
 
-`OwnedTerminal` is what screens have in common; its `Attention` calls the person.
+`Surface` is what screens have in common; its `Attention` calls the person.
 
 The event loop calls all of it: no method may block.
 """
@@ -11,13 +11,15 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, TypeAlias
 
 from rich.console import RenderableType
 
-from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.text import one_line
+
+if TYPE_CHECKING:
+    from freeact_sub.terminal.input.line import InputLine
+    from freeact_sub.terminal.plain.screen import PlainLine
 
 Purpose: TypeAlias = Literal["reason", "code"]
 """The texts that a person may write for an open question: the reason of a denial, or the code to run."""
@@ -115,39 +117,6 @@ class Keyboard(Protocol):
         ...
 
 
-class LineControl(Protocol):
-    """The line that a person types, as others see it."""
-
-    expects: Expected
-    pastes: Pastes
-
-    @property
-    def text(self) -> str:
-        """What is typed and not entered."""
-        ...
-
-    @property
-    def keys_count(self) -> bool:
-        """Whether a single key answers the open question now."""
-        ...
-
-    def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Lets the person write a text for the open question; `Keyboard.written` receives it."""
-        ...
-
-    def clear(self) -> bool:
-        """Empties the line; returns False if it was empty."""
-        ...
-
-    def give(self, text: str) -> None:
-        """Gives a text back to the person who typed it."""
-        ...
-
-    def offer(self, beginning: str) -> None:
-        """Offers the continuations of the beginning of a command."""
-        ...
-
-
 class Attention:
     """Writes a control sequence, which the terminal obeys and does not draw."""
 
@@ -195,91 +164,15 @@ def knows_osc9(environment: Mapping[str, str]) -> bool:
     return known and "TMUX" not in environment
 
 
-class Surface(Protocol):
-    """A terminal that shows a conversation: `Screen` draws, `PlainScreen` prints."""
+class Surface:
+    """A terminal that shows a conversation: `Screen` draws. `PlainScreen` prints, and has the rest as it stands here."""
 
     attention: Attention
-
-    @property
-    def line(self) -> LineControl:
-        """The line that is typed."""
-        ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-    async def shown(self) -> None:
-        """Waits until the person can type."""
-        ...
-
-    def post(self, renderable: RenderableType) -> None:
-        """Prints a finished block, after all earlier ones."""
-        ...
-
-    def post_raw(self, text: str) -> None:
-        """Prints a text that ends in the first column of a row, as it is."""
-        ...
-
-    def text_of(self, renderable: RenderableType, columns: int) -> str:
-        """The renderable as text for a pager."""
-        ...
-
-    def rows_of(self, renderable: RenderableType) -> int:
-        """Return the number of rows of the drawing."""
-        ...
-
-    @property
-    def room(self) -> int:
-        """The rows of the terminal."""
-        ...
-
-    @property
-    def columns(self) -> int:
-        """The columns of the terminal."""
-        ...
-
-    @property
-    def cell(self) -> tuple[int, int]:
-        """The width and height of a character in pixels."""
-        ...
-
-    def write_raw(self, text: str) -> None:
-        """Writes a sequence that the terminal obeys and does not draw."""
-        ...
-
-    async def drained(self) -> None:
-        """Waits while too much is not printed yet."""
-        ...
-
-    def refresh(self, question_id: str | None) -> None:
-        """Notes a change. Args: question_id: the question that is open, or None."""
-        ...
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine, which ends with the screen at the latest."""
-        ...
-
-    async def run_outside(self, command: Sequence[str]) -> bool:
-        """Gives the terminal to another program until it ends; returns False if it cannot be started."""
-        ...
-
-    async def show_pages(self, pager: Any) -> None:
-        """Shows something long until the person leaves it. Args: pager: a `Pager`."""
-        ...
-
-    def restore(self) -> None:
-        """Restores the terminal's settings at once, for a program that is about to end."""
-        ...
-
-
-class OwnedTerminal:
-    """What a screen that draws and one that prints lines have in common."""
+    line: "InputLine | PlainLine"
+    """The line that is typed."""
 
     def __init__(self, keyboard: Keyboard, other_program: OtherProgram) -> None:
-        """Args: keyboard: gets what is typed."""
+        """Args: keyboard: gets what is typed. other_program: entered while another program has the terminal."""
         self._keyboard, self._other_program = keyboard, other_program
         self._stdout: TextIO = sys.stdout
         if isinstance(self._stdout, io.TextIOWrapper):
@@ -289,6 +182,17 @@ class OwnedTerminal:
         """Ends the program or pager that has the terminal."""
         self._group = asyncio.TaskGroup()
 
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        if self._end_other is not None:
+            with suppress(ProcessLookupError):
+                self._end_other()
+        await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
+
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine, which ends with the screen at the latest."""
         if self._closing:
@@ -296,8 +200,54 @@ class OwnedTerminal:
         else:
             self._group.create_task(work)
 
-    async def _run_other(self, command: Sequence[str]) -> bool:
-        """Runs another program until it ends; returns False if it cannot be started."""
+    async def shown(self) -> None:
+        """Waits until the person can type."""
+
+    def post(self, renderable: RenderableType) -> None:
+        """Prints a finished block, after all earlier ones."""
+        raise NotImplementedError
+
+    def post_raw(self, text: str) -> None:
+        """Prints a text that ends in the first column of a row, as it is."""
+        raise NotImplementedError
+
+    def text_of(self, renderable: RenderableType, columns: int) -> str:
+        """The renderable as text, such as for a pager."""
+        raise NotImplementedError
+
+    def rows_of(self, _renderable: RenderableType) -> int:
+        """The rows of a drawing; 0: it is printed whole, whatever its height."""
+        return 0
+
+    @property
+    def room(self) -> int:
+        """The rows of the terminal."""
+        return 24
+
+    @property
+    def columns(self) -> int:
+        """The columns of the terminal."""
+        with suppress(OSError):
+            return os.get_terminal_size(self._stdout.fileno()).columns or 80
+        return 80
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """The width and height of a character in pixels; 0: no pictures are drawn."""
+        return (0, 0)
+
+    def write_raw(self, text: str) -> None:
+        """Writes a sequence that the terminal obeys and does not draw, if it obeys any."""
+
+    async def drained(self) -> None:
+        """Waits while too much is not printed yet."""
+
+    def refresh(self, question_id: str | None) -> None:
+        """Notes a change. Args: question_id: the question that is open, or None."""
+        raise NotImplementedError
+
+    async def run_outside(self, command: Sequence[str]) -> bool:
+        """Gives the terminal to another program until it ends; returns False if it cannot be started."""
         try:
             with self._other_program():
                 process = await asyncio.create_subprocess_exec(*command)
@@ -309,10 +259,12 @@ class OwnedTerminal:
             self._end_other = None
         return True
 
-    def _end_other_program(self) -> None:
-        if self._end_other is not None:
-            with suppress(ProcessLookupError):
-                self._end_other()
+    async def show_pages(self, pager: Any) -> None:
+        """Shows something long until the person leaves it. Args: pager: a `Pager`."""
+
+    def restore(self) -> None:
+        """Restores the terminal's settings at once, for a program that is about to end."""
+        raise NotImplementedError
 
     def _write(self, text: str) -> None:
         with suppress(OSError):  # the terminal is gone; the run goes on to its end

@@ -41,7 +41,7 @@ from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import WipingOutput
-from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, OwnedTerminal, Picture
+from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, Picture, Surface
 from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
@@ -65,8 +65,10 @@ KEYS_SECONDS: Final = 0.4
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
-class Screen(OwnedTerminal):
+class Screen(Surface):
     """Owns the terminal of an interactive session; an async context manager."""
+
+    line: InputLine
 
     def __init__(
         self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto", other_program: OtherProgram = nullcontext
@@ -107,7 +109,7 @@ class Screen(OwnedTerminal):
         with suppress(OSError, termios.error):
             self._settings = termios.tcgetattr(sys.stdin.fileno())
         self._patch.__enter__()
-        await self._group.__aenter__()
+        await super().__aenter__()
         self._group.create_task(self._take_input(), name="terminal input")
         self._group.create_task(self._print(), name="terminal output")
         return self
@@ -115,9 +117,8 @@ class Screen(OwnedTerminal):
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._changed.set()
-        self._end_other_program()
         try:
-            await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
+            await super().__aexit__()
         finally:
             self._patch.__exit__(None, None, None)
             self._write("".join(self._printed))
@@ -189,7 +190,7 @@ class Screen(OwnedTerminal):
     async def run_outside(self, command: Sequence[str]) -> bool:
         """Gives the terminal to another program, such as an editor, until it ends; returns False if it cannot be started."""
         async with self._given_away():
-            return not self._closing and await self._run_other(command)
+            return not self._closing and await super().run_outside(command)
 
     async def show_pages(self, pager: Pager | Picker) -> None:
         """Shows something long in the alternate screen until the person leaves it."""

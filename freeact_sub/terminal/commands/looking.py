@@ -15,7 +15,7 @@ from freeact_sub.text import one_line, visible
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
     from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.conversation.ports import Console
+    from freeact_sub.terminal.conversation.console import Console
 
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
 WORDS_CHARS: Final = 76

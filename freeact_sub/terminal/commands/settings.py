@@ -14,8 +14,8 @@ from freeact_sub.terminal.drawing.banner import MODES as WORDS
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
+    from freeact_sub.terminal.conversation.console import Console
     from freeact_sub.terminal.conversation.display import Display
-    from freeact_sub.terminal.conversation.ports import Console
 
 FIXED: Final = "the model cannot change here: the conversation is not kept"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
@@ -25,9 +25,8 @@ from freeact_sub.text import one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent
-    from freeact_sub.terminal.conversation.ports import Console
+    from freeact_sub.terminal.conversation.console import Console
 
-Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
 """Bound on a text for the clipboard; terminals take no more."""
 

@@ -1,18 +1,14 @@
 """`PlainScreen`: a terminal that prints, and reads whole lines; nothing on it changes afterwards."""
 
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, Self
 
 from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing.parts import make_console
-from freeact_sub.terminal.driver import Attention, Expected, Keyboard, OtherProgram, OwnedTerminal, Purpose
+from freeact_sub.terminal.driver import Attention, Expected, Keyboard, OtherProgram, Purpose, Surface
 from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.input.typed_lines import TypedLines
-from freeact_sub.terminal.pager import Pager
-from freeact_sub.terminal.picker import Picker
 from freeact_sub.text import fitted
 
 PROMPT: Final = "> "
@@ -102,8 +98,10 @@ class PlainLine:
             self._keyboard.written(purpose, text)
 
 
-class PlainScreen(OwnedTerminal):
-    """Has the names of `Screen`; an async context manager."""
+class PlainScreen(Surface):
+    """Prints; an async context manager."""
+
+    line: PlainLine
 
     def __init__(self, keyboard: Keyboard, *, other_program: OtherProgram, is_free: Callable[[], bool]) -> None:
         """Makes it; nothing is printed yet.
@@ -123,18 +121,14 @@ class PlainScreen(OwnedTerminal):
         """The invitation to type stands at the end of what is printed."""
 
     async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
+        await super().__aenter__()
         self._typed.listen(self._read)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._typed.close()
-        self._end_other_program()
-        await self._group.__aexit__(None, None, None)
-
-    async def shown(self) -> None:
-        """There is nothing to wait for."""
+        await super().__aexit__()
 
     def post(self, renderable: RenderableType) -> None:
         """Prints something, without colours."""
@@ -156,34 +150,6 @@ class PlainScreen(OwnedTerminal):
             self.console.print(renderable)
         return capture.get()
 
-    def rows_of(self, renderable: RenderableType) -> int:
-        """All of it is printed, whatever its height."""
-        del renderable
-        return 0
-
-    @property
-    def room(self) -> int:
-        """The rows of the terminal."""
-        return 24
-
-    @property
-    def columns(self) -> int:
-        """The columns of the terminal."""
-        with suppress(OSError):
-            return os.get_terminal_size(self._stdout.fileno()).columns or 80
-        return 80
-
-    @property
-    def cell(self) -> tuple[int, int]:
-        """Pictures are not drawn."""
-        return (0, 0)
-
-    def write_raw(self, text: str) -> None:
-        """The terminal obeys no sequences."""
-
-    async def drained(self) -> None:
-        """Everything is printed at once."""
-
     def open_question(self, question_id: str | None) -> None:
         """Notes which question is open, before it is printed: from then on what is typed answers it."""
         if question_id != self.line.question_id:
@@ -202,14 +168,10 @@ class PlainScreen(OwnedTerminal):
         """Gives the terminal to another program until it ends; returns False if it cannot be started."""
         self._typed.stop()
         try:
-            return await self._run_other(command)
+            return await super().run_outside(command)
         finally:
             if not self._closing:
                 self._typed.listen(self._read)
-
-    async def show_pages(self, pager: Pager | Picker) -> None:
-        """Nothing is paged here."""
-        del pager
 
     def restore(self) -> None:
         """Restores the terminal's settings at once."""
