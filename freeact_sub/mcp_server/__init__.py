@@ -3,7 +3,7 @@
 - `served`: the agents that the server has open, the run of each, and what they ask.
 - `pending`: a call of a tool, until it ends or asks; `questions`: what is asked, as forms of the protocol.
 - `agent_tools` and `kernel_tools`: the tools; `reports`: what they return; `resources`: transcripts and outputs.
-- `server` puts them together and serves; over HTTP `token`: who may use it, `leaving`: when a client is gone.
+- `server` puts them together and serves; over HTTP to whoever has the token.
 
 It uses the public library only.
 """

@@ -25,7 +25,6 @@ from mcp_types.version import is_version_at_least
 
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import QuestionRequest
-from freeact_sub.mcp_server.leaving import gone_of
 from freeact_sub.mcp_server.questions import NO_SECRETS, answer_by_form, form_of, message_of, refuse
 from freeact_sub.mcp_server.served import Asked, ClientCell, LiveRun, ServedAgent
 
@@ -38,6 +37,7 @@ NEWS_SECONDS: Final = 0.2
 CANNOT_ASK: Final = "this client cannot ask its user"
 CANNOT_DECIDE: Final = f"{CANNOT_ASK}: start the server in the mode `auto` or `full`, or allow such calls by a rule"
 GONE: Final = "the client is gone"
+GONE_KEY: Final = "freeact_sub.gone"
 Returned: TypeAlias = CallToolResult | InputRequiredResult
 
 
@@ -208,3 +208,29 @@ async def _any_of(work: asyncio.Task[Any], *others: Any) -> None:
     finally:
         for other in waiting:
             other.cancel()
+
+
+class WithLeaving:
+    """An ASGI app around another one: a request that loses its connection says so (`gone_of`)."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """See ASGI."""
+        gone = asyncio.Event()
+
+        async def hear() -> Any:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                gone.set()
+            return message
+
+        await self._app({**scope, GONE_KEY: gone}, hear, send)
+
+
+def gone_of(ctx: Context[Any, Any]) -> asyncio.Event:
+    """Return what is set when the client of a call is gone; on standard streams never, for the process ends with it."""
+    scope = getattr(ctx.request_context.request, "scope", {})
+    gone = scope.get(GONE_KEY)
+    return gone if isinstance(gone, asyncio.Event) else asyncio.Event()

@@ -1,7 +1,9 @@
 """Puts the server together, and serves it on standard streams or over HTTP."""
 
 import asyncio
+import hmac
 import os
+import secrets
 import select
 import signal
 import socket
@@ -17,19 +19,22 @@ from mcp.server.mcpserver import Context
 from mcp.server.request_state import RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
+from starlette.datastructures import Headers
+from starlette.responses import Response
 
 from freeact_sub import __version__
+from freeact_sub.config.own_folders import token_folder
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.mcp_server.agent_tools import AgentTools
 from freeact_sub.mcp_server.kernel_tools import KernelTools
-from freeact_sub.mcp_server.leaving import WithLeaving
-from freeact_sub.mcp_server.pending import PendingCalls
+from freeact_sub.mcp_server.pending import PendingCalls, WithLeaving
 from freeact_sub.mcp_server.resources import Resources
 from freeact_sub.mcp_server.served import ServedAgents
-from freeact_sub.mcp_server.token import WithToken, own_token
+from freeact_sub.system.safe_files import put_file, read_file
 
 LOOPBACK: Final = "127.0.0.1"
+FILE_OF_OWN: Final = "of-mcp-server"
 CLOSE_SECONDS: Final = 3.0
 """How long closing everything may take once the client has gone; then the process ends, and its guards end what is left."""
 INSTRUCTIONS: Final = """\
@@ -146,3 +151,37 @@ def suppress_broken_pipe() -> Iterator[None]:
         yield
     except* BrokenPipeError:
         pass
+
+
+def own_token() -> str:
+    """Return the user's token; the first call makes it, so that clients keep their settings over restarts.
+
+    Raises:
+        ConfigError: It cannot be kept.
+    """
+    file = token_folder() / FILE_OF_OWN
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not file.exists():
+            put_file(file, secrets.token_urlsafe().encode(), mode=0o600)
+        return read_file(file).decode()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the token of the server cannot be kept in {file}: {error}") from error
+
+
+class WithToken:
+    """An ASGI app that answers only requests with the token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """See ASGI."""
+        if scope["type"] != "lifespan":
+            given = Headers(scope=scope).get("authorization", "").encode("utf-8", errors="replace")
+            if scope["type"] != "http" or not hmac.compare_digest(given, self._expected):
+                refused = Response("the server's token is missing", 401, headers={"WWW-Authenticate": "Bearer"})
+                await refused(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

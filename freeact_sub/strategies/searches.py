@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from freeact_sub.errors import StrategyError
+from freeact_sub.show.tree_picture import DrawnNode, short_line, tree_svg
 from freeact_sub.strategies.agent_like import AgentLike
 from freeact_sub.strategies.model_player import ModelPlayer
-from freeact_sub.strategies.pictures import SearchPicture
 from freeact_sub.strategies.progress_steps import Progress
 from freeact_sub.strategies.side_by_side import parallel
 from freeact_sub.strategies.states import NEUTRAL, Evaluation, Player, SearchNode, Simulation, State
@@ -28,7 +28,7 @@ MAX_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchResult(SearchPicture):
+class SearchResult:
     """The result of a search. It draws itself: in a terminal (`rich.print(result)`), in a notebook, as `result.svg()`."""
 
     best: SearchNode
@@ -48,6 +48,45 @@ class SearchResult(SearchPicture):
     def nodes(self) -> list[SearchNode]:
         """All states reached, parents before children."""
         return [*self.root.below()][1:]
+
+    def __rich__(self) -> Any:
+        """The tree, for rich."""
+        from rich.text import Text  # noqa: PLC0415  # imported only to draw
+        from rich.tree import Tree  # noqa: PLC0415
+
+        def grown(node: DrawnNode, tree: Tree) -> Tree:
+            for child in node.children:
+                label = Text(child.label(), style="bold green" if child.is_best else "dim" if child.failed else "")
+                if child.reason:
+                    label.append(f"  {short_line(child.reason, 60)}", style="dim")
+                grown(child, tree.add(label))
+            return tree
+
+        return grown(self._drawn(), Tree(Text("search", style="bold")))
+
+    def svg(self) -> str:
+        """Returns the tree as one SVG element; the text takes the colour of its page."""
+        return tree_svg(self._drawn())
+
+    def _repr_svg_(self) -> str:
+        """For a notebook."""
+        return self.svg()
+
+    def _drawn(self) -> DrawnNode:
+        best = {*self.best.path}
+
+        def drawn(node: SearchNode) -> DrawnNode:
+            return DrawnNode(
+                action=node.action,
+                reason=node.reason,
+                score=node.score,
+                terminal=node.terminal,
+                failed=node.status == "failed",
+                is_best=node in best,
+                children=[drawn(child) for child in node.children],
+            )
+
+        return drawn(self.root)
 
 
 class Search:
