@@ -25,8 +25,9 @@ from mcp_types.version import is_version_at_least
 
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import QuestionRequest
-from freeact_sub.mcp_server.questions import NO_SECRETS, answer_by_form, form_of, message_of, refuse
+from freeact_sub.mcp_server.questions import NO_SECRETS, answer_by_form, form_of, message_of
 from freeact_sub.mcp_server.served import Asked, ClientCell, LiveRun, ServedAgent
+from freeact_sub.show.questions import refuse
 
 ASKS_BY_RESULT: Final = "2026-07-28"
 """From this version of the protocol on, a server does not ask during a call."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
 from freeact_sub.events.form_schema import values_schema
+from freeact_sub.show.questions import refuse
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import visible
 
@@ -78,14 +79,6 @@ def answer_by_values(asked: ApprovalRequest | QuestionRequest, values: Mapping[s
             raise ValueError(
                 f"{DECISION} must be one of {', '.join(form_of(asked)['properties'][DECISION]['enum'])}: {other!r}"
             )
-
-
-def refuse(asked: ApprovalRequest | QuestionRequest, reason: str) -> None:
-    """Close a question without a yes."""
-    if isinstance(asked, ApprovalRequest):
-        asked.deny(reason)
-    else:
-        asked.decline(reason)
 
 
 def _schema_of(field: QuestionField) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionReque
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
 from freeact_sub.notebook.ipython_shell import CellDisplay
 from freeact_sub.notebook.render import effects_html, question_html
+from freeact_sub.show.questions import refuse
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.text import dollars_spread, visible
@@ -130,10 +131,7 @@ class ButtonQuestions:
         if self._reloaded_at is None:
             return
         for question in [*self._open.values()]:
-            if isinstance(question.request, ApprovalRequest):
-                question.request.decide(Decision(allowed=False, reason=_RELOADED, nobody=True))
-            else:
-                question.request.decline(_RELOADED)
+            refuse(question.request, _RELOADED, nobody=True)
 
     def _approve_all(self) -> None:
         """Approves what has stood on the page for a moment."""

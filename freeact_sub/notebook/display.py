@@ -42,6 +42,7 @@ from freeact_sub.notebook.question_forms import Asked, QuestionForm, QuestionFor
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.questions import leave_unasked
 from freeact_sub.system.closing import carry_out, end_task
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ async def show_run(
             raise RunInterruptedError("interrupted: the run was cancelled") from None
         finally:
             for request in open_requests.values():  # of children that live on
-                _refuse(request)
+                leave_unasked(request)
     result: RunResult = await run.result()
     return result
 
@@ -179,15 +180,7 @@ def hear(event: Event) -> None:
     if page is not None:
         page.take(event)
     if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
-        asyncio.get_running_loop().call_soon(_refuse, event)
-
-
-def _refuse(request: Asked) -> None:
-    """Gives the default answer or decision, without a person."""
-    if isinstance(request, ApprovalRequest):
-        request.decide(request.if_nobody)
-    else:
-        request.skip()
+        asyncio.get_running_loop().call_soon(leave_unasked, event)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from freeact_sub.notebook.ipython_shell import (
 )
 from freeact_sub.notebook.render import own_question_text, question_text
 from freeact_sub.show.effect_lines import effect_lines
-from freeact_sub.show.questions import Questions
+from freeact_sub.show.questions import Questions, refuse
 from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
@@ -162,10 +162,7 @@ class TextQuestions:
             logger.error("a question could not be asked", exc_info=error)
             reason = f"the question could not be asked: {error}"
         self._questions.withdraw(request.request_id)
-        if isinstance(request, ApprovalRequest):
-            request.decide(Decision(allowed=False, reason=reason, nobody=True))
-        else:
-            request.decline(reason)
+        refuse(request, reason, nobody=True)
 
     def _take_yes(self, _request: ApprovalRequest, decision: Decision) -> bool:
         self._yes = decision

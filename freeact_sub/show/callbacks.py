@@ -29,6 +29,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.show.questions import leave_unasked
 
 _Kind = TypeVar("_Kind")
 Callback: TypeAlias = Callable[[_Kind], Awaitable[Any] | Any] | None
@@ -76,7 +77,7 @@ async def _read(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
         except Exception:  # border: a user's code, which must not end the run
             logger.exception("a callback failed on %s of %s", type(event).__name__, event.agent_id)
             if isinstance(event, ApprovalRequest | QuestionRequest):
-                _as_where_nobody_is_asked(event)  # unless it was answered: nobody else will
+                leave_unasked(event)  # unless it was answered: nobody else will
 
 
 def _callback(callbacks: Callbacks, event: Event) -> Callback[Any]:
@@ -92,14 +93,7 @@ def _callback(callbacks: Callbacks, event: Event) -> Callback[Any]:
         case AgentFinished():
             return callbacks.on_finish if event.status == "completed" else callbacks.on_error
         case ApprovalRequest():
-            return callbacks.on_approval or _as_where_nobody_is_asked
+            return callbacks.on_approval or leave_unasked
         case QuestionRequest():
-            return callbacks.on_question or _as_where_nobody_is_asked
+            return callbacks.on_question or leave_unasked
     return None
-
-
-def _as_where_nobody_is_asked(request: ApprovalRequest | QuestionRequest) -> None:
-    if isinstance(request, ApprovalRequest):
-        request.decide(request.if_nobody)
-    else:
-        request.skip()

@@ -197,14 +197,27 @@ class Questions:
         left = len(self.waiting) - 1 - len(lines)
         return [*lines, *([f"… and {left} more"] if left > 0 else [])]
 
-    def decide_all(self, decision: Decision) -> None:
-        """Answer all open approval requests in the same way; other questions get no answer."""
+    def refuse_all(self, reason: str) -> None:
+        """Close all open questions, because nobody can be asked."""
         waiting, self.waiting = self.waiting, []
         for request in waiting:
-            if isinstance(request, ApprovalRequest):
-                request.decide(decision)
-            else:
-                request.decline(decision.reason)
+            refuse(request, reason, nobody=True)
+
+
+def refuse(request: ApprovalRequest | QuestionRequest, reason: str, *, nobody: bool = False) -> None:
+    """Close a question without a yes. Args: nobody: no person has decided that."""
+    if isinstance(request, ApprovalRequest):
+        request.decide(Decision(allowed=False, reason=reason, nobody=nobody))
+    else:
+        request.decline(reason)
+
+
+def leave_unasked(request: ApprovalRequest | QuestionRequest) -> None:
+    """Close a question as it ends where nobody is there to ask."""
+    if isinstance(request, ApprovalRequest):
+        request.decide(request.if_nobody)
+    else:
+        request.skip()
 
 
 def summary_of(request: ApprovalRequest | QuestionRequest) -> str:

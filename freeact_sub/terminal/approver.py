@@ -3,13 +3,13 @@
 from contextlib import suppress
 from typing import Final, Protocol, Self, TextIO
 
-from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
-from freeact_sub.show.questions import Questions
+from freeact_sub.events import ApprovalRequest, Event, QuestionRequest
+from freeact_sub.show.questions import Questions, leave_unasked
 from freeact_sub.show.typed_decisions import always_means, hint
 from freeact_sub.show.wording import asked_title, own_words, who_asks
 from freeact_sub.terminal.input.typed_lines import TypedLines
 
-GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed", nobody=True)
+GONE: Final = "nobody can be asked: standard input was closed"
 
 
 NOTHING: Final = (None, 0, 0)
@@ -35,10 +35,8 @@ class NoApprover:
 
     def observe(self, event: Event) -> None:
         """Handles an event without waiting."""
-        if isinstance(event, ApprovalRequest):
-            event.decide(event.if_nobody)
-        elif isinstance(event, QuestionRequest):
-            event.skip()
+        if isinstance(event, ApprovalRequest | QuestionRequest):
+            leave_unasked(event)
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +70,7 @@ class LineApprover:
     def _ask(self) -> None:
         """Prints the current question, once."""
         if self._gone:
-            self._questions.decide_all(GONE)
+            self._questions.refuse_all(GONE)
         request = self._questions.current
         if self._asked == self._questions.place:
             return

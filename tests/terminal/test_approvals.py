@@ -201,7 +201,7 @@ def test_an_answer_that_is_reported_afterwards_takes_nothing_else_away() -> None
 def test_all_can_be_answered_at_once() -> None:
     asked = AskedRequest()
     asked.ask("one", "two")
-    asked.questions.decide_all(Decision(allowed=False, reason="gone"))
+    asked.questions.refuse_all("gone")
     assert {decision.reason for decision in asked.answers.values()} == {"gone"}
     assert asked.questions.current is None
 

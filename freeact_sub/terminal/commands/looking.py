@@ -27,26 +27,32 @@ LOADING: Final = "the agent is still starting: try again in a moment"
 
 def diff(person: "Console", rest: str) -> None:
     """`/diff [N]`."""
-    if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        person.display.note("give a number of prompts, such as /diff 3")
-    elif (agent := person.present.agent) is None or not agent.undoable:
-        person.display.note("nothing to compare yet: no prompt has run, or its files are not kept")
-    else:
+    if (agent := _compared(person, "/diff", rest, ", or its files are not kept")) is not None:
         person.display.screen.start(_diff(person, agent, int(rest or 1)))
 
 
 def effects(person: "Console", rest: str) -> None:
     """`/effects [N]`."""
-    if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        person.display.note("give a number of prompts, such as /effects 3")
-    elif (agent := person.present.agent) is None or not agent.undoable:
-        person.display.note("nothing to compare yet: no prompt has run")
-    elif person.present.phase == "running":
+    if (agent := _compared(person, "/effects", rest)) is None:
+        return
+    if person.present.phase == "running":
         person.display.note(
             "the agent is at work: /effects shows what it has changed when it has ended, /diff its files now"
         )
     else:
         person.display.screen.start(_effects(person, agent, int(rest or 1)))
+
+
+def _compared(person: "Console", command: str, rest: str, perhaps: str = "") -> "Agent | None":
+    """The agent whose prompts can be compared with now; None: the person was told why there is nothing to compare."""
+    agent = person.present.agent
+    if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
+        person.display.note(f"give a number of prompts, such as {command} 3")
+    elif agent is None or not agent.undoable:
+        person.display.note(f"nothing to compare yet: no prompt has run{perhaps}")
+    else:
+        return agent
+    return None
 
 
 async def _effects(person: "Console", agent: "Agent", prompts: int) -> None:
