@@ -39,7 +39,7 @@ from freeact_sub.hooks import Hook
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.system.closing import carry_out, end_task
-from freeact_sub.tools.own import make_own_tools
+from freeact_sub.tools.toolset import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
 MODE_CHANGED: Final = "calls are judged by mode {mode} from now on; its wall is around the kernel from the next prompt on"

@@ -29,8 +29,7 @@ from freeact_sub.hooks import Hook, HookRunner
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
-from freeact_sub.models.prefixes import Prefixes
-from freeact_sub.models.traffic import Traffic
+from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.skills import Skills, load_skills
 from freeact_sub.tools import OwnTools, SpawnRequest

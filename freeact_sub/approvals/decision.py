@@ -1,10 +1,13 @@
 """`decide` judges a call by rules and mode. It asks nobody, remembers nothing, and has no effect.
 
+`decide_in_time` does the same while the event loop goes on.
+
 `plan` and `auto` stand for a wall around the kernel: what the wall forbids is denied here as well, whatever a rule allows,
 so that no question is about a call that cannot happen. Outside the wall, for MCP calls and a user's own tools, `auto` asks,
 unless the server says that a tool is read-only; children stand behind the wall of their parent and need no question.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,6 +16,8 @@ from typing import Final, TypeAlias
 
 from freeact_sub.approvals.access import judge_connection, judge_write
 from freeact_sub.approvals.addresses import spellings
+from freeact_sub.approvals.folder_reads import too_many
+from freeact_sub.approvals.paths import by_names_alone
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
 from freeact_sub.approvals.rules.patterns import escaped
 from freeact_sub.approvals.shell import judge_command, judge_outside
@@ -27,6 +32,8 @@ from freeact_sub.calls import (
     SpawnCall,
     ToolCall,
 )
+from freeact_sub.system.daemon_threads import DaemonThreads
+from freeact_sub.system.mounts import silent_mounts
 
 FOR_A_PERSON: Final = Ruling(
     verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
@@ -39,6 +46,12 @@ NEEDS_APPROVAL: Final = Ruling(
     lasting=False,
     needs_person=True,
 )
+PATIENCE_SECONDS: Final = 1.0
+"""A decision that takes longer may wait for a file system: then all are tried."""
+LOOK_SECONDS: Final = 10.0
+"""Bound on a decision where all file systems answer."""
+_deciding: Final = DaemonThreads("decides")
+_waiting: Final = DaemonThreads("tries mounts")
 Places: TypeAlias = tuple[str, str]
 """Two regular expressions: of a folder with its last `/`, and of a name in it."""
 
@@ -98,6 +111,35 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
     if call.harmless:
         return Ruling(verdict="allow", rule="it touches only the agent and its children")
     return by_mode(policy, call.topic)
+
+
+async def decide_in_time(call: Call, policy: Policy) -> Ruling:
+    """Judges a call as `decide` does, while the event loop goes on, also where a file system does not answer.
+
+    What a command names may lead into such a file system, also by a link or a wildcard, and who looks there waits as long as
+    nobody answers. So the look is a thread's. If it takes too long, the call is judged by names alone: what these do not
+    deny is asked about, and the question names what does not answer.
+    """
+    if not isinstance(call, ShellCommand | FileWrite):
+        return decide(call, policy)  # which looks at no file
+    loop = asyncio.get_running_loop()
+    look = loop.run_in_executor(_deciding, decide, call, policy)
+    done, _ = await asyncio.wait({look}, timeout=PATIENCE_SECONDS)
+    silent: frozenset[str] = frozenset()
+    if not done:
+        silent = await loop.run_in_executor(_waiting, silent_mounts, "/")
+        done, _ = await asyncio.wait({look}, timeout=0 if silent else LOOK_SECONDS)
+    return look.result() if done else _unseen(call, policy, silent)
+
+
+def _unseen(call: Call, policy: Policy, silent: frozenset[str]) -> Ruling:
+    """Judges a call by names alone; it is asked at least. Args: silent: the mounts that do not answer."""
+    with by_names_alone():
+        ruling = decide(call, policy)
+    if ruling.verdict == "deny" or (ruling.verdict, too_many(policy).verdict) == ("allow", "allow"):
+        return ruling
+    where = f"what is mounted at {', '.join(sorted(silent))} does not answer" if silent else "looking at them takes too long"
+    return replace(ruling, verdict="ask", rule=f"its files are not known: {where}", lasting=False, suggests=())
 
 
 def unasked_writes(policy: Policy, protected: Iterable[Path] = ()) -> tuple[tuple[Path, ...], tuple[Places, ...]]:

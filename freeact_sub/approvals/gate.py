@@ -9,24 +9,20 @@ A question may be bounded in time; past it the answer is no. The log names one t
 program that reads the stream and answers nothing would wait without a word.
 """
 
-import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
-from freeact_sub.approvals.decision import decide
-from freeact_sub.approvals.folder_reads import too_many
+from freeact_sub.approvals.decision import decide_in_time
 from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval, TryOut
-from freeact_sub.approvals.paths import by_names_alone
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
-from freeact_sub.approvals.tally import Tally
-from freeact_sub.calls import Call, CodeAction, FanOut, FileWrite, ShellCommand
+from freeact_sub.calls import Call, CodeAction, FanOut, ToolCall
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
@@ -34,48 +30,52 @@ from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import note, span
-from freeact_sub.system.daemon_threads import DaemonThreads
-from freeact_sub.system.mounts import silent_mounts
 
 NOBODY: Final = ABSENT.reason
 WITHIN_SETTINGS: Final = Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
 """On a fan-out."""
 NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
-PATIENCE_SECONDS: Final = 1.0
-"""A decision that takes longer may wait for a file system: then all are tried."""
-LOOK_SECONDS: Final = 10.0
-"""Bound on a decision where all file systems answer."""
-_deciding: Final = DaemonThreads("decides")
-_waiting: Final = DaemonThreads("tries mounts")
+UNATTENDED: Final = (
+    "every action was denied because nobody was there to ask: --mode auto runs them in the sandbox, --yes approves all "
+    '(in Python: mode="auto", headless="allow")'
+)
 
 
-async def decide_in_time(call: Call, policy: Policy) -> Ruling:
-    """Judges a call as `decide` does, while the event loop goes on, also where a file system does not answer.
+@dataclass
+class Tally:
+    """Counts decisions on actions, to tell a run that could do nothing because nobody answered.
 
-    What a command names may lead into such a file system, also by a link or a wildcard, and who looks there waits as long as
-    nobody answers. So the look is a thread's. If it takes too long, the call is judged by names alone: what these do not
-    deny is asked about, and the question names what does not answer.
+    Tools that touch only the agent and its children do not count as actions.
     """
-    if not isinstance(call, ShellCommand | FileWrite):
-        return decide(call, policy)  # which looks at no file
-    loop = asyncio.get_running_loop()
-    look = loop.run_in_executor(_deciding, decide, call, policy)
-    done, _ = await asyncio.wait({look}, timeout=PATIENCE_SECONDS)
-    silent: frozenset[str] = frozenset()
-    if not done:
-        silent = await loop.run_in_executor(_waiting, silent_mounts, "/")
-        done, _ = await asyncio.wait({look}, timeout=0 if silent else LOOK_SECONDS)
-    return look.result() if done else _unseen(call, policy, silent)
 
+    allowed: int = 0
+    denied: int = 0
+    """Denied by a person or a rule."""
+    unanswered: int = 0
+    """Denied because nobody could be asked."""
 
-def _unseen(call: Call, policy: Policy, silent: frozenset[str]) -> Ruling:
-    """Judges a call by names alone; it is asked at least. Args: silent: the mounts that do not answer."""
-    with by_names_alone():
-        ruling = decide(call, policy)
-    if ruling.verdict == "deny" or (ruling.verdict, too_many(policy).verdict) == ("allow", "allow"):
-        return ruling
-    where = f"what is mounted at {', '.join(sorted(silent))} does not answer" if silent else "looking at them takes too long"
-    return replace(ruling, verdict="ask", rule=f"its files are not known: {where}", lasting=False, suggests=())
+    def allow(self, call: Call) -> None:
+        """Counts a call that runs without a question."""
+        self.allowed += not (isinstance(call, ToolCall) and call.harmless)
+
+    def decide(self, decision: Decision) -> None:
+        """Counts an answered question."""
+        if decision.allowed:
+            self.allowed += 1
+        elif decision.nobody:
+            self.unanswered += 1
+        else:
+            self.denied += 1
+
+    @property
+    def unattended(self) -> bool:
+        """Whether there were actions and all were denied because nobody could be asked."""
+        return bool(self.unanswered) and not self.allowed and not self.denied
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings for the result of the run."""
+        return (UNATTENDED,) if self.unattended else ()
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,6 @@ from freeact_sub.tools.delegate import Delegate
 from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
 from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
 from freeact_sub.tools.mcp_search import SEARCH
-from freeact_sub.tools.own import OwnTools
 from freeact_sub.tools.plan import UpdatePlan
 from freeact_sub.tools.reset import ResetKernel
 from freeact_sub.tools.result_bounds import (
@@ -38,7 +37,7 @@ from freeact_sub.tools.tool import (
     ToolContext,
     ToolResult,
 )
-from freeact_sub.tools.toolset import AgentToolset, load_definition
+from freeact_sub.tools.toolset import AgentToolset, OwnTools, load_definition
 
 TOOLS: Final[tuple[Tool, ...]] = (
     ExecuteIPythonCell(),

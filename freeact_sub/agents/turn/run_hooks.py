@@ -40,7 +40,7 @@ from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.borrowed_stream import closed_after
 from freeact_sub.models.observers import bills_cache_writes
-from freeact_sub.models.prefixes import FirstRequest
+from freeact_sub.models.traffic import FirstRequest
 
 UNREAD_TURNS: Final = 6
 """The log warns of a run that has read nothing from its cache after this many turns."""
