@@ -52,7 +52,6 @@ class Client:
     """The program at the other end."""
 
     def __init__(self) -> None:
-        """It is not connected, and has said nothing of itself."""
         self._connection: Connection | None = None
         self.capabilities: dict[str, Any] = {}
         """What it can do, as it says in `initialize`."""

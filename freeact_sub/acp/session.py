@@ -41,7 +41,6 @@ class Turn:
     """One prompt, from its arrival to its answer."""
 
     def __init__(self) -> None:
-        """It is not cancelled, and waits."""
         self.is_cancelled = False
         self.run: Run[Any] | NotebookTask | None = None
 
@@ -56,13 +55,7 @@ class Session:
     """See above."""
 
     def __init__(self, agent: Agent, client: Client, open_agent: OpenAgent) -> None:
-        """Begin with an open agent.
-
-        Args:
-            agent: It keeps a session, whose id is the client's.
-            client: Who prompts it.
-            open_agent: Makes the agent of a session that exists.
-        """
+        """Args: agent: it is open, and keeps a session, whose id is the client's. open_agent: makes that of another one."""
         self.agent = agent
         self.session_id = agent.session_id or ""
         self._client = client

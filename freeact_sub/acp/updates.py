@@ -56,7 +56,6 @@ class NewNames:
     """New names for messages and tool calls. Models use one id for several calls, and clients keep what they have shown."""
 
     def __init__(self) -> None:
-        """None is given."""
         self._prefix = secrets.token_hex(3)
         self._given = 0
 

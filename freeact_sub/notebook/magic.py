@@ -55,7 +55,6 @@ class AgentMagics:
     """The magics of one IPython shell, and the agents that its cells have started."""
 
     def __init__(self, shell: Any) -> None:
-        """Args: shell: the `InteractiveShell` that the magics are for."""
         self._shell = shell
         self._conversations: dict[str, CellConversation] = {}
         """Those that cells have started, the latest last."""

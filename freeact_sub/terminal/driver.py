@@ -172,7 +172,6 @@ class Surface:
     """The line that is typed."""
 
     def __init__(self, keyboard: Keyboard, other_program: OtherProgram) -> None:
-        """Args: keyboard: gets what is typed. other_program: entered while another program has the terminal."""
         self._keyboard, self._other_program = keyboard, other_program
         self._stdout: TextIO = sys.stdout
         if isinstance(self._stdout, io.TextIOWrapper):

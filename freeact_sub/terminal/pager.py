@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -26,7 +26,7 @@ from prompt_toolkit.output import Output
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
 
-from freeact_sub.terminal.drawing.transcript import Block
+from freeact_sub.terminal.drawing.transcript import Block, Paged
 
 REFRESH_SECONDS: Final = 0.5
 ESCAPE_SECONDS: Final = 0.1
@@ -48,48 +48,13 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _FOLDED: Final = re.compile(r"\s*… [\d,]+ more lines? \(")
 
 
-class Paged(Protocol):
-    """Supplies the content of a pager."""
-
-    def version(self) -> int:
-        """A number that changes when there is new content."""
-        ...
-
-    def news(self) -> Any:
-        """Reads the new content."""
-        ...
-
-    def blocks(self, news: Any) -> Sequence[Block]:
-        """Return all blocks, including new ones. Called in another thread."""
-        ...
-
-
-class FixedContent:
-    """Content that does not change."""
-
-    def __init__(self, drawn: RenderableType) -> None:
-        """Args: drawn: the content."""
-        self._blocks = [Block(folded=[drawn], whole=[drawn])]
-
-    def version(self) -> int:
-        """A number that changes when there is new content."""
-        return 0
-
-    def news(self) -> None:
-        """Reads the new content."""
-
-    def blocks(self, _news: None) -> Sequence[Block]:
-        """Return all blocks, including new ones. Called in another thread."""
-        return self._blocks
-
-
 class Pager:
     """Shows one content once."""
 
     def __init__(
         self, paged: Paged, text_of: Callable[[RenderableType, int], str], asks: Callable[[], str], *, at_end: bool
     ) -> None:
-        """Makes it; nothing is drawn yet.
+        """Makes it.
 
         Args:
             paged: The content.

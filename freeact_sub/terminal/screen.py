@@ -73,14 +73,7 @@ class Screen(Surface):
     def __init__(
         self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto", other_program: OtherProgram = nullcontext
     ) -> None:
-        """Makes it; nothing is drawn yet.
-
-        Args:
-            picture: Supplies what is drawn.
-            keyboard: Gets what is typed.
-            notify: The way to call a person who looks elsewhere.
-            other_program: Entered while another program has the terminal.
-        """
+        """Args: notify: how a person is called who looks elsewhere."""
         super().__init__(keyboard, other_program)
         self._picture = picture
         self.console = make_console(self._stdout)

@@ -63,7 +63,6 @@ class Console:
     """A person at a terminal, as commands act on them."""
 
     def __init__(self, conversation: Steering) -> None:
-        """Args: conversation: what the person takes part in."""
         self._conversation = conversation
         self.present: Present = conversation.present
         self._loop = asyncio.get_running_loop()

@@ -31,9 +31,9 @@ from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.drawing.transcript import Records, Transcript
+from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
 from freeact_sub.terminal.driver import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
-from freeact_sub.terminal.pager import FixedContent, Paged, Pager
+from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.questions.effects_part import effects_part
@@ -84,22 +84,8 @@ class Display:
     has_pages = True
     """Whether something long has a screen of its own."""
 
-    def __init__(
-        self,
-        present: Present,
-        *,
-        verbose: bool,
-        keyboard: Keyboard,
-        other_program: OtherProgram,
-    ) -> None:
-        """Makes it; nothing is drawn yet.
-
-        Args:
-            present: The state of the conversation.
-            verbose: Show everything that every agent does.
-            keyboard: Gets what the person types.
-            other_program: See `Screen`.
-        """
+    def __init__(self, present: Present, *, verbose: bool, keyboard: Keyboard, other_program: OtherProgram) -> None:
+        """Args: verbose: show everything that every agent does. keyboard, other_program: see `Screen`."""
         chosen = present.config.terminal.pictures
         if chosen not in ("auto", "off"):
             require_extra("textual_image", extra="pictures", needed_by=f'the setting `terminal.pictures = "{chosen}"`')
@@ -234,7 +220,7 @@ class Display:
 
     def page_drawn(self, drawn: RenderableType) -> None:
         """Shows something long in a pager."""
-        self._page(FixedContent(drawn), at_end=False)
+        self._page(Paged(drawn), at_end=False)
 
     def _page(self, paged: Paged, *, at_end: bool) -> None:
         def asks() -> str:
@@ -277,7 +263,6 @@ class WrittenFiles:
     """Remembers which changes of one run were listed."""
 
     def __init__(self, present: Present) -> None:
-        """Args: present: the state of the conversation."""
         self._present = present
         self._told: dict[str, Counts] = {}
         self._knows_lines = True

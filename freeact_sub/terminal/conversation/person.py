@@ -30,7 +30,6 @@ class Person(Console):
     """The screen's `Keyboard`."""
 
     def __init__(self, conversation: Steering) -> None:
-        """Args: conversation: what the person takes part in."""
         super().__init__(conversation)
         self._of_servers = ServerOffers(self._servers, self.result_of)
 

@@ -65,7 +65,6 @@ class Status:
     """Draws the state, the useful keys, and the remaining context and budget."""
 
     def __init__(self, present: Present) -> None:
-        """Args: present: the state of the conversation."""
         self._present = present
         self._context_left = ""
 

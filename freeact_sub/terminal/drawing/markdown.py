@@ -5,20 +5,16 @@ It is slow to import: drawing functions import it.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import ClassVar, Final, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.measure import Measurement
-from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, SidewaysConsole, without_trailing_space
+from freeact_sub.terminal.drawing.parts import CODE_THEME, MAX_COLUMNS, SidewaysConsole
 
-CODE_THEME: Final = "ansi_dark"
-"""The terminal's own colours."""
 MAX_WORD_COLUMNS: Final = 16
 CELL_GAP: Final = 2
 EDGES: Final = 2
@@ -82,18 +78,6 @@ class _LeftMarkdown(Markdown):
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Unfilled:
-    """Removes the blanks at the ends of rows, which people would copy and narrower windows would fold."""
-
-    body: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in Segment.split_lines(console.render(self.body, options)):
-            yield from without_trailing_space(line)
-            yield Segment.line()
-
-
 def markdown(text: str) -> RenderableType:
     """Return a renderable of the text. Links show their address, so that no word can hide it."""
-    return _Unfilled(body=_LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False))
+    return _LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False)

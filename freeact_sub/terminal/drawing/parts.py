@@ -74,8 +74,8 @@ class SidewaysConsole(Console):
     """A console for sideways scrolling: tables and outputs, which folding would spoil, may be wider than it."""
 
     def __init__(self, file: TextIO) -> None:
-        """Args: file: see `Console`."""
         super().__init__(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
+        self.push_render_hook(_EndsLines())
 
 
 def colour(view: AgentStory) -> str:

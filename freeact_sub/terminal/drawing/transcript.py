@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -142,24 +142,39 @@ class Block:
         return self.whole if self.is_open else [*self.folded, *self.held]
 
 
-class Transcript:
+class Paged:
+    """The content of a pager. As it stands here it does not change."""
+
+    def __init__(self, *drawn: RenderableType) -> None:
+        self._blocks = [Block(folded=[each], whole=[each]) for each in drawn]
+
+    def version(self) -> int:
+        """A number that changes when there is new content."""
+        return 0
+
+    def news(self) -> Any:
+        """Reads the new content."""
+
+    def blocks(self, _news: Any) -> Sequence[Block]:
+        """Return all blocks, including new ones. Called in another thread."""
+        return self._blocks
+
+
+class Transcript(Paged):
     """Grows with the work of one agent."""
 
     def __init__(self, records: Records, view: AgentStory) -> None:
-        """Args: records: where all is kept. view: the agent."""
+        super().__init__(*([] if view.parent_id is None else [Text(view.name, f"bold {colour(view)}")]))
         self._records, self._agent_id = records, view.agent_id
         self._seen = 0
         self._views = Stories()
         self._folded = Story(self._views, of=view.agent_id, folds=True, whole=UNFOLDS)
         self._whole = Story(self._views, of=view.agent_id)
-        self._blocks: list[Block] = []
         self._actions: dict[str | None, Block] = {}
         """The block of each call."""
-        if view.parent_id is not None:
-            self._add(Text(view.name, f"bold {colour(view)}"))
 
     def version(self) -> int:
-        """A number that changes when there is new content."""
+        """The number of its entries."""
         return self._records.count(self._agent_id)
 
     def news(self) -> tuple[int, Sequence[Entry]]:
@@ -167,8 +182,8 @@ class Transcript:
         seen, self._seen = self._seen, self.version()
         return self._records.since(self._agent_id, seen)
 
-    def blocks(self, news: tuple[int, Sequence[Entry]]) -> list[Block]:
-        """Return all blocks, including new ones. Called in another thread."""
+    def blocks(self, news: tuple[int, Sequence[Entry]]) -> Sequence[Block]:
+        """See `Paged`."""
         lost, entries = news
         if lost:
             self._add(Text(f"{lost:,} earlier entries are not kept", "dim"))

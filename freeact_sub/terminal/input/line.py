@@ -35,7 +35,6 @@ class InputLine:
     """The input line: its buffer and its keys."""
 
     def __init__(self, keyboard: Keyboard) -> None:
-        """Args: keyboard: gets what is entered."""
         self._keyboard = keyboard
         self.buffer = Buffer(
             multiline=True,
@@ -223,7 +222,6 @@ class LineCompleter(Completer):
     """Completes `/` commands, files after `@`, and what MCP servers offer for both."""
 
     def __init__(self, offers: Callable[[str], Iterable[tuple[str, str]]]) -> None:
-        """Args: offers: see `Keyboard.offers`."""
         self._offers = offers
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:

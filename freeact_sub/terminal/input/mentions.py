@@ -101,22 +101,17 @@ def _text_of(path: Path, room: int) -> str | None:
     if room <= 0:
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its other end
+        with open(path, "rb", opener=_at_once) as file:
+            status = os.fstat(file.fileno())
+            content = file.read(room) if stat.S_ISREG(status.st_mode) else None
     except (OSError, ValueError):
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        content = b""
-        while len(content) < room and (piece := os.read(descriptor, room - len(content))):
-            content += piece
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    if b"\0" in content and not content.startswith(UTF16_MARKS):
+    if content is None or (b"\0" in content and not content.startswith(UTF16_MARKS)):
         return None
     text = prose_of_file(content)
     more = status.st_size - len(content)
     return text if more <= 0 else f"{text}\n[... {more:,} more bytes]"
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its other end

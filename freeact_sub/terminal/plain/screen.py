@@ -28,7 +28,6 @@ class PlainLine:
     """What is typed. It has the names of `InputLine`."""
 
     def __init__(self, keyboard: Keyboard, say: Callable[[str], None]) -> None:
-        """Args: keyboard: gets what is entered. say: prints a line."""
         self._keyboard = keyboard
         self._say = say
         self._lent: Purpose | None = None
@@ -104,13 +103,7 @@ class PlainScreen(Surface):
     line: PlainLine
 
     def __init__(self, keyboard: Keyboard, *, other_program: OtherProgram, is_free: Callable[[], bool]) -> None:
-        """Makes it; nothing is printed yet.
-
-        Args:
-            keyboard: Gets what is typed.
-            other_program: Entered while another program has the terminal.
-            is_free: Whether a prompt would begin at once.
-        """
+        """Args: is_free: whether a prompt would begin at once."""
         super().__init__(keyboard, other_program)
         self._is_free = is_free
         self.console = make_console(self._stdout, colours=False)

@@ -39,12 +39,7 @@ class SpokenStory:
     """Tells the events of a run, one after the other: the root in full, of the others what people are told of them."""
 
     def __init__(self, views: Stories, *, everyone: bool = False) -> None:
-        """Nothing is told yet.
-
-        Args:
-            views: Observes each event before it is told here.
-            everyone: Tell all agents in full, and leave out nothing.
-        """
+        """Args: views: observes each event before it is told here. everyone: tell all agents, and leave out nothing."""
         self._views = views
         self._everyone = everyone
         self._printed: Counter[tuple[str, str | None]] = Counter()

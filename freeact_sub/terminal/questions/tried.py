@@ -20,14 +20,7 @@ class TriedCells:
         show: Callable[[ApprovalRequest, Effects], None],
         note: Callable[[str], None],
     ) -> None:
-        """Takes part in the questions.
-
-        Args:
-            questions: The open ones.
-            start: Lets work run until the end of the screen.
-            show: Shows the effects of the last trial of a question.
-            note: Prints a note for the person.
-        """
+        """Args: start: lets work run until the end of the screen. show: shows the effects of a question's last trial."""
         self._questions, self._start, self._show, self._note = questions, start, show, note
         self._checked: set[str] = set()
         """Questions whose answer is known, if what the person saw still holds."""
