@@ -3,18 +3,13 @@
 import asyncio
 import json
 from dataclasses import replace
-from typing import Final
 
 from freeact_sub.approvals import Policy, Verdict, decide_in_time, load_rules
 from freeact_sub.calls import CALLS, Call, ToolCall
-from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.text import visible
-from freeact_sub.tools import TOOL_NAMES
-
-HARMLESS_TOOLS: Final = TOOL_NAMES - {CELL_TOOL, "task", "delegate"}
-"""Those whose calls are `ToolCall.harmless`; cells and children are calls of other kinds."""
+from freeact_sub.tools import HARMLESS_TOOLS
 
 
 def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:

@@ -29,6 +29,7 @@ from freeact_sub.tools.tool import (
     BackgroundChildren,
     CellContext,
     ChildState,
+    HarmlessTool,
     KernelAccess,
     NodeHandle,
     Outcome,
@@ -52,8 +53,10 @@ TOOLS: Final[tuple[Tool, ...]] = (
 )
 """All built-in tools; each agent has some of them."""
 TOOL_NAMES: Final = frozenset((*(tool.name for tool in TOOLS), SEARCH))
+HARMLESS_TOOLS: Final = frozenset((*(tool.name for tool in TOOLS if isinstance(tool, HarmlessTool)), SEARCH))
 
 __all__ = [
+    "HARMLESS_TOOLS",
     "TOOLS",
     "TOOL_NAMES",
     "AgentToolset",

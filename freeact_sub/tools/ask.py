@@ -2,8 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.calls import ToolCall
-from freeact_sub.tools.tool import ToolContext, ToolResult
+from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 
 
 class AskArguments(BaseModel):
@@ -15,15 +14,11 @@ class AskArguments(BaseModel):
     label: str = ""
 
 
-class Ask:
+class Ask(HarmlessTool):
     """Asks a model through the function that the agent placed in the context."""
 
     name = "ask"
     arguments = AskArguments
-
-    def call(self, arguments: AskArguments) -> ToolCall:
-        """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

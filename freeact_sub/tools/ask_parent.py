@@ -2,9 +2,8 @@
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.calls import ToolCall
 from freeact_sub.errors import FreeactError
-from freeact_sub.tools.tool import ToolContext, ToolResult
+from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 
 
 class AskParentArguments(BaseModel):
@@ -14,15 +13,11 @@ class AskParentArguments(BaseModel):
     question: str = Field(min_length=1)
 
 
-class AskParent:
+class AskParent(HarmlessTool):
     """Asks the parent. Only background children have it: a parent that waits for its child cannot answer."""
 
     name = "ask_parent"
     arguments = AskParentArguments
-
-    def call(self, arguments: AskParentArguments) -> ToolCall:
-        """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: AskParentArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

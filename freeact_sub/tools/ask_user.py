@@ -5,12 +5,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Answer
 from freeact_sub.events.form_schema import form_question
 from freeact_sub.events.forms import PersonQuestion, QuestionField
-from freeact_sub.tools.tool import ToolContext, ToolResult
+from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 
 MAX_QUESTIONS: Final = 4
 MAX_CHOICES: Final = 4
@@ -33,15 +32,11 @@ class AskUserArguments(BaseModel):
     form: dict[str, Any] = Field(default_factory=dict)
 
 
-class AskUser:
+class AskUser(HarmlessTool):
     """Asks through the function that the agent placed in the context."""
 
     name = "ask_user"
     arguments = AskUserArguments
-
-    def call(self, arguments: AskUserArguments) -> ToolCall:
-        """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: AskUserArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -4,11 +4,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.calls import ToolCall
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.plan import PlanStep
 from freeact_sub.titles import own_title
-from freeact_sub.tools.tool import ToolContext, ToolResult
+from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 
 MAX_STEPS: Final = 30
 
@@ -29,15 +28,11 @@ class PlanArguments(BaseModel):
     plan: list[StepArguments] = Field(min_length=1, max_length=MAX_STEPS)
 
 
-class UpdatePlan:
+class UpdatePlan(HarmlessTool):
     """Writes the plan to the stream; front ends draw it in place."""
 
     name = "update_plan"
     arguments = PlanArguments
-
-    def call(self, arguments: PlanArguments) -> ToolCall:
-        """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
 
     async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -2,8 +2,7 @@
 
 from pydantic import BaseModel
 
-from freeact_sub.calls import ToolCall
-from freeact_sub.tools.tool import ToolContext, ToolResult
+from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 
 
 class ResetArguments(BaseModel):
@@ -12,16 +11,11 @@ class ResetArguments(BaseModel):
     model_config = {"extra": "forbid"}
 
 
-class ResetKernel:
+class ResetKernel(HarmlessTool):
     """Replaces the kernel with a new one."""
 
     name = "reset_kernel"
     arguments = ResetArguments
-
-    def call(self, arguments: ResetArguments) -> ToolCall:
-        """See `Tool`."""
-        del arguments
-        return ToolCall(tool_name=self.name, harmless=True)
 
     async def run(self, arguments: ResetArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

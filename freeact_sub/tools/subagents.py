@@ -5,9 +5,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from freeact_sub.calls import ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
-from freeact_sub.tools.tool import ChildState, ToolContext, ToolResult
+from freeact_sub.tools.tool import ChildState, HarmlessTool, ToolContext, ToolResult
 
 
 class SubagentsArguments(BaseModel):
@@ -28,15 +27,11 @@ class SubagentsArguments(BaseModel):
         return self
 
 
-class Subagents:
+class Subagents(HarmlessTool):
     """Manages the background children in the context."""
 
     name = "subagents"
     arguments = SubagentsArguments
-
-    def call(self, arguments: SubagentsArguments) -> ToolCall:
-        """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
 
     async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -14,7 +14,7 @@ from pydantic_ai import BinaryContent
 from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
-from freeact_sub.calls import Call, SpawnCall
+from freeact_sub.calls import Call, SpawnCall, ToolCall
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.events import AgentEvent, Answer
@@ -278,3 +278,13 @@ class Tool(Protocol):
     async def run(self, arguments: Any, context: ToolContext) -> ToolResult:
         """Runs the tool. A failure that the model can react to is a result; an exception ends the run."""
         ...
+
+
+class HarmlessTool:
+    """A tool that touches only its agent and the agent's children."""
+
+    name: str
+
+    def call(self, arguments: BaseModel) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
