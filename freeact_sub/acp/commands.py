@@ -1,6 +1,5 @@
 """Commands: prompts that begin with `/`. One that is not known here is a prompt like any other."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.agents_at_work import find_agent
 from freeact_sub.show.own_commands import OwnCommand, own_commands, prompt_of
-from freeact_sub.text import counted, one_line, visible
+from freeact_sub.show.rewinding import Rewind, context_text, cost_text
+from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.acp.session import Session
@@ -75,36 +75,18 @@ async def _agents(session: "Session", _: str) -> str:
     )
 
 
-async def _undo(session: "Session", rest: str) -> str:
-    return await _rewound(rest, session.agent.undo)
+def _rewinding(prompts: int) -> "Callable[[Session, str], Awaitable[str]]":
+    """Args: prompts: -1: one is undone, 1: restored; a number that is typed counts for it."""
 
+    async def done(session: "Session", rest: str) -> str:
+        found = re.fullmatch(r"([1-9][0-9]{0,5})?( +--fork)?", rest)
+        if found is None or (found[2] and (prompts > 0 or not found[1])):
+            return "How many prompts? Give a number."
+        rewind = Rewind(prompts=prompts * int(found[1] or 1), forks=found[2] is not None, forked=FORKED)
+        told, _ = await rewind.done(session.agent, str)
+        return told if rewind.forks else "\n".join(f"- {line}" for line in told.split("\n"))
 
-async def _rewind(session: "Session", rest: str) -> str:
-    found = re.fullmatch(r"([1-9][0-9]{0,5}) +--fork", rest)
-    return await (_undo(session, rest) if found is None else _forked(session, int(found[1])))
-
-
-async def _forked(session: "Session", prompts: int) -> str:
-    from freeact_sub.agents.sessions.forking import missing_in  # noqa: PLC0415  # slow to import
-
-    store, new = session.agent.sessions, await session.agent.fork(-prompts)
-    folder = (await asyncio.to_thread(store.find, new)).workspace
-    told = FORKED.format(new=new, prompts=counted(prompts, "prompt"), folder=folder)
-    return "\n".join(filter(None, (told, await asyncio.to_thread(missing_in, store, new))))
-
-
-async def _redo(session: "Session", rest: str) -> str:
-    return await _rewound(rest, session.agent.redo)
-
-
-async def _rewound(rest: str, rewind: Callable[[int], Awaitable[Any]]) -> str:
-    if rest and not rest.isdecimal():
-        return "How many prompts? Give a number."
-    report = await rewind(int(rest or 1))
-    told = [f"- {one_line(prompt, 100)}" for prompt in report.prompts]
-    files = f"\nFiles: {', '.join(report.files)}" if report.files else ""
-    problems = [problem for problem in (report.files_problem, report.variables_problem) if problem]
-    return "\n".join([f"{counted(len(told), 'prompt')}:", *told, *problems]) + files
+    return done
 
 
 async def _send(session: "Session", rest: str) -> str:
@@ -143,14 +125,11 @@ async def _branch(session: "Session", rest: str) -> str:
 
 
 async def _cost(session: "Session", _: str) -> str:
-    return f"all prompts, children included: {session.agent.usage}"
+    return cost_text(session.agent.usage)
 
 
 async def _context(session: "Session", _: str) -> str:
-    use = session.agent.context()
-    window = f" of {use.window_tokens:,}" if use.window_tokens else "; the size of the window is not known"
-    parts = {"instructions": use.instructions, "tools": use.tools, "messages": use.messages, "outputs": use.outputs}
-    return "\n".join([f"about {use.tokens:,} tokens{window}", *(f"- {name}: {tokens:,}" for name, tokens in parts.items())])
+    return fenced(context_text(session.agent.context()), "text")
 
 
 async def carried_out(session: "Session", name: str, rest: str) -> str:
@@ -163,13 +142,13 @@ async def carried_out(session: "Session", name: str, rest: str) -> str:
 
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     "agents": SlashCommand(words="list all agents: what each does and has spent", run=_agents, at_once=True),
-    "undo": SlashCommand(words="undo the last prompt: conversation, variables and files", run=_undo),
+    "undo": SlashCommand(words="undo the last prompt: conversation, variables and files", run=_rewinding(-1)),
     "rewind": SlashCommand(
         words="undo the last N prompts; --fork: leave them, and begin a new session before them",
-        run=_rewind,
+        run=_rewinding(-1),
         hint="N [--fork]",
     ),
-    "redo": SlashCommand(words="restore a prompt that was undone", run=_redo),
+    "redo": SlashCommand(words="restore a prompt that was undone", run=_rewinding(1)),
     "send": SlashCommand(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
     "cancel": SlashCommand(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),
     "branch": SlashCommand(

@@ -38,7 +38,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.notebook.block_steps import LIMITS
 from freeact_sub.notebook.ipython_shell import AskLine, CellDisplay, ask_line, running_kernel
-from freeact_sub.notebook.question_forms import Asked, QuestionForm, QuestionForms
+from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.show.agent_story import AgentStory, Stories
@@ -125,17 +125,13 @@ async def show_run(
     async with run, page, QuestionForms(questions, page.screen, ask) as asking:
         _latest[:] = [page]
         page.questions = asking
-        open_requests: dict[str, Asked] = {}
         try:
             with interrupts_cancel():
-                await _read(run, page, asking, open_requests)
+                await _read(run, page, asking)
         except (asyncio.CancelledError, KeyboardInterrupt):
             run.cancel()
-            await carry_out(_read(run, page, asking, open_requests), timeout_seconds=CANCEL_SECONDS)
+            await carry_out(_read(run, page, asking), timeout_seconds=CANCEL_SECONDS)
             raise RunInterruptedError("interrupted: the run was cancelled") from None
-        finally:
-            for request in open_requests.values():  # of children that live on
-                leave_unasked(request)
     result: RunResult = await run.result()
     return result
 
@@ -162,15 +158,13 @@ def show_again() -> bool:
     return True
 
 
-async def _read(run: Any, page: "Page", asking: QuestionForms, open_requests: dict[str, Asked]) -> None:
+async def _read(run: Any, page: "Page", asking: QuestionForms) -> None:
     async for event in run:
         page.take(event)
         if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
-            open_requests[event.request_id] = event
             asking.ask(event)
             event.shown()
         elif isinstance(event, ApprovalDecided | QuestionAnswered):
-            open_requests.pop(event.request_id, None)
             asking.withdraw(event.request_id)
 
 

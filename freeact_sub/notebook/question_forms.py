@@ -34,7 +34,7 @@ from freeact_sub.notebook.ipython_shell import (
 )
 from freeact_sub.notebook.render import own_question_text, question_text
 from freeact_sub.show.effect_lines import effect_lines
-from freeact_sub.show.questions import Questions, refuse
+from freeact_sub.show.questions import Questions, leave_unasked, refuse
 from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
@@ -80,9 +80,9 @@ class QuestionForms:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._buttons is not None:
-            self._buttons.close()
-        await self._text.aclose()
+        still_open = [] if self._buttons is None else self._buttons.close()
+        for request in [*still_open, *await self._text.aclose()]:  # of children that live on
+            leave_unasked(request)
 
     def _use_text(self) -> None:
         if self._buttons is not None:
@@ -109,10 +109,11 @@ class TextQuestions:
         """Starts the task that asks."""
         self._task = asyncio.create_task(self._ask_all(), name="notebook questions")
 
-    async def aclose(self) -> None:
-        """Stops it."""
+    async def aclose(self) -> list[Asked]:
+        """Stops it, and returns the questions that are open."""
         if self._task is not None:
             await end_task(self._task)
+        return self._questions.waiting
 
     def ask(self, request: Asked) -> None:
         """See `QuestionForms.ask`."""

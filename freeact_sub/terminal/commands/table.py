@@ -15,9 +15,10 @@ from freeact_sub.agent_names import short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.heads import doing
 from freeact_sub.show.own_commands import OwnCommand
+from freeact_sub.show.rewinding import PROMPT_CHARS, Rewind, context_text, cost_text, goes_along
 from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.commands import looking
-from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, cost_text, goes_along
+from freeact_sub.terminal.commands.orders import Compaction
 from freeact_sub.terminal.commands.sessions import FORK, Opening, earlier_sessions
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
 from freeact_sub.terminal.drawing.agents_table import AgentsTable

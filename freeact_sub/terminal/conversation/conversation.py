@@ -9,8 +9,9 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.show.own_commands import own_commands, prompt_of, skill_commands, skill_of
+from freeact_sub.show.rewinding import Rewind
 from freeact_sub.skills import load_skills
-from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
+from freeact_sub.terminal.commands.orders import Compaction, TypedCommand
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import use_mode
 from freeact_sub.terminal.commands.table import COMMANDS

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from freeact_sub.config.schema import Config
 from freeact_sub.modes import Mode
 from freeact_sub.show.own_commands import OwnCommand
-from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
+from freeact_sub.show.rewinding import Rewind
+from freeact_sub.terminal.commands.orders import Compaction, TypedCommand
 from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.input.mentions import typed_part
 
