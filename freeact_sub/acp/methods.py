@@ -21,7 +21,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
 from freeact_sub.models.names import require_model
 from freeact_sub.modes import narrower
-from freeact_sub.sessions import SessionStore, session_store
+from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
 
 PAGE: Final = 50
@@ -157,7 +157,7 @@ class Methods:
 
     async def _new(self, request: schema.NewSessionRequest) -> dict[str, Any]:
         config = await self._config(request)
-        session = await self._open(lambda: self._agent(config, "new"))
+        session = await self._open(lambda: _agent(config, "new"))
         return {"sessionId": session.session_id, **session.state}
 
     async def _load(self, request: schema.LoadSessionRequest) -> dict[str, Any]:
@@ -176,16 +176,16 @@ class Methods:
             if session is not None:
                 copy = await session.agent.fork()
                 config = config.model_copy(update={"mode": session.agent.mode})
-                made = await self._opened_now(lambda: self._agent(config, copy))
+                made = await self._opened_now(lambda: _agent(config, copy))
             else:
-                copy = await asyncio.to_thread(self._store(config).fork, request.session_id)
+                copy = await asyncio.to_thread(session_store(config.sessions).fork, request.session_id)
                 made = await self._opened_now(lambda: _resumed(copy, config))
         return {"sessionId": made.session_id, **made.state}
 
     async def _list(self, request: schema.ListSessionsRequest) -> dict[str, Any]:
         folder = None if request.cwd is None else _folder(request.cwd)
         config = await asyncio.to_thread(self._settings, folder or Path.cwd())
-        found = await asyncio.to_thread(self._store(config).sessions, folder)
+        found = await asyncio.to_thread(session_store(config.sessions).sessions, folder)
         listed = [session for session in found if session.title]
         cursor = request.cursor or ""
         start = int(cursor) if cursor.isdecimal() else 0
@@ -208,7 +208,7 @@ class Methods:
             store = (
                 session.agent.sessions
                 if session is not None
-                else self._store(await asyncio.to_thread(self._settings, Path.cwd()))
+                else session_store((await asyncio.to_thread(self._settings, Path.cwd())).sessions)
             )
             if session is not None:
                 await self._close_agent(session)
@@ -270,17 +270,9 @@ class Methods:
     async def _opened_now(self, make: Callable[[], Agent]) -> Session:
         agent = await asyncio.to_thread(make)
         await agent.open()
-        session = Session(agent, self._client, self._agent)
+        session = Session(agent, self._client, _agent)
         self._sessions[session.session_id] = session
         return session
-
-    @staticmethod
-    def _agent(config: Config, session_id: str) -> Agent:
-        return Agent(config, session=session_id)
-
-    @staticmethod
-    def _store(config: Config) -> SessionStore:
-        return session_store(config.sessions)
 
     @staticmethod
     async def _close_agent(session: Session) -> None:
@@ -300,6 +292,10 @@ class Methods:
             update={"readable": (*config.kernel.readable, *more), "writable": (*config.kernel.writable, *more)}
         )
         return config.model_copy(update={"mcp_servers": servers, "approval_timeout_seconds": seconds, "kernel": kernel})
+
+
+def _agent(config: Config, session_id: str) -> Agent:
+    return Agent(config, session=session_id)
 
 
 def _resumed(session_id: str, config: Config) -> Agent:

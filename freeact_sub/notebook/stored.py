@@ -9,9 +9,8 @@ from freeact_sub.notebook.display import Page
 from freeact_sub.notebook.ipython_shell import CellDisplay
 from freeact_sub.notebook.render import prompt_html
 from freeact_sub.sessions import SessionStore, StoredSession, newest
-from freeact_sub.text import one_line, visible
-
-TITLE_CHARS = 60
+from freeact_sub.show.wording import session_title
+from freeact_sub.text import visible
 
 
 def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> tuple[list[Event], bool]:
@@ -54,7 +53,7 @@ def stored_session(store: SessionStore, session_id: str | None) -> StoredSession
 
 def session_words(session: StoredSession) -> str:
     """A session, in one line."""
-    return f"{session.session_id}: {one_line(session.title, TITLE_CHARS)}"
+    return f"{session.session_id}: {session_title(session)}"
 
 
 def pages_of(events: Iterable[Event]) -> Iterator[tuple[str, Page]]:

@@ -22,6 +22,7 @@ from rich.cells import cell_len, set_cell_size
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.wording import ago, session_facts, session_title
+from freeact_sub.terminal.drawing.parts import filled
 from freeact_sub.text import visible
 
 if TYPE_CHECKING:
@@ -83,9 +84,7 @@ def choice_line(choice: Choice, columns: int, now: float) -> str:
     if choice.group == 1 and columns >= WIDE:
         title = f"{visible(session.workspace.name)}: {title}"
     room = max(columns - cell_len(facts) - 2, 8)
-    if cell_len(title) > room:
-        title = f"{set_cell_size(title, room - 1).rstrip()}…"
-    return set_cell_size(f"{set_cell_size(title, room)}  {facts}", columns)
+    return set_cell_size(f"{filled(title, room)}  {facts}", columns)
 
 
 class Picker:

@@ -13,6 +13,7 @@ from freeact_sub.events import Compacted, Event, UsageUpdated
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal.drawing.parts import marked
 from freeact_sub.text import counted, one_line, visible
 
 JOINT: Final = " · "
@@ -122,8 +123,8 @@ class Status:
             Piece(text=f"{waiting} queued" if waiting else "", rank=2),
             Piece(text=present.mode, rank=5),
             Piece(text=self._context_left, rank=6),
-            Piece(text=usage.cost_text.replace("at least ", "≥ "), rank=7),
-            Piece(text=f"{usage.tokens_text.replace('at least ', '≥ ')} tokens" if usage.tokens else "", rank=8),
+            Piece(text=marked(usage.cost_text), rank=7),
+            Piece(text=f"{marked(usage.tokens_text)} tokens" if usage.tokens else "", rank=8),
             Piece(text=self._models, rank=9),
         ]
 

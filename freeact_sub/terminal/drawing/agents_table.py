@@ -13,7 +13,7 @@ from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import short_id
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.agents_at_work import AT_WORK, status_text
-from freeact_sub.terminal.drawing.parts import colour
+from freeact_sub.terminal.drawing.parts import colour, marked
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -115,8 +115,3 @@ def _rows(agents: Sequence["AgentInfo"]) -> Iterator[Row]:
 
 def _cut(text: str) -> Text:
     return Text(text, overflow="ellipsis", no_wrap=True)
-
-
-def marked(text: str) -> str:
-    """Return a number for a column; a lower bound is marked."""
-    return text.replace("at least ", "≥ ")

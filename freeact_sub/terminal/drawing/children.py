@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import doing
 from freeact_sub.show.wording import call_progress_text, strategy_text
-from freeact_sub.terminal.drawing.parts import colour
+from freeact_sub.terminal.drawing.parts import colour, filled, marked
 from freeact_sub.terminal.drawing.plan import plan_count
 from freeact_sub.text import counted, one_line
 
@@ -94,9 +94,9 @@ class ChildrenRegion:
         does = "waiting for a free place" if waits else " ".join(filter(None, [plan_count(view), doing(view)]))
         line = Text("  ", no_wrap=True, end="\n")
         line.append(*mark)
-        line.append(_filled(name, width), f"bold {colour(view)}")
+        line.append(filled(name, width), f"bold {colour(view)}")
         if room > 4:
-            line.append(f"  {_filled(one_line(does, 200), room - 1)}", "yellow" if asks else "")
+            line.append(f"  {filled(one_line(does, 200), room - 1)}", "yellow" if asks else "")
         line.append(f" {figures}", "dim")
         return _cut(line, columns)
 
@@ -107,9 +107,9 @@ def _figures(view: AgentStory, columns: int) -> str:
     if columns >= WIDE:
         parts.append(counted(usage.turns, "turn"))
     if columns >= MEDIUM:
-        parts.append(f"{usage.tokens_text} tok".replace("at least ", "≥ "))
+        parts.append(marked(f"{usage.tokens_text} tok"))
     if columns >= WIDE and usage.cost_text:
-        parts.append(usage.cost_text.replace("at least ", "≥ "))
+        parts.append(marked(usage.cost_text))
     return " · ".join(parts)
 
 
@@ -135,13 +135,6 @@ def _counts(views: Iterator[AgentStory]) -> str:
     done = counts.pop("completed", 0)
     parts = [f"✓ {done} done"] if done else []
     return " · ".join([*parts, *(f"✗ {count} {status.replace('_', ' ')}" for status, count in counts.items())])
-
-
-def _filled(text: str, columns: int) -> str:
-    """Return the text in exactly so many columns; a longer one ends in an ellipsis."""
-    if cell_len(text) > columns:
-        text = f"{set_cell_size(text, columns - 1).rstrip()}…"
-    return set_cell_size(text, columns)
 
 
 def _cut(line: Text, columns: int) -> Text:

@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Group
 from rich.text import Text
 
-from freeact_sub.terminal.drawing.agents_table import marked
+from freeact_sub.terminal.drawing.parts import marked
 from freeact_sub.text import counted, duration, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time

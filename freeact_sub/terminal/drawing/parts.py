@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 from rich.ansi import AnsiDecoder
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 from rich.style import Style
@@ -242,6 +242,18 @@ def highlighted(code: str) -> list[Text]:
     for line in lines:
         line.overflow = "fold"
     return lines
+
+
+def filled(text: str, columns: int) -> str:
+    """The text in exactly so many columns; a longer one ends in an ellipsis."""
+    if cell_len(text) > columns:
+        text = f"{set_cell_size(text, columns - 1).rstrip()}…"
+    return set_cell_size(text, columns)
+
+
+def marked(text: str) -> str:
+    """A number for a column; a lower bound is marked."""
+    return text.replace("at least ", "≥ ")
 
 
 def link(path: str) -> Text:

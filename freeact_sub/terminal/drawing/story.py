@@ -10,7 +10,7 @@ among the changing rows (`pending`), so that it is on the screen once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -40,7 +40,7 @@ from freeact_sub.events import (
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.steps import PLAN_TOOL, shows
+from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.wording import ending_notes, is_news, question_and_answer, receipt_lines, spent
 from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line, message_text, news_of
 from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
@@ -243,15 +243,11 @@ class Story:
             yield from self._note("you changed the code; the agent is told", "dim")
             return
         yield from self._release(view, event.tool_call_id)
-        if request is not None and not self._is_shown(view, event, request.call):
+        if request is not None and not view.has_shown(request):
             yield from self._head(head_of_call(request.call))
         if not event.allowed:
             reason = f": {one_line(event.reason, 300)}" if event.reason else ""
             yield from self._note(f"denied{reason}", "red")
-
-    def _is_shown(self, view: AgentStory, event: ApprovalDecided, call: Any) -> bool:
-        own = (started for started in view.calls if started.tool_call_id == event.tool_call_id)
-        return any(shows(started.tool_name, started.args, call) for started in own)
 
     def _result(self, view: AgentStory, event: ToolOutput, shown: list[Row]) -> Drawn:
         """The return of a tool; a child's answer stands where it ended."""

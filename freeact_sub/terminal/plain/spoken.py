@@ -24,7 +24,7 @@ from freeact_sub.events import (
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.wording import MESSAGES, cell_notes, picture_notes, question_and_answer, spent, tool_words
+from freeact_sub.show.wording import MESSAGES, cell_notes, is_news, picture_notes, question_and_answer, spent, tool_words
 from freeact_sub.text import clean, counted, one_line, visible
 
 FOLD_LINES: Final = 12
@@ -170,7 +170,7 @@ class SpokenStory:
                 yield f"{name} has lost its kernel and all variables: {clean(event.reason)}"
             case Notice():
                 yield f"{name}: {clean(event.content)}"
-            case AgentMessage() if event.kind != "status" or event.success is None:
+            case AgentMessage() if is_news(event):
                 yield from self._said(f"{name} {MESSAGES[event.kind]} {self._who(event.recipient_id)}", clean(event.content))
             case _:
                 return
