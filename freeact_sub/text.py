@@ -34,9 +34,10 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
 _WHOLE = re.compile(r"( *)((?:`[^`\n]*`|[^ `]|`)+)")  # a word, or what stands in backticks: a command is copied as one line
 
 
-def fence_for(text: str) -> str:
-    """The fence of a Markdown block that is longer than any in the text."""
-    return "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
+def fenced(text: str, language: str = "") -> str:
+    """The text as a block of Markdown, with a fence that is longer than any in it."""
+    fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def clean(text: str) -> str:

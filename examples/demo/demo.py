@@ -28,7 +28,7 @@ try:
         CodeExecutionOutput,
         ToolOutput,
     )
-    from freeact_sub.terminal.approver import LineApprover, NoApprover
+    from freeact_sub.terminal.approver import Approver, LineApprover
     from freeact_sub.terminal.conversation import converse
     from freeact_sub.terminal.pictures.pictures import Pictures, cell_size, way_of
     from freeact_sub.terminal.run_once import run_once
@@ -87,7 +87,7 @@ async def _run(demo: "Demo") -> int:
     print(f"model: {demo.model or MODEL_NAME}\nfiles: {demo.out}\n", flush=True)
     if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return await converse(demo.agent, config=demo.config, prompt=demo.prompt)
-    approver = NoApprover() if demo.approve_all else LineApprover(sys.stderr)
+    approver = Approver() if demo.approve_all else LineApprover(sys.stderr)
     return await run_once(demo.agent, demo.prompt, output="plain", approver=approver)
 
 

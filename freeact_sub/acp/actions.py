@@ -3,14 +3,14 @@
 import json
 from typing import Any, Final
 
-from freeact_sub.acp.content import fenced, text_block, tool_text
+from freeact_sub.acp.content import text_block, tool_text
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.events import AgentEvent, ToolCallStarted
 from freeact_sub.show.heads import head_of_call
 from freeact_sub.show.wording import tool_words
-from freeact_sub.text import one_line
+from freeact_sub.text import fenced, one_line
 from freeact_sub.titles import code_title, own_title
 
 TITLE_CHARS: Final = 160

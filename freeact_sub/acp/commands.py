@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.acp.content import fenced
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.agents_at_work import find_agent
 from freeact_sub.show.own_commands import OwnCommand, own_commands, prompt_of
 from freeact_sub.show.rewinding import Rewind, context_text, cost_text
-from freeact_sub.text import one_line, visible
+from freeact_sub.text import fenced, one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.acp.session import Session

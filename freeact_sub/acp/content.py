@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic_ai import BinaryContent
 
 from freeact_sub.show.wording import PICTURES
-from freeact_sub.text import fence_for, one_line
+from freeact_sub.text import fenced, one_line, shortened
 
 Block: Any = dict[str, Any]
 READ_CHARS: Final = 50_000
@@ -31,14 +31,7 @@ def text_block(text: str) -> dict[str, Any]:
 
 def tool_text(text: str) -> dict[str, Any]:
     """A text as a part of a tool call."""
-    shown = text if len(text) <= OUTPUT_CHARS else f"{text[: OUTPUT_CHARS // 2]}\n[...]\n{text[-OUTPUT_CHARS // 2 :]}"
-    return {"type": "content", "content": text_block(shown)}
-
-
-def fenced(text: str, language: str = "") -> str:
-    """A text as a Markdown block, whatever is in it."""
-    fence = fence_for(text)
-    return f"{fence}{language}\n{text}\n{fence}"
+    return {"type": "content", "content": text_block(shortened(text, OUTPUT_CHARS))}
 
 
 def pictures_of(displays: Sequence[Mapping[str, Any]], files: Sequence[str]) -> list[dict[str, Any]]:

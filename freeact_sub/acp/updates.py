@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from freeact_sub.acp import actions
 from freeact_sub.acp.connection import Update
-from freeact_sub.acp.content import fenced, picture_lines, pictures_of, text_block, tool_text
+from freeact_sub.acp.content import picture_lines, pictures_of, text_block, tool_text
 from freeact_sub.agent_names import agent_name
 from freeact_sub.cells import StreamText
 from freeact_sub.events import (
@@ -40,7 +40,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.wording import asked_text, call_progress_text
-from freeact_sub.text import one_line
+from freeact_sub.text import fenced, one_line
 from freeact_sub.titles import prompt_title
 
 LIVE_SECONDS: Final = 0.3

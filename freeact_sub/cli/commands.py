@@ -163,11 +163,11 @@ def run_prompt(options: argparse.Namespace, config: "Config", open_agent: Any, p
     """Run one prompt without an input line, and write what `--output` asks for."""
     import asyncio  # noqa: PLC0415
 
-    from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
+    from freeact_sub.terminal.approver import Approver, LineApprover  # noqa: PLC0415
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     terminal = asking_terminal()
-    approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
+    approver = LineApprover(terminal) if terminal is not None and config.headless is None else Approver()
     out, log = _outputs(getattr(options, "output", "auto"))
     verbose = hasattr(options, "verbose")
     return asyncio.run(run_once(open_agent, prompt, piped, output=out, log=log, approver=approver, verbose=verbose))

@@ -119,11 +119,11 @@ class _MapRun:
 
     async def run(self, agent: "Agent") -> tuple[int, list[dict[str, Any]] | None]:
         """Return the exit status, and the rows with the answers. None: it was interrupted, or could not begin."""
-        from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
+        from freeact_sub.terminal.approver import Approver, LineApprover  # noqa: PLC0415
         from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts  # noqa: PLC0415
 
         terminal = asking_terminal()
-        approver = LineApprover(terminal) if terminal is not None and agent.config.headless is None else NoApprover()
+        approver = LineApprover(terminal) if terminal is not None and agent.config.headless is None else Approver()
         with Interrupts(self._interrupt), approver, self._progress:
             async with agent:
                 program = agent.run_program(lambda: self._mapped(agent), budget=self._budget)

@@ -21,7 +21,7 @@ from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.rows import words_of
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer, receipt_lines
-from freeact_sub.text import arguments_text, clean, counted, fence_for, one_line, visible
+from freeact_sub.text import arguments_text, clean, counted, fenced, one_line, visible
 
 
 def document(report: Report) -> str:
@@ -54,10 +54,9 @@ def below(text: str, level: int) -> str:
     return "\n".join(lines)
 
 
-def fenced(text: str, language: str = "") -> str:
-    """A text as a fenced block whose fence is longer than any in the text."""
-    fence = fence_for(text)
-    return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}"
+def block(text: str, language: str = "") -> str:
+    """A text of an agent as a block of Markdown."""
+    return fenced(clean(text).rstrip(), language)
 
 
 def _items(agent: AgentStory) -> Iterator[str]:
@@ -71,7 +70,7 @@ def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
     match item:
         case AgentStarted():
             yield "Prompt:"
-            yield fenced(item.prompt)
+            yield block(item.prompt)
         case Response():
             yield below(item.content, level)
         case CallStep():
@@ -138,20 +137,20 @@ def _decided(approval: Approval) -> str:
 def _call(item: CallStep) -> Iterator[str]:
     if item.code is None:
         yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
-        yield fenced("\n".join(filter(None, [arguments_text(item.args), item.result])))
+        yield block("\n".join(filter(None, [arguments_text(item.args), item.result])))
         return
     label = f": {one_line(item.label)}" if item.label else ""
     yield f"Cell{label} ({item.status or item.outcome or 'did not end'}):"
-    yield fenced(item.code, "python")
+    yield block(item.code, "python")
     text = "" if item.shown else item.result
     for output in item.outputs:  # the questions of the cell's code stand between its outputs
         if isinstance(output, Shown):
             text += _output(output)
         elif said := note(output):
-            yield from [fenced(text, "text")] if text else []
+            yield from [block(text, "text")] if text else []
             yield said
             text = ""
-    yield from [fenced(text, "text")] if text else []
+    yield from [block(text, "text")] if text else []
 
 
 def _output(output: Shown) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError, ExecuteResult
 from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, QuestionRequest, Response
-from freeact_sub.export.document import below, fenced, in_markdown, note, plan_list
+from freeact_sub.export.document import below, block, in_markdown, note, plan_list
 from freeact_sub.export.report import Report, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, StoryItem
@@ -113,11 +113,11 @@ def _awaits(code: str) -> bool:
 def _said(item: StoryItem, level: int) -> str:
     match item:
         case AgentStarted():
-            return f"**Prompt**\n\n{fenced(item.prompt)}"
+            return f"**Prompt**\n\n{block(item.prompt)}"
         case Response():
             return below(item.content, level)
         case CallStep():
-            return f"Call of {in_markdown(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
+            return f"Call of {in_markdown(item.title)} ({item.outcome or 'did not end'})\n\n{block(item.result)}"
         case PlanItem():
             return plan_list(item)
         case AgentFinished():

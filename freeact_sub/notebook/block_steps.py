@@ -8,10 +8,10 @@ from typing import Final
 from freeact_sub.events import AgentFinished, AgentStarted, Response, Thoughts
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.rows import rows
-from freeact_sub.show.safe_html import TEXT_CHARS, bounded
+from freeact_sub.show.safe_html import TEXT_CHARS
 from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, PlanItem, StoryItem, StoryLimits, StrategySteps
 from freeact_sub.show.wording import call_progress_text, ending_notes, plan_lines, plan_title, strategy_text
-from freeact_sub.text import busy, counted
+from freeact_sub.text import busy, counted, shortened
 
 WAITING: Final = "waiting for you"
 MOST_ASKS: Final = 5
@@ -62,16 +62,16 @@ def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
         case CallStep() | Approval():
             yield item
         case Response():
-            yield Said(bounded(item.content, ANSWER_CHARS), "answer")
+            yield Said(shortened(item.content, ANSWER_CHARS), "answer")
         case Thoughts():  # those of a child are for readers of the stream
-            yield from [] if story.depth else [Said(bounded(item.content, ANSWER_CHARS), "thoughts")]
+            yield from [] if story.depth else [Said(shortened(item.content, ANSWER_CHARS), "thoughts")]
         case AgentStarted():
             yield Said(f"resumed: {item.prompt}")
         case AgentFinished():
             yield from [Said(item.error, "error")] if item.error else []
             yield from map(Said, (*item.doubts, *item.warnings))
             is_said = any(isinstance(other, Response) and other.content == item.output for other in story.items)
-            yield from [Said(bounded(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
+            yield from [Said(shortened(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
         case PlanItem():
             yield Said("\n".join([f"Plan: {plan_title(item.plan)}", *plan_lines(item.plan)]), "plan")
         case StrategySteps():
@@ -112,4 +112,4 @@ def result_of(call: CallStep) -> str:
     """Return the result, unless the cell's output or the decision on an approval already shows it."""
     cell_ran = call.code is not None and call.status
     was_denied = call.outcome == "denied" and any(approval.decision for approval in call.approvals)
-    return "" if cell_ran or was_denied else bounded(call.result)
+    return "" if cell_ran or was_denied else shortened(call.result, TEXT_CHARS)

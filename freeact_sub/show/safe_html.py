@@ -27,10 +27,10 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Token
 
 from freeact_sub.cells import MimeBundle
-from freeact_sub.text import clean, one_line, printable, visible
+from freeact_sub.text import clean, one_line, printable, shortened, visible
 
 TEXT_CHARS = 8_000
-"""A text output is shown with the first and the last half of so many characters."""
+"""A text output is shown with so many characters of its beginning and its end."""
 
 CODE_CHARS = 20_000
 """Code over this size is shown in full, but without colours."""
@@ -134,14 +134,6 @@ def _is_formula(text: str, opening: str, after: str) -> bool:
     return opening != "$" or not (text[0].isspace() or text[-1].isspace() or after.isdigit() or text.endswith("\\"))
 
 
-def bounded(text: str, limit: int = TEXT_CHARS) -> str:
-    """The head and the tail of the text, and how much is left out between them."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
-
-
 def escaped(text: str) -> str:
     """The text as HTML."""
     return html.escape(text, quote=True)
@@ -149,7 +141,7 @@ def escaped(text: str) -> str:
 
 def text_html(text: str, kind: str = "text") -> str:
     """Text that a cell wrote, as a block of class `kind`."""
-    return f'<pre class="fsub-{kind}">{escaped(bounded(clean(text)))}</pre>'
+    return f'<pre class="fsub-{kind}">{escaped(shortened(clean(text), TEXT_CHARS))}</pre>'
 
 
 def code_html(code: str) -> str:
@@ -247,7 +239,7 @@ _PICTURES = {f"image/{kind}": _picture for kind in ("png", "jpeg", "gif", "webp"
 _FORMS: dict[str, Callable[[str, Any], str]] = {
     **_PICTURES,
     "text/html": lambda _, data: table_html(_text(data)),
-    "text/markdown": lambda _, data: markdown_html(bounded(_text(data), HTML_CHARS)),
+    "text/markdown": lambda _, data: markdown_html(shortened(_text(data), HTML_CHARS)),
     "application/json": _json,
     "text/plain": lambda _, data: text_html(_text(data)),
 }

@@ -1,7 +1,7 @@
 """Approvers decide approval requests where there is no input line: without a person, or by asking one line by line."""
 
 from contextlib import suppress
-from typing import Final, Protocol, Self, TextIO
+from typing import Final, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Event, QuestionRequest
 from freeact_sub.show.questions import Questions, leave_unasked
@@ -18,20 +18,8 @@ CLOSED: Final = ("", 0, 0)
 """The same after an answer, when there is nothing to say about the question."""
 
 
-class Approver(Protocol):
-    """Reads every event of a run and decides the approval requests among them, now or later."""
-
-    def observe(self, event: Event) -> None:
-        """Handles an event without waiting."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class NoApprover:
-    """Decides for a run without a person: each request gets its default decision."""
+class Approver:
+    """Reads every event of a run and decides the approval requests among them. This one decides as where nobody is there."""
 
     def observe(self, event: Event) -> None:
         """Handles an event without waiting."""
@@ -42,10 +30,10 @@ class NoApprover:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        """Asks nothing more."""
 
 
-class LineApprover:
+class LineApprover(Approver):
     """Asks on a plain terminal: it prints a question and reads a line."""
 
     def __init__(self, terminal: TextIO) -> None:
@@ -60,9 +48,6 @@ class LineApprover:
         """Handles an event without waiting."""
         self._questions.observe(event)
         self._ask()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._typed.close()

@@ -12,7 +12,7 @@ from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.notebook import display_run
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.wording import picture_notes
-from freeact_sub.terminal.approver import NoApprover
+from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.terminal.run_once import run_once
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
@@ -100,7 +100,7 @@ async def test_the_model_is_told_what_is_true_for_the_front_end_that_is_there(tm
             async with agent:
                 await read(agent.run("x"))
         case _:
-            await run_once(lambda: agent, "x", output=front_end, approver=NoApprover())
+            await run_once(lambda: agent, "x", output=front_end, approver=Approver())
     assert words in told[0]
     assert sum(other in told[0] for other in (SAVED, SHOWN, UNSEEN)) == 1
 

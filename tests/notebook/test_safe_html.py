@@ -15,7 +15,6 @@ from freeact_sub.show.feed import event_html
 from freeact_sub.show.safe_html import (
     HTML_CHARS,
     PICTURE_BYTES,
-    bounded,
     bundle_html,
     bundle_text,
     clean,
@@ -27,6 +26,7 @@ from freeact_sub.show.safe_html import (
     text_html,
     visible,
 )
+from freeact_sub.text import shortened
 
 TAGS = {
     "div",
@@ -276,5 +276,7 @@ def test_text_is_shown_as_a_terminal_would():
 
 
 def test_long_text_keeps_head_and_tail():
-    assert bounded("abc", 10) == "abc"
-    assert bounded("a" * 50 + "b" * 50, 10) == "aaaaa\n… 90 characters left out …\nbbbbb"
+    assert shortened("abc", 500) == "abc"
+    shown = shortened("a" * 1000 + "b" * 1000, 500)
+    assert (shown[0], shown[-1], len(shown)) == ("a", "b", 500)
+    assert "\n… 1,500 characters left out …\n" in shown

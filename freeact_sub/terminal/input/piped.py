@@ -9,7 +9,7 @@ from freeact_sub.config.parsing import UTF16_MARKS
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.terminal.input.mentions import MARKS, MAX_CHARS, MAX_PICTURE_BYTES
-from freeact_sub.text import counted, fence_for, shortened
+from freeact_sub.text import counted, fenced, shortened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,5 +63,4 @@ class Piped:
             size = counted(len(text), "character")
             title += f", its beginning and its end; all of it, {size}, is in the file {file.relative_to(workspace)}"
             text = shortened(text, MAX_CHARS)
-        fence = fence_for(text)
-        return [f"[{title}:]\n{fence}\n{text}\n{fence}"]
+        return [f"[{title}:]\n{fenced(text)}"]

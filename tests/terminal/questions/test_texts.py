@@ -14,7 +14,7 @@ from support.terminal import CTRL_D, ENTER, ESCAPE, READY, Terminal
 from support.waiting import eventually
 
 from freeact_sub.events import Answer
-from freeact_sub.terminal.approver import LineApprover, NoApprover
+from freeact_sub.terminal.approver import Approver, LineApprover
 
 CODE = """
 import getpass
@@ -89,5 +89,5 @@ async def test_lines_are_read_as_they_are_and_a_secret_without_echo(monkeypatch:
 
 def test_where_nobody_is_asked_a_question_ends_at_once() -> None:
     answers: list[Answer] = []
-    NoApprover().observe(question("question-4", lambda answer: not answers.append(answer)))
+    Approver().observe(question("question-4", lambda answer: not answers.append(answer)))
     assert [(answer.text, answer.nobody) for answer in answers] == [(None, True)]
