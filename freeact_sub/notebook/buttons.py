@@ -12,9 +12,9 @@ from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionReque
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
 from freeact_sub.notebook.ipython_shell import CellDisplay
 from freeact_sub.notebook.render import effects_html, question_html
+from freeact_sub.show.effect_lines import seen_otherwise
 from freeact_sub.show.questions import refuse
 from freeact_sub.show.safe_html import escaped
-from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.text import dollars_spread, visible
 
 _NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}

@@ -33,9 +33,8 @@ from freeact_sub.notebook.ipython_shell import (
     stdin_allowed,
 )
 from freeact_sub.notebook.render import own_question_text, question_text
-from freeact_sub.show.effect_lines import effect_lines
+from freeact_sub.show.effect_lines import effect_lines, seen_otherwise
 from freeact_sub.show.questions import Questions, leave_unasked, refuse
-from freeact_sub.show.seen_effects import seen_otherwise
 from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
 

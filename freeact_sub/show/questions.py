@@ -13,7 +13,7 @@ from typing import Final
 
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.events.answers import ASKED
-from freeact_sub.show.filling import Filling
+from freeact_sub.show.forms import Filling
 from freeact_sub.show.typed_decisions import TypedDecision
 from freeact_sub.show.wording import asked_text, asked_title, cheaper_models, names_of_asker
 from freeact_sub.text import one_line

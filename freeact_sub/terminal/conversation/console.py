@@ -22,20 +22,9 @@ LOOKING_SECONDS: Final = 2.0
 class Steering(Protocol):
     """The conversation, as a person steers it."""
 
-    @property
-    def present(self) -> Present:
-        """Its state."""
-        ...
-
-    @property
-    def display(self) -> "Display":
-        """What is shown."""
-        ...
-
-    @property
-    def interrupts(self) -> Interrupts:
-        """Handles Ctrl-C."""
-        ...
+    present: Present
+    display: "Display"
+    interrupts: Interrupts
 
     @property
     def may_change_settings(self) -> bool:

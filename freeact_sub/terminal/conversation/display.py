@@ -23,9 +23,9 @@ from freeact_sub.events import (
 )
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.effect_lines import is_tried
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.seen_effects import is_tried
 from freeact_sub.terminal.conversation.earlier import Earlier
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status

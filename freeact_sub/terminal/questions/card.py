@@ -12,10 +12,10 @@ from freeact_sub.actions import FileOperation
 from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
 from freeact_sub.events import ApprovalRequest, QuestionRequest
 from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.effect_lines import is_tried
 from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
-from freeact_sub.show.seen_effects import is_tried
 from freeact_sub.show.wording import asked_text, cheaper_models, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, TwoParts, colour, draw_part
 from freeact_sub.terminal.questions.effects_part import effects_line, effects_part

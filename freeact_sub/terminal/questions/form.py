@@ -6,8 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.events import QuestionRequest
-from freeact_sub.show.filling import Filling
-from freeact_sub.show.forms import numbered
+from freeact_sub.show.forms import Filling, numbered
 from freeact_sub.show.wording import own_words
 from freeact_sub.terminal.drawing.parts import Cut
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, Effects
+from freeact_sub.show.effect_lines import are_seen, is_tried, seen_otherwise
 from freeact_sub.show.questions import Questions
-from freeact_sub.show.seen_effects import are_seen, is_tried, seen_otherwise
 from freeact_sub.terminal.questions.keys import CLOSED
 
 
