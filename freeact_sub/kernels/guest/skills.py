@@ -75,7 +75,8 @@ def install(modules: Iterable[dict[str, Any]]) -> None:
     FINDER.modules = {f"{PACKAGE}.{module['name']}": module for module in modules}
     if FINDER.modules and FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)
-    for name, module in list(sys.modules.items()):
+    # whoever goes through all modules writes to each, and a forked kernel then has a copy of 500 pages more
+    for name, module in list(sys.modules.items()) if PACKAGE in sys.modules else ():
         spec = getattr(module, "__spec__", None) if name == PACKAGE or name.startswith(f"{PACKAGE}.") else None
         if spec is None or spec.loader is not FINDER:
             continue
