@@ -69,3 +69,17 @@ async def test_a_kernel_without_a_wall_does_not_speak_of_one(tmp_path):
         "install": "!pip install --no-index nothing",
     }
     assert await tried("fork", "full", tmp_path, cells) == {"error": 0, "install": 0}
+
+
+async def test_a_pool_that_the_wall_stops_says_which_start_method_works(tmp_path):
+    provider = PROVIDERS["fork"]()
+    try:
+        async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)) as kernel:
+            method = (
+                "import multiprocessing\nwith multiprocessing.get_context({!r}).Pool(1) as pool: print(pool.map(abs, [-7]))"
+            )
+            told = (await run_cell(kernel, method.format("forkserver"))).text
+            assert 'call multiprocessing.set_start_method("fork", force=True) first' in told
+            assert (await run_cell(kernel, method.format("fork"))).text.strip() == "[7]"
+    finally:
+        await provider.aclose()

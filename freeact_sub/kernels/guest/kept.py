@@ -1,4 +1,4 @@
-"""Says what to do where code cannot change a file because the kernel's wall keeps it. Standard library only.
+"""Says what to do where the kernel's wall keeps code from a file or from a process. Standard library only.
 
 The system's own error names a file system that is read-only, and a program that installs packages says no more.
 """
@@ -16,6 +16,12 @@ INSTALLS = re.compile(
 ELSEWHERE = re.compile(r"\s(--target|-t|--prefix|--root|--dry-run|--help)\b")
 REFUSED = (errno.EROFS, errno.EBUSY)
 """The errors for what is mounted read-only, and for moving it."""
+CONNECTS = ("multiprocessing.forkserver", "connect_to_new_process")
+"""The module and function of the start method `forkserver`, the usual one since Python 3.14, that a wall refuses."""
+USE_FORK = (
+    'No process of this kernel may connect to another one: call multiprocessing.set_start_method("fork", force=True) first, '
+    'or pass mp_context=multiprocessing.get_context("fork").'
+)
 
 
 class Advice:
@@ -38,9 +44,19 @@ class Advice:
             print(self.text, file=sys.stderr, flush=True)
 
     def add_to(self, error: BaseException) -> None:
-        """Adds it to the error of a change."""
+        """Adds it to the error of a change, and to that of a process that cannot be started."""
+        if isinstance(error, PermissionError) and _is_raised_in(error, *CONNECTS) and USE_FORK not in _notes_of(error):
+            error.add_note(USE_FORK)
         if self.text and isinstance(error, OSError) and error.errno in REFUSED and self.text not in _notes_of(error):
             error.add_note(self.text)
+
+
+def _is_raised_in(error: BaseException, module: str, function: str) -> bool:
+    found = error.__traceback__
+    while found is not None and found.tb_next is not None:
+        found = found.tb_next
+    frame = None if found is None else found.tb_frame
+    return frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) == (module, function)
 
 
 def _notes_of(error: BaseException) -> list[str]:
