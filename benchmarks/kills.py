@@ -74,7 +74,7 @@ import asyncio, sys
 from pathlib import Path
 from pydantic_ai.messages import ToolCallPart
 from freeact_sub import Agent, Config
-from freeact_sub.terminal.approver import NoApprover
+from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.run_once import run_once
 from freeact_sub.testing import ScriptedModel
 
@@ -86,7 +86,7 @@ script = {
 servers = {"pid": {"command": sys.executable, "args": ["-c", server]}}
 config = Config(workspace=Path.cwd(), mode=mode, headless="allow", mcp_servers=servers)
 make = lambda: Agent(config, model=ScriptedModel(script))
-sys.exit(asyncio.run(run_once(make, "root", output="json", approver=NoApprover())))
+sys.exit(asyncio.run(run_once(make, "root", output="json", approver=Approver())))
 """
 
 
