@@ -90,6 +90,16 @@ async def test_processes_that_other_code_forks_end_as_well(kernel, code):
     assert (ran.status, sorted(ran.text.replace("[", " [").split())) == ("ok", ["[0]", "half"])
 
 
+async def test_the_error_of_a_task_is_told_by_a_half_that_has_forked_itself(kernel):
+    task = (
+        "async def task():\n    pid = os.fork()\n    if pid: return code_of(pid)\n"
+        "    if (pid := os.fork()) == 0: os._exit(0)\n    os.waitpid(pid, 0)\n    raise ValueError('in the half')\n"
+        "print('exit code', await asyncio.create_task(task()))"
+    )
+    ran = await run_cell(kernel, task)
+    assert (ran.status, "ValueError: in the half" in ran.text, "exit code 1" in ran.text) == ("ok", True, True), ran.text
+
+
 async def test_text_that_waited_when_a_cell_forked_comes_once(kernel):
     ran = await run_cell(kernel, "print('before')\nctypes.CDLL(None).printf(b'C before')\nfork_and_note([])")
     assert (ran.text.count("before"), ran.text.count("half")) == (2, 1)

@@ -53,11 +53,13 @@ class Halves:
         """What waits in a buffer would be written twice."""
         if self.kernel and not self.is_of_kernel:
             self.flush()
-            self.task = asyncio.current_task(self.loop)  # from Python 3.14 on, a forked process cannot tell
+            if not self.is_half:
+                self.task = asyncio.current_task(self.loop)  # from Python 3.14 on, a forked process cannot tell
 
     def after(self) -> None:
-        """In the kernel, nothing is kept of the task."""
-        self.task = None
+        """In the kernel, nothing is kept of the task; a forked process that forks again still ends with it."""
+        if not self.is_half:
+            self.task = None
 
     def become_half(self) -> None:
         """Called in each forked process."""
