@@ -157,10 +157,11 @@ class Tree:
             agent: The child.
             reused_from: The agent whose answer it was given. Empty: it has answered itself.
         """
-        if reused_from:
-            self.answered_by[agent.agent_id] = reused_from
         kept, messages = self._histories, agent.run.record.history
         kept.pop(agent.agent_id, None)
+        if reused_from:  # it has no conversation of its own that could take a place
+            self.answered_by[agent.agent_id] = reused_from
+            return
         kept[agent.agent_id] = sum(size_of(part) for message in messages for part in message.parts)
         while len(kept) > MAX_HISTORIES or sum(kept.values()) > MAX_BYTES:
             oldest = next(iter(kept))

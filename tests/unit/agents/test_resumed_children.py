@@ -1,9 +1,10 @@
 """A child that has ended is resumed: it goes on as the agent that it was, under its parent's budget, depth, mode and approvals."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
-from pydantic_ai.messages import ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import cell, of_kind, read, task
 from support.waiting import eventually
 
@@ -265,3 +266,19 @@ async def test_a_node_in_which_code_is_at_work_is_not_taken_from_it(make):
         assert (result.output.agent_id, result.output.output) == (kept.agent_id, "answer 1")
         assert not kept.node.is_open
         assert result.output.node.is_open
+
+
+def test_a_child_that_was_given_an_answer_takes_no_place_among_the_conversations(monkeypatch):
+    monkeypatch.setattr(histories, "MAX_HISTORIES", 1)
+
+    def ended(agent_id, history):
+        run = SimpleNamespace(is_live=False, record=SimpleNamespace(history=history))
+        tree.agents[agent_id] = SimpleNamespace(agent_id=agent_id, run=run)
+        return tree.agents[agent_id]
+
+    tree = histories.Tree(shared=None)
+    child = ended("agent-1", [ModelRequest(parts=[UserPromptPart("go")])])
+    tree.keep_history(child, "")
+    tree.keep_history(ended("agent-2", []), "agent-0")
+    assert child.run.record.history
+    assert tree.answered_by == {"agent-2": "agent-0"}
