@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from freeact_sub.calls import ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.tools.tool import ChildState, HarmlessTool, ToolContext, ToolResult
 
@@ -32,6 +33,10 @@ class Subagents(HarmlessTool):
 
     name = "subagents"
     arguments = SubagentsArguments
+
+    def call(self, arguments: BaseModel) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
 
     async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

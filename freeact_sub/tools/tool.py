@@ -287,4 +287,4 @@ class HarmlessTool:
 
     def call(self, arguments: BaseModel) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)

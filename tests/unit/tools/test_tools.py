@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from freeact_sub.tools import TOOL_NAMES, TOOLS, load_definition
+from freeact_sub.tools import TOOL_NAMES, TOOLS, AgentToolset, load_definition
 
 FOLDER = Path(__file__).parents[3] / "tools"
 
@@ -56,3 +56,10 @@ def plain(code):
     left_out = {"minLength"} | ({"default"} if code.get("default") in ("", None, False, {}, []) else set())
     left_out |= {"additionalProperties"} if code.get("additionalProperties") is False else set()
     return {name: item for name, item in code.items() if name not in left_out}
+
+
+def test_hooks_and_people_see_every_argument_of_a_tool_that_touches_only_agents():
+    tools = AgentToolset(TOOLS, lambda tool_call_id: None)
+    assert tools.call_of("ask", {"prompt": "p"}).args == {"prompt": "p", "model": "", "label": ""}
+    assert tools.call_of("update_plan", {"plan": [{"step": "s", "status": "pending"}]}).args["explanation"] == ""
+    assert tools.call_of("subagents", {"action": "list"}).args == {"action": "list"}
