@@ -27,7 +27,7 @@ from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.portable import decoded
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import opened_folder
-from freeact_sub.text import visible
+from freeact_sub.text import shortened, visible
 
 TAKE_SECONDS: Final = 300.0
 """Seconds that a kernel may take to read values, including the imports they need."""
@@ -293,7 +293,7 @@ async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -
     if reply.status == "timeout":
         raise KernelError(f"it took longer than {seconds:g} s")
     if reply.status != "ok":
-        raise KernelError((error or reply.status)[-ERROR_CHARS:])
+        raise KernelError(shortened(error or reply.status, ERROR_CHARS))
     return buffer.text
 
 

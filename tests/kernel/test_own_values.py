@@ -2,7 +2,9 @@
 
 import asyncio
 import datetime as dt
+import gc
 import sys
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -299,3 +301,32 @@ async def test_an_agent_without_a_model_has_a_kernel_and_a_session_of_it(tmp_pat
     assert (result.status, result.error) == ("failed", NO_MODEL)
     async with Agent(config, model=NoModel(), session=agent.session_id) as again:
         assert (await again.execute("kept")).text == "42"
+
+
+async def test_what_a_program_gave_a_run_is_free_when_the_run_has_ended(make):
+    async with make(["done"]) as agent:
+        frame, point = pd.DataFrame({"n": [1]}), Point(1.0)
+        given = [weakref.ref(frame), weakref.ref(point)]
+
+        async def program(point=point):
+            return str(point.x)
+
+        await agent.run("go", inputs={"df": frame}).result()
+        del frame
+        gc.collect()
+        assert given[0]() is None
+        await agent.run_program(program).result()
+        del point, program
+        gc.collect()
+        assert given[1]() is None
+
+
+async def test_a_long_error_of_a_value_keeps_what_it_is_about_and_the_way_out(make):
+    async with make([]) as agent:
+        raises = "def __reduce__(self): raise ValueError('what is wrong\\n' + 'and where\\n' * 900)"
+        await agent.execute(f"class Bad:\n    {raises}\nbad = Bad()")
+        with pytest.raises(KernelValueError) as raised:
+            await agent.get("bad", trust=True)
+    assert "'bad' (Bad) cannot be handed over: what is wrong" in str(raised.value)
+    assert "write it to a file in the workspace" in str(raised.value)
+    assert len(str(raised.value)) < 1_200

@@ -154,6 +154,7 @@ class AgentLoop:
                 await self._close(ending)
             finally:
                 result = self._finish(ending)
+                self._doing = Work(prompt="")  # what the program gave the run is not kept until the next one
         return result
 
     async def _work(self, work: Work) -> RunResult:
