@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -19,6 +20,10 @@ from .borrowed_kernel import forget_text, print_errors_by, run_first
 CANNOT_AWAIT = "This forked process awaits something, but the event loop stays in the kernel. The process ends.\n"
 THREADS_ARE_OURS = r".*is multi-threaded, use of (fork|forkpty)\(\) may lead to deadlocks"
 TO_EXIT = "To exit: use"
+
+
+def _no_task() -> None:
+    """No task forks: a callback or another thread does."""
 
 
 class Halves:
@@ -32,6 +37,8 @@ class Halves:
         self.shell: Any = None
         self.loop: Any = None
         self.flush: Callable[[], None] = lambda: None
+        self.forking: Callable[[], asyncio.Task[Any] | None] = _no_task
+        """The task that forks at this moment."""
         self.task: asyncio.Task[Any] | None = None
         """In a forked process: the task that has forked it."""
         self.earlier: Any = None
@@ -40,7 +47,7 @@ class Halves:
     def attach(self, shell: Any, loop: Any, flush: Callable[[], None]) -> None:
         """This process is a kernel. Called again in a branch. Args: flush: sends what is buffered."""
         if not self.kernel:
-            os.register_at_fork(before=self.before, after_in_child=self.become_half, after_in_parent=self.after)
+            os.register_at_fork(before=self.before, after_in_child=self.become_half)
             shell.events.register("post_execute", self.end_with_cell)
         self.kernel, self.shell, self.loop, self.flush = os.getpid(), shell, loop, flush
 
@@ -53,19 +60,15 @@ class Halves:
         """What waits in a buffer would be written twice."""
         if self.kernel and not self.is_of_kernel:
             self.flush()
-            if not self.is_half:
-                self.task = asyncio.current_task(self.loop)  # from Python 3.14 on, a forked process cannot tell
-
-    def after(self) -> None:
-        """In the kernel, nothing is kept of the task; a forked process that forks again still ends with it."""
-        if not self.is_half:
-            self.task = None
+            if not self.is_half:  # from Python 3.14 on, a forked process cannot tell; the kernel keeps no task alive
+                task = asyncio.current_task(self.loop)
+                self.forking = _no_task if task is None else weakref.ref(task)
 
     def become_half(self) -> None:
         """Called in each forked process."""
         if not self.kernel or self.is_of_kernel:
             return
-        self.earlier = self.shell.last_execution_result
+        self.task, self.earlier = self.forking(), self.shell.last_execution_result
         print_errors_by(self.shell, self.print_traceback)
         streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
         for stream in streams:
