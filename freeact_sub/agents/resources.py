@@ -54,6 +54,8 @@ class AgentResources:
         self._agent, agent.try_out = agent, self._try_out
 
     def _try_out(self, call: Call) -> TryOut | None:
+        if self._agent.try_out is None:  # it ends
+            return None
         if self._trials is None:
             self._trials = AgentTrials(self._agent, self.kernel.copy_for_trial)
         return self._trials.of(call)
