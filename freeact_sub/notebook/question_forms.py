@@ -16,7 +16,7 @@ any time. When one is closed, those below it move up, perhaps under a mouse that
 import asyncio
 import importlib.util
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from freeact_sub.errors import FreeactError
@@ -80,8 +80,11 @@ class QuestionForms:
 
     async def __aexit__(self, *_: object) -> None:
         still_open = [] if self._buttons is None else self._buttons.close()
-        for request in [*still_open, *await self._text.aclose()]:  # of children that live on
-            leave_unasked(request)
+        try:
+            await self._text.aclose()
+        finally:  # an interrupt may come meanwhile
+            for request in [*still_open, *self._text.waiting]:  # of children that live on
+                leave_unasked(request)
 
     def _use_text(self) -> None:
         if self._buttons is not None:
@@ -108,10 +111,14 @@ class TextQuestions:
         """Starts the task that asks."""
         self._task = asyncio.create_task(self._ask_all(), name="notebook questions")
 
-    async def aclose(self) -> list[Asked]:
-        """Stops it, and returns the questions that are open."""
+    async def aclose(self) -> None:
+        """Stops it."""
         if self._task is not None:
             await end_task(self._task)
+
+    @property
+    def waiting(self) -> Sequence[Asked]:
+        """The questions that are open."""
         return self._questions.waiting
 
     def ask(self, request: Asked) -> None:
