@@ -62,11 +62,12 @@ def note_own_ends() -> None:
 def reason_against(workspace: str) -> str:
     """Why no trial can be made of this kernel now: it has something that a copy would share, or not have. Empty: it can."""
     random_states[:] = [random.getstate()]
-    tracker = tracker_process()
+    processes = children()
+    tracker = tracker_among(processes)
     tracker_pipes[:] = [] if tracker is None else [sys.modules["multiprocessing.resource_tracker"].getfd()]
     if shared := shared_memory():
         return f"it shares memory, which a copy would change as well: {shared}"
-    if any(child != tracker for child in children()):
+    if any(child != tracker for child in processes):
         return "programs that it has started are still running, or nobody has waited for their end"
     if task := pending_task():
         return f"a task of its event loop has not ended, and a copy would not have it: {task}"
@@ -77,9 +78,9 @@ def reason_against(workspace: str) -> str:
     return ""
 
 
-def tracker_process() -> str | None:
-    """The process id of the one that `TRACKER` tells of. None: there is none."""
-    for child in children() if "multiprocessing.resource_tracker" in sys.modules else ():
+def tracker_among(processes: list[str]) -> str | None:
+    """The process that `TRACKER` tells of. None: it is not among them."""
+    for child in processes if "multiprocessing.resource_tracker" in sys.modules else ():
         with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", "rb") as file:
             if TRACKER in file.read():
                 return child
