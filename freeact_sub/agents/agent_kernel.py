@@ -347,7 +347,7 @@ class AgentKernel:
 
 
 def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool) -> tuple[str, KernelSpec]:
-    """What the model is told of where its kernel runs, and what a kernel is started with.
+    """Return the sentences that tell the model where its kernel runs, and the spec that a kernel is started with.
 
     Args:
         agent: The agent; its mode decides on the wall.
