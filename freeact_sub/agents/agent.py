@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 from freeact_sub.agents.budgets.estimate import ContextUse
 from freeact_sub.agents.context.by_hand import CompactionByHand
 from freeact_sub.agents.debug import DebugState, debug_state
+from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.from_program import FromProgram
 from freeact_sub.agents.loaded_texts import content_of
 from freeact_sub.agents.maps.many import ManyAsks
@@ -37,6 +38,7 @@ from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Event
+from freeact_sub.features import default_features
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpServers
@@ -93,6 +95,7 @@ class Agent(Generic[OutputT]):
         models: Mapping[str, Model | str] | None = None,
         tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
         hooks: Sequence[Hook] = (),
+        features: Sequence[Feature] | None = None,
         deps: Any = None,
         toolsets: Sequence[AbstractToolset[Any]] = (),
         capabilities: Sequence[AbstractCapability[Any]] = (),
@@ -115,6 +118,7 @@ class Agent(Generic[OutputT]):
             tools: Functions of this program, or pydantic-ai's `Tool`, for this agent and its children. They run in this
                 process, and each call needs approval. Code in cells calls them as `await agent.tools.NAME(...)`.
             hooks: Functions that are called before calls and at other moments, besides the hooks of files (docs/hooks.md).
+            features: What takes part in its life, in this order (`agents/feature.py`). None: all of `default_features`.
             deps: What `RunContext.deps` is in them, and in the tools of `toolsets`.
             toolsets: pydantic-ai toolsets for this agent and its children. Their tools need approval like the built-in ones.
             capabilities: pydantic-ai capabilities for this agent and its children.
@@ -137,6 +141,7 @@ class Agent(Generic[OutputT]):
             model=model,
             models=models or {},
             hooks=hooks,
+            features=default_features() if features is None else features,
             own_tools=(tools, deps),
             toolsets=toolsets,
             capabilities=capabilities,

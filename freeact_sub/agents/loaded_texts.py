@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent, UserPromptPart
 
+from freeact_sub.agents.feature import RunPart
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import Emitter
 from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder
@@ -122,7 +123,7 @@ async def with_skills(
 
 
 @dataclass
-class FolderInstructions:
+class FolderInstructions(RunPart):
     """Shows a model the instructions of a folder when a cell first uses a file there.
 
     The nearest folder above the file counts. Only what `load_config` has read counts, so nothing that code writes becomes an
@@ -137,8 +138,10 @@ class FolderInstructions:
         config = self._agent.shared.config
         return instructions_by_folder(config.instruction_contents, config.workspace)
 
-    def used(self, names: Iterable[str]) -> None:
-        """Note used files. Args: names: relative to the workspace; with a `/` behind it, of a folder."""
+    def used(self, agent: TreeAgent, names: Iterable[str]) -> None:
+        """Note files that code has used. Args: names: relative to the workspace; with a `/` behind it, of a folder."""
+        if agent is not self._agent:  # code in a node has no model that could read them
+            return
         needed = dict.fromkeys(filter(None, map(self._nearest, names))) if self._by_folder else {}
         present = self._texts.present if needed else {}
         there = {name: text.content for name, text in present.items() if is_folder(name)}

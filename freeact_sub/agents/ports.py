@@ -49,6 +49,11 @@ class UsedKernel(Protocol):
         """Whether code may have run in it."""
         ...
 
+    @property
+    def has_own_files(self) -> bool:
+        """Whether it works in a copy of the workspace."""
+        ...
+
     async def get(self) -> Kernel:
         """Returns the live kernel; starts one if needed. Raises: KernelError: There is none."""
         ...

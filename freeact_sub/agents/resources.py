@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.children.type_effects import servers_of
+from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
-from freeact_sub.agents.from_code.base import CodeCalls, Handler, HostRequests
-from freeact_sub.agents.from_code.files import FileRequests
+from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -92,27 +91,17 @@ class AgentResources:
     def _serve(self, agent: TreeAgent) -> None:
         """Answer requests of code in the kernel on behalf of this agent."""
         self.calls = CodeCalls(agent)
-        self.files: FileRequests | None = None
-        """None: its code has not asked for anything."""
-        self.on_used: Callable[[Iterable[str]], None] = lambda _: None
-        """Called with what the agent has used: files, and folders with a `/` behind them."""
         self.requests.serve(agent, partial(self._handlers, agent))
 
     def _handlers(self, agent: TreeAgent) -> dict[str, Handler]:
-        self.files = FileRequests(agent, self.on_used)
         return {
-            **self.files.handlers,
+            **agent.shared.features.requests(agent),
             **McpRequests(self.calls, self.mcp).handlers,
             **OwnToolRequests(self.calls, self.kernel.get).handlers,
             **ActionRequests(self.calls).handlers,
             **QuestionRequests(agent).handlers,
             **ShellRequests(self.calls, agent.output_folder).handlers,
         }
-
-    async def settle(self) -> None:
-        """Wait until what its code has used is noted."""
-        if self.files is not None:
-            await self.files.settle()
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""

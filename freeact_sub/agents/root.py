@@ -15,6 +15,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.children.spawn import AgentProgram, Work
+from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.hooks import Notifications, session_ends
@@ -338,6 +339,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     model: Model | str | None,
     models: Mapping[str, Model | str],
     hooks: Sequence[Hook],
+    features: Sequence[Feature],
     own_tools: tuple[Sequence[Tool[Any] | Callable[..., Any]], Any],
     toolsets: Sequence[AbstractToolset[Any]],
     capabilities: Sequence[AbstractCapability[Any]],
@@ -368,6 +370,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
         held.config,
         model=model,
         hooks=hooks,
+        features=features,
         session_id=held.session_id or "",
         own_tools=make_own_tools(*own_tools),
         toolsets=toolsets,
@@ -380,9 +383,10 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
+    feature_taps = shared.features.attach(tree)
     unread = unread_keys(shared.servers)
     for problem in (*shared.config.found_hooks.problems, *shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
-    taps = (*held.taps, shared.activities.observe, *taps)
+    taps = (*held.taps, shared.activities.observe, *feature_taps, *taps)
     return Root(tree, agent, held, output_type=output_type, taps=taps, closes_provider=kernel_provider is None)

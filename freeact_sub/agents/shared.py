@@ -13,7 +13,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
-from freeact_sub.agents.attribution import FileAttribution
+from freeact_sub.agents.feature import Feature, Features
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
@@ -247,8 +247,7 @@ class Shared:
     activities: Activities = field(default_factory=Activities)
     trial_places: asyncio.Semaphore = field(init=False)
     """The right of a trial to run; more wait."""
-    file_attribution: FileAttribution = field(default_factory=FileAttribution)
-    """Which agent wrote which file, in the root's present run."""
+    features: Features = field(default_factory=Features)
     kernel_places: KernelPlaces = field(init=False)
     other_models: OtherModels = field(init=False)
     slots: anyio.Semaphore = field(init=False)
@@ -295,6 +294,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     kernel_provider: KernelProvider | None,
     factory: AgentFactory | None,
     journal: Journal,
+    features: Sequence[Feature],
     on_notice: Callable[[str], None],
 ) -> Shared:
     """Make what the agents of a new root share: see `Agent`. Args: on_notice: shows a text to people.
@@ -328,4 +328,5 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         types=load_agent_types(config, other_tools=bool(own_tools.names or toolsets or capabilities)),
         factory=factory or DefaultFactory(),
         journal=journal,
+        features=Features(features),
     )

@@ -10,7 +10,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import PREFIX, child_key, root_key, short_id
-from freeact_sub.agents.attribution import FileAttribution, RunFiles
 from freeact_sub.agents.budgets.estimate import size_of
 from freeact_sub.agents.budgets.ledger import Account, Ledger
 from freeact_sub.agents.ports import AtWork
@@ -82,7 +81,6 @@ class Tree:
         root, last = self.root, self.root.run
         self._forget_ended()
         account = self.ledger.open(root.agent_id, self._root_budget(budget))
-        self.shared.file_attribution = FileAttribution()
         run = self._make_run(root, last.policy, account, None)
         run.record.history = last.record.history
         run.begin()
@@ -204,7 +202,7 @@ class Tree:
     def _make_run(self, agent: TreeAgent, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
         shared = self.shared
         run = PresentRun(
-            record=RunRecord(files=RunFiles(key=agent.key, label=agent.label)),
+            record=RunRecord(),
             account=account,
             parent=parent,
             policy=policy,
@@ -213,6 +211,7 @@ class Tree:
             holder=agent,
         )
         agent.use_run(run)
+        run.features = shared.features.run(agent)
         return run
 
     def _new_id(self) -> str:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from freeact_sub.approvals.call_hooks import CallHooks, decision_of, with_hooks
+from freeact_sub.approvals.advice import Adviser, advised, decision_of
 from freeact_sub.approvals.decision import decide_in_time
 from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval, TryOut
 from freeact_sub.approvals.policy import Policy, Ruling
@@ -137,7 +137,7 @@ class Gate:
         path: tuple[str, ...],
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
-        hooks: CallHooks | None = None,
+        hooks: Adviser | None = None,
         try_out: Callable[[Call], TryOut | None] | None = None,
     ) -> Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question.
@@ -183,15 +183,15 @@ class Gate:
         return decision
 
     async def _hear(
-        self, hooks: CallHooks | None, call: Call, policy: Policy, ruling: Ruling
+        self, hooks: Adviser | None, call: Call, policy: Policy, ruling: Ruling
     ) -> tuple[Ruling, Decision | None]:
-        """See `with_hooks`; while hooks run, the same may change as while a person thinks."""
+        """See `advised`; while hooks run, the same may change as while a person thinks."""
         heard = None if hooks is None else await hooks.before(call)
         if heard is None:
             return ruling, None
         ruling = await self.ruling(call, policy)
         _refuse_denied(ruling)
-        return with_hooks(ruling, heard)
+        return advised(ruling, heard)
 
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""

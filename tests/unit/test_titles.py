@@ -3,7 +3,7 @@
 import pytest
 from support.sample_events import request
 
-from freeact_sub.agents.turn.calls import RequestedCall
+from freeact_sub.agents.call import RequestedCall
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.events import ToolCallStarted
 from freeact_sub.show.heads import Head, head_of, head_of_call, head_of_tool
@@ -69,7 +69,7 @@ def test_a_title_is_one_bounded_line_without_controls_and_never_costs_a_try(host
     for title in (call.description, call.title, CodeAction(code="x", description=hostile).title, code_title(f"# {hostile}")):
         assert len(title) <= TITLE_CHARS
         assert title.isprintable(), "one line, and no control character"
-    assert RequestedCall(name="c", args={}, call=call, tool_call_id=None).label == call.description
+    assert RequestedCall(agent=None, by="model", name="c", args={}, call=call, tool_call_id=None).label == call.description
 
 
 @pytest.mark.parametrize("given", [None, 3, ["a"]])

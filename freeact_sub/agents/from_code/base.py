@@ -5,14 +5,16 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
 from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.hooks import after_call, note_action
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, acting_as, in_cell
+from freeact_sub.agents.turn.calls import ToolCalls, acting_as, in_cell
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock
@@ -24,10 +26,6 @@ T = TypeVar("T")
 END_SECONDS: Final = 10.0
 """Seconds to wait for cancelled calls."""
 MAX_PROBLEM_CHARS: Final = 1000
-
-Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
-"""Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an
-iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
 
 
 class Params(BaseModel):
@@ -77,7 +75,8 @@ def new_call_id() -> str:
 class CodeCalls(ToolCalls):
     """Carries out the calls of code in an agent's cells, if the agent has the tool."""
 
-    from_code = reports_cancel = True
+    by: ClassVar[Maker] = "code"
+    reports_cancel = True
 
     def __init__(self, agent: TreeAgent) -> None:
         super().__init__(agent)
@@ -88,7 +87,7 @@ class CodeCalls(ToolCalls):
         """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop."""
         await self.ask_for(call, tool_call_id_of(clock), clock)
         if isinstance(call, ShellCommand):
-            self.agent.run.receipts.command(call)
+            self.agent.run.features.did(self.agent, call)
             note_action(self.agent, call)
 
     def _check_allowed(self, call: Call) -> None:
@@ -121,6 +120,8 @@ class CodeCalls(ToolCalls):
             return ended
 
         requested = RequestedCall(
+            agent=self.agent,
+            by=self.by,
             name=name,
             args=dict(args),
             call=call,

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.type_effects import skills_of
+from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.from_code.ask import AskRequests
-from freeact_sub.agents.from_code.base import Handler, Params, tool_call_id_of, validated
+from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.loaded_texts import LoadedTexts, content_of

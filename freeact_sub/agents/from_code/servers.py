@@ -8,9 +8,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
+from freeact_sub.agents.call import EndedCall
 from freeact_sub.agents.from_code.base import CodeCalls, new_call_id, tool_call_id_of
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
 from freeact_sub.events import Notice, ToolProgress

@@ -16,21 +16,20 @@ import anyio
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
-from freeact_sub.agents.attribution import obeyed
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
+from freeact_sub.agents.feature import CLOSING_SECONDS
 from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.from_code.servers import mcp_toolset
 from freeact_sub.agents.hooks import opening_context
 from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
-from freeact_sub.agents.runs.file_facts import FileFacts, file_facts
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
-from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.known_answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.traces import traced_program
@@ -53,7 +52,6 @@ ABANDON_SECONDS: Final = 1.0
 """Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
 CLOSE_SECONDS: Final = 15.0
 CHILDREN_SECONDS: Final = 40.0
-FILES_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -96,14 +94,14 @@ class AgentLoop:
             ask = ToolCalls(agent).ask_for
             self._variables = saved.of_child(agent.agent_id, resources.kernel, ask, self._notice)
         self._tree, self._parent, self._before_prompt = tree, parent, before_prompt
-        self._output_type, self._takes_messages, self._doing, self._found = output_type, False, Work(prompt=""), FileFacts()
+        self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
         self._mcp = mcp_toolset(agent, resources.mcp) if resources.server_names else None
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)
-        resources.on_used = FolderInstructions(agent, texts).used
+        self._instructions = FolderInstructions(agent, texts)
         self.requests = RunRequests(agent, resources, self.children, self.single_requests, texts)
         resources.requests.add(self.requests.handlers)
 
@@ -136,7 +134,9 @@ class AgentLoop:
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
-        self._turns, self._takes_messages, self._doing, self._found = None, True, work, FileFacts()
+        self._turns, self._takes_messages, self._doing = None, True, work
+        run.has_model = work.program is None
+        run.features.add(self._instructions)
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -214,17 +214,10 @@ class AgentLoop:
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
                 if (saved := self._variables) is not None:
                     stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
-            if self._turns is not None:
-                stack.push_async_callback(lambda: carry_out(self._look_at_files(ending), timeout_seconds=FILES_SECONDS))
-            stack.push_async_callback(lambda: carry_out(self.resources.settle(), timeout_seconds=FILES_SECONDS))
+            closing, kernel = self.agent.run.features.closing, self.resources.kernel
+            stack.push_async_callback(lambda: carry_out(closing(ending, kernel), timeout_seconds=CLOSING_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
-
-    async def _look_at_files(self, ending: RunResult) -> None:
-        """Find out about the run's files; a copy of the workspace ends with its kernel."""
-        if not self.resources.kernel.has_own_files:
-            answer = text_of(ending.output) if self._doing.program is None and ending.status == "completed" else ""
-            self._found = await file_facts(self.agent.run.files, answer, self.agent.shared.config.workspace)
 
     async def _keep(self) -> None:
         if self._parent is not None and (self._parent.is_open or self._parent.is_of_root):
@@ -256,6 +249,7 @@ class AgentLoop:
         agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
         if agent.parent is not None:
             self._tree.keep_history(agent, result.reused_from)
+        agent.run.features.ended(result)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
             self._parent.child_ends(agent.agent_id, result)
@@ -266,27 +260,22 @@ class AgentLoop:
     def _measured(self, ending: RunResult) -> RunResult:
         """Complete an ending with the facts of the run."""
         run, tally = self.agent.run, self.agent.shared.gate.end(self.agent.agent_id)
-        other = obeyed(run.files.written) if run.files.written else ()
         doubts = self._turns.answers.warnings if self._turns else ()
         left = self.children.left if ending.status != "cancelled" else ()
         verifier = self._doing.verifier if ending.status == "completed" else None
-        return replace(
+        result = replace(
             ending,
             usage=run.account.own_usage,
             tree_usage=run.account.usage,
             seconds=run.seconds,
             agent_id=self.agent.agent_id,
-            files_read=tuple(run.files.read),
-            files_written=tuple(run.files.written),
-            files_removed=tuple(run.files.removed),
-            warnings=(*run.files.warnings, *other, *doubts, *left, *tally.warnings, *self.resources.kernel.news()),
+            warnings=(*doubts, *left, *tally.warnings, *self.resources.kernel.news()),
             unattended=tally.unattended,
             node=self._kept,
-            receipts=ending.receipts or run.receipts.receipts(self._found, has_model=self._doing.program is None),
-            missing_files=self._found.missing,
             verified=verifier is not None and verifier.verified,
             unverified="" if verifier is None else verifier.unverified,
         )
+        return run.features.facts(result)
 
     def give_up(self) -> None:
         """Declare the run ended, because it did not end in time."""

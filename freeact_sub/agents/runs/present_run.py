@@ -20,11 +20,11 @@ from pathlib import Path
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
 
-from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.feature import NO_PARTS, RunParts
+from freeact_sub.agents.hook_notes import HookNotes
 from freeact_sub.agents.ports import KernelHolder
-from freeact_sub.agents.runs.receipt_book import HookNotes, ReceiptBook
-from freeact_sub.agents.runs.results import AgentStatus
+from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
@@ -189,18 +189,12 @@ class RunRecord:
     status: AgentStatus = "idle"
     seconds: float = 0.0
     """Seconds that the run took, without waiting. 0: it has not ended."""
-    files: RunFiles
     history: list[ModelMessage] = field(default_factory=list)
     """The conversation; a root continues that of its last run."""
     model_is_closed: bool = False
     """The root was closed since, and with it the models that were made for children."""
     acted_outside: bool = False
     """The agent or a descendant was allowed an action with an effect besides its answer."""
-
-    @property
-    def had_effects(self) -> bool:
-        """Whether it has done anything that repeating its answer would not do."""
-        return bool(self.acted_outside or self.files.written or self.files.removed)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -220,7 +214,10 @@ class PresentRun:
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
     heard: HookNotes = field(default_factory=HookNotes)
-    receipts: ReceiptBook = field(default_factory=ReceiptBook)
+    features: RunParts = NO_PARTS
+    """What features do in it."""
+    has_model: bool = True
+    """A model does the work, not a program."""
     fan_out: FanOut | None = None
     """The last one that was quoted."""
     clock: RunClock = field(init=False)
@@ -238,9 +235,9 @@ class PresentRun:
         return self.record.status
 
     @property
-    def files(self) -> RunFiles:
-        """The files that the run has read and written."""
-        return self.record.files
+    def so_far(self) -> RunResult:
+        """What features know of the run at this moment."""
+        return self.features.facts(RunResult(output="", status="cancelled"))
 
     @property
     def is_live(self) -> bool:
@@ -289,8 +286,8 @@ class PresentRun:
     def end(self, status: RunStatus) -> None:
         """End the run and release its reservations."""
         self.account.close()
-        if self.parent is not None:
-            self.parent.receipts.child(self.holder.agent_id, status)
+        if not self._is_root:  # the root's have a say while it is idle, and there is one of it
+            self.features = NO_PARTS
         self.parent = None
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None
 

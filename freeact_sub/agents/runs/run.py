@@ -69,7 +69,7 @@ class Run(Generic[AnswerT]):
     @property
     def files_written(self) -> tuple[str, ...]:
         """The files in the workspace that the root has written so far, relative to it."""
-        return tuple(self._present.files.written) if self._present is not None else ()
+        return self._present.so_far.files_written if self._present is not None else ()
 
     @property
     def usage(self) -> Usage:

@@ -2,9 +2,10 @@
 
 import secrets
 
+from freeact_sub.agents.call import EndedCall, RequestedCall
 from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.calls import CodeAction
 from freeact_sub.tools import ExecuteIPythonCell, ToolResult
 
@@ -32,5 +33,7 @@ async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolRes
         await after_own_cell(agent, code, call_id, text=result.text, outcome=result.outcome)
         return EndedCall(value=result, text=result.text, outcome=result.outcome)
 
-    requested = RequestedCall(name=tool.name, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
+    requested = RequestedCall(
+        agent=agent, by="program", name=tool.name, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
+    )
     return await ToolCalls(agent).make(requested, execute)

@@ -71,7 +71,8 @@ def known_answer(agent: TreeAgent, digest: str) -> RunResult | None:
 
 def keep_answer(agent: TreeAgent, digest: str, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
-    if result.status == "completed" and not agent.run.record.had_effects:
+    changed_files = result.files_written or result.files_removed
+    if result.status == "completed" and not (agent.run.record.acted_outside or changed_files):
         receipts = jsonable(result.receipts)
         value = {"output": jsonable(result.output), "agent_id": agent.agent_id, "receipts": receipts}
         agent.shared.journal.keep_answer(agent.agent_id, digest, value)

@@ -13,17 +13,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
+from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
 from freeact_sub.agents.children.type_effects import check_spawn, with_model_named
 from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
+from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock
@@ -73,51 +73,11 @@ def in_cell_of(agent_id: str) -> bool:
     return agent_id in _IN_CELLS.get()
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestedCall:
-    """A call before it is made."""
-
-    name: str
-    args: dict[str, Any]
-    call: Call
-    """The value that rules and people judge."""
-    tool_call_id: str | None
-    """The model's; for a call from code, that of its cell. None: no cell runs."""
-    clock: CellClock | None = None
-    """The clock of the calling cell."""
-    call_id: str = ""
-    """The id of a call from code. Empty: the model makes it."""
-
-    @property
-    def label(self) -> str:
-        """What the caller named it."""
-        match self.call:
-            case SpawnCall() | CodeAction():
-                return self.call.description
-            case ToolCall(tool_name="ask", args={"label": str(label)}):
-                return label
-            case _:
-                return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndedCall(Generic[T]):
-    """The result of a call."""
-
-    value: T
-    """For the caller."""
-    text: str
-    """For front ends."""
-    outcome: Literal["success", "failed", "denied"]
-    seconds: float = 0.0
-    """The time it ran."""
-
-
 class ToolCalls:
     """Makes the calls of one agent."""
 
-    from_code: ClassVar[bool] = False
-    """Code in a cell makes them, not the model."""
+    by: ClassVar[Maker] = "model"
+    """Who makes them."""
     tries: ClassVar[bool] = True
     """A cell may be tried in a copy of the agent's kernel while a person is asked."""
     reports_cancel: ClassVar[bool] = False
@@ -163,8 +123,9 @@ class ToolCalls:
             else:
                 if changed is not None:
                     on_changed(changed)
-                begun = await self._begin(requested, changed)
-                ended = await self._noted(requested.call, run, changed or "")
+                made = requested.with_code(changed)
+                begun = await self._begin(made)
+                ended = await self.agent.run.features.call(made, run)
         except NOT_OVER as error:
             self._journal.call_ends(begun, outcome="failed", result=error_text(error))
             raise
@@ -188,20 +149,6 @@ class ToolCalls:
         self._report(requested, ended.text, ended.outcome)
         return ended
 
-    async def _noted(self, call: Call, run: Callable[[], Awaitable[EndedCall[T]]], code: str) -> EndedCall[T]:
-        """Run a call, and give a receipt for it. Args: code: what a person has changed it to."""
-        receipts = self.agent.run.receipts
-        try:
-            ended = await run()
-        except ApprovalDeniedError:
-            raise
-        except BaseException as error:
-            receipts.call(call, "failed", code=code, text=f"{type(error).__name__}: {error}")
-            raise
-        if ended.outcome != "denied":
-            receipts.call(call, "ok" if ended.outcome == "success" else "failed", code=code, text=ended.text)
-        return ended
-
     async def _start(self, requested: RequestedCall, again: bool) -> None:
         if again:
             return
@@ -217,13 +164,13 @@ class ToolCalls:
         self.agent.run.account.take_tool_call()
         return await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
 
-    async def _begin(self, requested: RequestedCall, changed: str | None) -> BegunCall | None:
+    async def _begin(self, requested: RequestedCall) -> BegunCall | None:
         return await self._journal.call_begins(
             self.agent.agent_id,
             name=requested.name,
-            args=requested.args if changed is None else {"code": changed},
+            args=requested.args,
             tool_call_id=requested.tool_call_id,
-            from_code=self.from_code,
+            from_code=requested.by == "code",
         )
 
     @property

@@ -24,8 +24,9 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
+from freeact_sub.agents.call import EndedCall, RequestedCall
 from freeact_sub.agents.hooks import after_call
-from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
+from freeact_sub.agents.turn.calls import Refusal, ToolCalls, error_text
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
@@ -211,6 +212,8 @@ class ModelCalls:
         call = self._call_of(part.tool_name, args, requires_approval=needs)
         given = args if isinstance(args, dict) else part.args_as_dict()
         requested = RequestedCall(
+            agent=self.turns.agent,
+            by="model",
             name=part.tool_name,
             args={"code": call.code} if isinstance(call, CodeAction) else given,  # its title is the label
             call=call,

@@ -6,8 +6,9 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
+from freeact_sub.agents.call import EndedCall, RequestedCall
 from freeact_sub.agents.hooks import after_own_cell
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import KernelLostError
@@ -66,5 +67,12 @@ async def run_own_cell(
         await after_own_cell(calls.agent, code, call_id, text=output.text, outcome=outcome)
         return EndedCall(value=output, text=output.text, outcome=outcome)
 
-    requested = RequestedCall(name=CELL_TOOL, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
+    requested = RequestedCall(
+        agent=calls.agent,
+        by="program",
+        name=CELL_TOOL,
+        args={"code": code},
+        call=CodeAction(code=code),
+        tool_call_id=call_id,
+    )
     return (await calls.make(requested, run)).value

@@ -5,9 +5,9 @@ import os
 import pytest
 from support.sample_events import CHILD
 
-from freeact_sub.agents.attribution import RunFiles
-from freeact_sub.agents.runs.file_facts import FileFacts, file_facts, named_files
-from freeact_sub.agents.runs.receipt_book import KEPT, ReceiptBook
+from freeact_sub.features.files.attribution import RunFiles
+from freeact_sub.features.receipts.file_facts import FileFacts, file_facts, named_files
+from freeact_sub.features.receipts.book import KEPT, ReceiptBook
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
 from freeact_sub.events.ending import Ending

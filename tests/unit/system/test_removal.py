@@ -116,7 +116,7 @@ def test_what_is_large_is_removed_in_the_background():
 MOUNTED = """
 import ctypes, logging, os, socket, sys
 from pathlib import Path
-from freeact_sub.agents.attribution import changed_files
+from freeact_sub.features.files.attribution import changed_files
 from freeact_sub.kernels.guest.used import Listing
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in

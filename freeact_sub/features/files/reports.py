@@ -3,16 +3,14 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
-from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_FILES, changed_files
-from freeact_sub.agents.hooks import note_action
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice
-from freeact_sub.kernels import CellClock
+from freeact_sub.features.files.attribution import CLOCK_STEP_NS, MAX_FILES, FileAttribution, RunFiles, changed_files
 from freeact_sub.system.work_folders import NOT_LOOKED_INTO
 
 MAX_PATH_CHARS: Final = 4096
@@ -20,47 +18,57 @@ MAX_LOOKING: Final = 2
 """Searches that may run at once. Each is for one cell, and a model takes longer to write the next cell."""
 
 
-class FileRequests:
-    """Notes the files of an agent's run that lie in the workspace."""
+@runtime_checkable
+class HearsUsed(Protocol):
+    """A part of a run that hears of used files."""
 
-    def __init__(self, agent: TreeAgent, on_used: Callable[[Iterable[str]], None]) -> None:
-        """Args: on_used: called with what the agent has used: files, and folders with a `/` behind them."""
-        self._agent, self._used = agent, on_used
-        self._looking: set[asyncio.Task[None]] = set()
-        self.handlers = {"files": self._files}
+    def used(self, agent: TreeAgent, names: Sequence[str]) -> None:
+        """Code of an agent or a node has used files, and folders with a `/` behind them."""
 
-    async def settle(self) -> None:
-        """Wait until all reports are processed."""
-        if self._looking:
-            await asyncio.wait(self._looking)
 
-    async def _files(self, params: Mapping[str, Any], _clock: CellClock | None) -> None:
-        files, now = self._agent.run.files, time.time_ns()
+class FileReports:
+    """Notes the reports of one kernel about files in the workspace, for the run to which its code belongs."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent, self._searches = agent, 0
+
+    async def note(
+        self, params: Mapping[str, Any], files: RunFiles, writers: FileAttribution, looking: set[asyncio.Task[None]]
+    ) -> None:
+        """Note a report. Args: looking: where the search is put that it may start."""
+        now = time.time_ns()
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
                 files.read[name] = None
-        writers = self._agent.shared.file_attribution
         written = self._names(params.get("written"))
         for name in written:
-            note_action(self._agent, FileWrite(path=str(self._agent.shared.config.workspace / name)))
+            path = str(self._agent.shared.config.workspace / name)
+            self._agent.run.features.did(self._agent, FileWrite(path=path))
         for warning in writers.note(files, written, now):
             self._agent.emitter.put(Notice(content=warning))
         files.undo(frozenset(self._names(params.get("undone"))))
         writers.note_removed(files, self._names(params.get("removed")), certain=True)
         writers.note_removed(files, self._names(params.get("gone")), certain=False)
         self._used([*self._names(params.get("read")), *written, *(f"{name}/" for name in self._names(params.get("named")))])
-        if params.get("programs") is not None and len(self._looking) < MAX_LOOKING:
-            looking = asyncio.create_task(self._look(self._time(params["programs"], now), now))
-            self._looking.add(looking)
-            looking.add_done_callback(self._looking.discard)
+        if params.get("programs") is not None and self._searches < MAX_LOOKING:
+            self._searches += 1
+            search = asyncio.create_task(self._look(files, writers, self._time(params["programs"], now), now))
+            looking.add(search)
+            search.add_done_callback(looking.discard)
 
-    async def _look(self, since: int, until: int) -> None:
+    async def _look(self, files: RunFiles, writers: FileAttribution, since: int, until: int) -> None:
         """Find what programs wrote. Only the last change of a file is known."""
-        work, workspace = self._agent.run.files, self._agent.shared.config.workspace
-        changed = await asyncio.to_thread(changed_files, workspace, since - CLOCK_STEP_NS)
+        try:
+            changed = await asyncio.to_thread(changed_files, self._agent.shared.config.workspace, since - CLOCK_STEP_NS)
+        finally:
+            self._searches -= 1
         found = {name: at for name, at in changed.items() if at <= until}
-        self._agent.shared.file_attribution.note_found(work, found, until)
-        self._used([name for name in found if name in work.written])
+        writers.note_found(files, found, until)
+        self._used([name for name in found if name in files.written])
+
+    def _used(self, names: Sequence[str]) -> None:
+        for part in self._agent.run.features.all(HearsUsed):  # type: ignore[type-abstract]  # it only calls isinstance
+            part.used(self._agent, names)
 
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []

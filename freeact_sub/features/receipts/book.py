@@ -1,10 +1,9 @@
-"""`ReceiptBook`: notes what a run does, where the host sees it happen; `HookNotes`: what hooks said in it."""
+"""`ReceiptBook`: notes what a run does, where the host sees it happen."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from freeact_sub.agents.runs.file_facts import FileFacts
 from freeact_sub.calls import Call, CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events.ending import RunStatus
 from freeact_sub.events.receipts import (
@@ -15,14 +14,12 @@ from freeact_sub.events.receipts import (
     Done,
     Receipts,
 )
+from freeact_sub.features.receipts.file_facts import FileFacts
 from freeact_sub.text import one_line
 from freeact_sub.titles import code_title
 from freeact_sub.tools import TOOL_NAMES
 from freeact_sub.tools.ask import Ask
 from freeact_sub.tools.execute import NO_OUTPUT
-
-MAX_ACTIONS: Final = 1000
-"""What one cell does that hooks hear of."""
 
 KEPT: Final = 30
 """Receipts of each kind that are kept."""
@@ -102,33 +99,3 @@ def _end(text: str) -> str:
         return text
     end = text[-PRINTED_CHARS:]
     return "…" + (end.partition("\n")[2] or end)
-
-
-@dataclass(kw_only=True, eq=False)
-class HookNotes:
-    """Of one run."""
-
-    _texts: dict[str | None, list[str]] = field(default_factory=dict)
-    """For the model, by its call."""
-    _actions: dict[str, dict[tuple[str, str], Call]] = field(default_factory=dict)
-    """What the code of an agent or node has done since its last cell, by kind and summary."""
-    ends: str = ""
-    """Why a hook ends the run, once the present cell has ended. Empty: none does."""
-
-    def add(self, tool_call_id: str | None, text: str) -> None:
-        """Keep a text for the model until its call has a result."""
-        self._texts.setdefault(tool_call_id, []).append(text)
-
-    def take(self, tool_call_id: str | None) -> list[str]:
-        """The texts for the result of a call."""
-        return self._texts.pop(tool_call_id, [])
-
-    def note_action(self, agent_id: str, call: Call) -> None:
-        """Keep what code has done until its cell has ended; what is done twice is told once."""
-        actions = self._actions.setdefault(agent_id, {})
-        if len(actions) < MAX_ACTIONS:
-            actions[call.kind, call.summary] = call
-
-    def take_actions(self, agent_id: str) -> list[Call]:
-        """What the code of an agent has done since its last cell."""
-        return [*self._actions.pop(agent_id, {}).values()]

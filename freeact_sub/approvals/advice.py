@@ -15,7 +15,7 @@ from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Decision
 
 
-class HeardHooks(Protocol):
+class Advice(Protocol):
     """What hooks say together."""
 
     @property
@@ -31,17 +31,17 @@ class HeardHooks(Protocol):
         """The run must end."""
 
 
-class CallHooks(Protocol):
+class Adviser(Protocol):
     """The hooks of the agent that makes a call. Both return None if no hook matches."""
 
-    async def before(self, call: Call) -> HeardHooks | None:
+    async def before(self, call: Call) -> Advice | None:
         """Hear those that run before a call."""
 
-    async def on_question(self, call: Call, suggested: Sequence[str]) -> HeardHooks | None:
+    async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
         """Hear those that run before a question. Args: suggested: see `ApprovalRequest`."""
 
 
-def with_hooks(ruling: Ruling, heard: HeardHooks | None) -> tuple[Ruling, Decision | None]:
+def advised(ruling: Ruling, heard: Advice | None) -> tuple[Ruling, Decision | None]:
     """A ruling that allows or asks, after the hooks before the call; and the answer to what it asks, if they give it.
 
     Raises:
@@ -58,7 +58,7 @@ def with_hooks(ruling: Ruling, heard: HeardHooks | None) -> tuple[Ruling, Decisi
     return ruling, Decision(allowed=True, reason=_said(heard)) if heard.verdict == "allow" and may_answer else None
 
 
-def decision_of(ruling: Ruling, heard: HeardHooks | None) -> Decision | None:
+def decision_of(ruling: Ruling, heard: Advice | None) -> Decision | None:
     """The answer of the hooks on a question. None: a person is asked.
 
     Raises:
@@ -71,5 +71,5 @@ def decision_of(ruling: Ruling, heard: HeardHooks | None) -> Decision | None:
     return Decision(allowed=heard.verdict == "allow", reason=_said(heard))
 
 
-def _said(heard: HeardHooks) -> str:
+def _said(heard: Advice) -> str:
     return f"a hook says: {heard.reason}"

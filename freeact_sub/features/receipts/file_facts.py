@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.events.receipts import FileReceipt
+from freeact_sub.features.files.attribution import RunFiles
 from freeact_sub.kernels.files.places import READ, around
 from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.system.work_folders import work_folders

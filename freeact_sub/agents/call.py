@@ -1,0 +1,77 @@
+"""`RequestedCall` and `EndedCall`: one tool call before it is made, and its result."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar
+
+from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree_agent import TreeAgent
+    from freeact_sub.kernels import CellClock
+
+T = TypeVar("T")
+
+Maker: TypeAlias = Literal["model", "code", "program"]
+"""Who makes a call: the model, code in a cell, or a program and a person, whose cells no model asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedCall:
+    """A call before it is made."""
+
+    agent: "TreeAgent"
+    """The agent, or the node, that makes it; its policy decides."""
+    by: Maker
+    name: str
+    args: dict[str, Any]
+    call: Call
+    """The value that rules and people judge."""
+    tool_call_id: str | None
+    """The model's; for a call from code, that of its cell. None: no cell runs."""
+    clock: "CellClock | None" = None
+    """The clock of the calling cell."""
+    call_id: str = ""
+    """The id of a call from code. Empty: the model makes it."""
+    is_changed: bool = False
+    """A person has changed its code."""
+
+    @property
+    def label(self) -> str:
+        """What the caller named it."""
+        match self.call:
+            case SpawnCall() | CodeAction():
+                return self.call.description
+            case ToolCall(tool_name="ask", args={"label": str(label)}):
+                return label
+            case _:
+                return ""
+
+    def with_code(self, code: str | None) -> Self:
+        """The call with the code that a person wants to run instead. Args: code: None: unchanged."""
+        if code is None or not isinstance(self.call, CodeAction):
+            return self
+        return replace(self, call=replace(self.call, code=code), args={"code": code}, is_changed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedCall(Generic[T]):
+    """The result of a call."""
+
+    value: T
+    """For the caller."""
+    text: str
+    """For front ends."""
+    outcome: Literal["success", "failed", "denied"]
+    seconds: float = 0.0
+    """The time it ran."""
+    notes: tuple[str, ...] = ()
+    """Texts of features for the agent's model, which reads them with the result of its call."""
+
+    def noted(self, *notes: str) -> Self:
+        """The result with more notes."""
+        return replace(self, notes=(*self.notes, *notes)) if notes else self
+
+
+Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]
+"""Makes a call: the features that stand inside, then the tool."""

@@ -1,0 +1,246 @@
+"""`Feature`: takes part in the life of agents at a few seams, without the core knowing it.
+
+An object of a `Feature` belongs to one tree of agents (`Agent(features=[...])`), and makes a `RunPart` for each run of each
+agent in it. All methods are optional: the base does nothing. They are called in this order:
+
+1.  `Feature.taps`, once, as the agent is made. Each tap hears every event of the tree, in order.
+2.  `Feature.open`, entered as the root is opened, and left as it is closed: the last one that was entered first.
+3.  `Feature.kernel`, each time the place of an agent's kernel is decided: the first feature first.
+4.  `Feature.run`, as a run begins: the parts live as long as the run.
+5.  `RunPart.opening`, once, before the model reads the prompt; `RunPart.message`, for what a person sends later.
+6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
+    `Feature.requests`, when code in a kernel first asks the host something. `RunPart.did`, for each action of code.
+7.  `RunPart.answer`, each time the model would end the run.
+8.  `RunPart.closing`, once, after the children of the run have ended and before its kernel is closed.
+9.  `RunPart.facts`, to complete the ending; and `RunPart.ended`, once, when nothing can change it any more.
+
+**Order.** `ORDER` in `freeact_sub/features/__init__.py` is the only list. The first feature is the outermost around a call,
+and the first to be asked elsewhere.
+
+**Errors.** `opening`, `message`, `advisers` and `answer` may raise `ApprovalDeniedError`: the run is `rejected`. `call` may
+raise what the tool may. Anything else that a feature raises ends the run as `failed`, except in `closing`, `facts` and
+`ended`, where it is logged. Taps must not raise.
+
+**Cancellation.** All coroutines run inside the run's scope and may be cancelled at any `await`, except `closing`, which runs
+to its end for at most `CLOSING_SECONDS`. A part that has begun something in `call` ends it in `finally`.
+
+**Clocks.** The clock of the run goes on in a feature. One that asks a person, or runs a program of theirs, enters
+`agent.run.clocks_paused()`, and in a call of code the cell's clock too (`call.paused()`).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
+from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.approvals.advice import Adviser
+from freeact_sub.calls import Call
+from freeact_sub.channel import Tap
+from freeact_sub.kernels import CellClock, KernelSpec
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree import Tree
+    from freeact_sub.agents.tree_agent import TreeAgent
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+CLOSING_SECONDS: Final = 5.0
+"""The time of all features together."""
+
+Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
+"""Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an
+iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
+
+
+class RunPart:
+    """What a feature does in one run of one agent."""
+
+    async def opening(self, prompt: str) -> str:
+        """Called before the model reads a prompt; returns what it reads besides."""
+        del prompt
+        return ""
+
+    async def message(self, text: str) -> str | None:
+        """Called with what a person sends to the working agent; returns what its model reads. None: nothing."""
+        return text
+
+    def advisers(self, agent: "TreeAgent", tool_call_id: str | None) -> Sequence[Adviser]:
+        """Who has a say, beside the rules, on the calls of an agent or a node. None: allowed calls are not delayed."""
+        del agent, tool_call_id
+        return ()
+
+    async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+        """Called around each call that may run; without `proceed` it does not. A changed or noted result is the call's."""
+        del call
+        return await proceed()
+
+    def did(self, agent: "TreeAgent", call: Call) -> None:
+        """Code of an agent or a node does something: it starts an allowed program, or has written a file."""
+
+    async def answer(self, text: str) -> str:
+        """Called when the model would end the run; returns why it must go on. Empty: it may end."""
+        del text
+        return ""
+
+    async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
+        """Called when the run's children have ended, and its kernel has not."""
+
+    def facts(self, ending: RunResult) -> RunResult:
+        """Complete what is known of the run; called for its ending, and before it whenever somebody looks."""
+        return ending
+
+    def ended(self, result: RunResult) -> None:
+        """The run has ended, and its parent's has not."""
+
+
+class Feature:
+    """What a feature does in one tree of agents."""
+
+    tree: "Tree"
+    """Set before anything is called."""
+
+    @property
+    def taps(self) -> Sequence[Tap]:
+        """Called with every event."""
+        return ()
+
+    def open(self) -> AbstractAsyncContextManager[Any]:
+        """What is open while the root is."""
+        return nullcontext()
+
+    def run(self, agent: "TreeAgent") -> RunPart | None:
+        """Make the part in a run that begins. None: it has none."""
+        del agent
+        return None
+
+    def requests(self, agent: "TreeAgent") -> Mapping[str, Handler]:
+        """What code in the kernel of an agent or a node may ask the host, by the name of the request."""
+        del agent
+        return {}
+
+    def kernel(self, agent: "TreeAgent", spec: KernelSpec) -> KernelSpec:
+        """Change how a kernel of an agent is started."""
+        del agent
+        return spec
+
+
+class RunParts:
+    """The parts of all features in one run."""
+
+    def __init__(self, parts: Sequence[RunPart] = ()) -> None:
+        self._parts = [*parts]
+        self._around = [part for part in parts if type(part).call is not RunPart.call]
+
+    def all(self, kind: type[T]) -> Iterator[T]:
+        """The parts of a kind. A feature that offers something to others names the kind, a class or a runtime protocol."""
+        return (part for part in self._parts if isinstance(part, kind))
+
+    def add(self, part: RunPart) -> None:
+        """Let something of the core take part."""
+        self._parts.append(part)
+
+    @property
+    def hear_messages(self) -> bool:
+        """Whether a part has a say on what a person sends."""
+        return any(type(part).message is not RunPart.message for part in self._parts)
+
+    async def opening(self, prompt: str) -> str:
+        """See `RunPart.opening`."""
+        return "\n\n".join([text for part in self._parts if (text := await part.opening(prompt))])
+
+    async def message(self, text: str) -> str | None:
+        """See `RunPart.message`."""
+        heard: str | None = text
+        for part in self._parts:
+            heard = None if heard is None else await part.message(heard)
+        return heard
+
+    def advisers(self, agent: "TreeAgent", tool_call_id: str | None) -> tuple[Adviser, ...]:
+        """See `RunPart.advisers`."""
+        return tuple(adviser for part in self._parts for adviser in part.advisers(agent, tool_call_id))
+
+    async def call(self, call: RequestedCall, run: Proceed[T]) -> EndedCall[T]:
+        """Make a call. Args: run: runs its tool."""
+        proceed = run
+        for part in reversed(self._around):
+            proceed = partial(part.call, call, proceed)
+        return await proceed()
+
+    def did(self, agent: "TreeAgent", call: Call) -> None:
+        """See `RunPart.did`."""
+        for part in self._parts:
+            part.did(agent, call)
+
+    async def answer(self, text: str) -> str:
+        """See `RunPart.answer`; the first reason counts."""
+        for part in self._parts:
+            if reason := await part.answer(text):
+                return reason
+        return ""
+
+    async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
+        """See `RunPart.closing`."""
+        for part in self._parts:
+            with _without_harm(part, "closing"):
+                await part.closing(ending, kernel)
+
+    def facts(self, ending: RunResult) -> RunResult:
+        """See `RunPart.facts`."""
+        for part in self._parts:
+            with _without_harm(part, "facts"):
+                ending = part.facts(ending)
+        return ending
+
+    def ended(self, result: RunResult) -> None:
+        """See `RunPart.ended`."""
+        for part in self._parts:
+            with _without_harm(part, "ended"):
+                part.ended(result)
+
+
+NO_PARTS: Final = RunParts()
+"""A child that has ended keeps none: thousands of them may be listed."""
+
+
+@contextmanager
+def _without_harm(part: RunPart, what: str) -> Iterator[None]:
+    """Log an error of a feature where a run ends: it has its answer, and whoever waits for its end must see it."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s of a feature failed: %s", what, type(part).__qualname__)
+
+
+class Features:
+    """The features of one tree of agents, in their order."""
+
+    def __init__(self, features: Sequence[Feature] = ()) -> None:
+        self._features = tuple(features)
+
+    def __iter__(self) -> Iterator[Feature]:
+        return iter(self._features)
+
+    def attach(self, tree: "Tree") -> list[Tap]:
+        """Tell all features their tree; return their taps."""
+        for feature in self._features:
+            feature.tree = tree
+        return [tap for feature in self._features for tap in feature.taps]
+
+    def run(self, agent: "TreeAgent") -> RunParts:
+        """Make the parts in a run that begins."""
+        return RunParts([part for feature in self._features if (part := feature.run(agent)) is not None])
+
+    def requests(self, agent: "TreeAgent") -> dict[str, Handler]:
+        """See `Feature.requests`."""
+        return {name: handler for feature in self._features for name, handler in feature.requests(agent).items()}
+
+    def kernel(self, agent: "TreeAgent", spec: KernelSpec) -> KernelSpec:
+        """See `Feature.kernel`."""
+        for feature in self._features:
+            spec = feature.kernel(agent, spec)
+        return spec
