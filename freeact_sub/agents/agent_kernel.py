@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.from_code.base import HostRequests
-from freeact_sub.agents.hooks import WROTE, all_commands, has_hook
 from freeact_sub.agents.sessions.variables import News, Variables, carried_over, known_news
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.approvals import Policy, Rules, unasked_writes
+from freeact_sub.calls import FileWrite
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError, KernelLostError
 from freeact_sub.events import KernelLost, Notice
@@ -43,6 +43,8 @@ TRIAL_START_SECONDS: Final = 10.0
 UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
 UNREAD_CHARS: Final = 500
 OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
+WROTE: Final = FileWrite(path="")
+"""Stands for all files that code writes."""
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
 
 
@@ -145,8 +147,9 @@ class AgentKernel:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
             folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
             folders = (*folders, *also_writable(self._agent))
-            if has_hook(self._agent, "PreToolUse", WROTE):
-                folders = ()  # it hears of all writes
+            advisers = self._agent.run.features.advisers(self._agent, None)
+            if any(adviser.hears(WROTE) for adviser in advisers):
+                folders = ()  # they hear of all writes
             network = wall is None or wall.network
             no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
             settings = AuditSettings(writable=folders, asked=asked, no_network=no_network)
@@ -369,12 +372,12 @@ def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool)
         mcp_servers=mcp_servers,
         skills=tuple(module for skill in skills.values() for module in skill.modules),
         sandbox=with_read_only(
-            with_programs(place.wall, agent.shared.servers, all_commands(agent)),
+            with_programs(place.wall, agent.shared.servers),
             [skill.folder for skill in skills.values()],
         ),
         own_files=own_files,
     )
-    return place.description, spec
+    return place.description, agent.shared.features.kernel(agent, spec)
 
 
 def folders_of(agent: TreeAgent, kernel: Kernel) -> tuple[Path, ...]:

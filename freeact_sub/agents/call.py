@@ -1,6 +1,7 @@
 """`RequestedCall` and `EndedCall`: one tool call before it is made, and its result."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -46,6 +47,12 @@ class RequestedCall:
                 return label
             case _:
                 return ""
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clocks of the run and of the calling cell, while a person is asked or something of theirs runs."""
+        with self.agent.run.clocks_paused(), nullcontext() if self.clock is None else self.clock.paused():
+            yield
 
     def with_code(self, code: str | None) -> Self:
         """The call with the code that a person wants to run instead. Args: code: None: unchanged."""

@@ -3,7 +3,7 @@
 An object of a `Feature` belongs to one tree of agents (`Agent(features=[...])`), and makes a `RunPart` for each run of each
 agent in it. All methods are optional: the base does nothing. They are called in this order:
 
-1.  `Feature.taps`, once, as the agent is made. Each tap hears every event of the tree, in order.
+1.  `Feature.attach`, once, as the agent is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered as the root is opened, and left as it is closed: the last one that was entered first.
 3.  `Feature.kernel`, each time the place of an agent's kernel is decided: the first feature first.
 4.  `Feature.run`, as a run begins: the parts live as long as the run.
@@ -65,6 +65,11 @@ class RunPart:
         del prompt
         return ""
 
+    @property
+    def hears_messages(self) -> bool:
+        """Whether it has a say on what a person sends; otherwise the model reads it at once."""
+        return False
+
     async def message(self, text: str) -> str | None:
         """Called with what a person sends to the working agent; returns what its model reads. None: nothing."""
         return text
@@ -102,11 +107,10 @@ class Feature:
     """What a feature does in one tree of agents."""
 
     tree: "Tree"
-    """Set before anything is called."""
 
-    @property
-    def taps(self) -> Sequence[Tap]:
-        """Called with every event."""
+    def attach(self, tree: "Tree") -> Sequence[Tap]:
+        """Called once, as the agent is made; returns what hears every event."""
+        self.tree = tree
         return ()
 
     def open(self) -> AbstractAsyncContextManager[Any]:
@@ -146,8 +150,8 @@ class RunParts:
 
     @property
     def hear_messages(self) -> bool:
-        """Whether a part has a say on what a person sends."""
-        return any(type(part).message is not RunPart.message for part in self._parts)
+        """See `RunPart.hears_messages`."""
+        return any(part.hears_messages for part in self._parts)
 
     async def opening(self, prompt: str) -> str:
         """See `RunPart.opening`."""
@@ -227,9 +231,7 @@ class Features:
 
     def attach(self, tree: "Tree") -> list[Tap]:
         """Tell all features their tree; return their taps."""
-        for feature in self._features:
-            feature.tree = tree
-        return [tap for feature in self._features for tap in feature.taps]
+        return [tap for feature in self._features for tap in feature.attach(tree)]
 
     def run(self, agent: "TreeAgent") -> RunParts:
         """Make the parts in a run that begins."""

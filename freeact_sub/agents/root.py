@@ -18,7 +18,6 @@ from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
-from freeact_sub.agents.hooks import Notifications, session_ends
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
@@ -36,7 +35,6 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.config.mcp_server import unread_keys
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
-from freeact_sub.hooks import Hook
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.system.closing import carry_out, end_task
@@ -77,8 +75,7 @@ class Root:
             taps: Called with every event.
             closes_provider: The provider of kernels is closed with the root.
         """
-        self._notifications = Notifications(tree=tree)
-        self.tree, self.agent, self.session, self.taps = tree, agent, session, (self._notifications.tap, *taps)
+        self.tree, self.agent, self.session, self.taps = tree, agent, session, taps
         self.loop: AgentLoop | None = None
         """None: it is not open."""
         self._output_type = check_output(output_type, "Agent")
@@ -290,8 +287,8 @@ class Root:
         )
         self.on_close(resources.aclose)
         self.on_close(self.session.follow(loop, is_new=not self.agent.run.record.history))
-        self.on_close(partial(session_ends, self.agent))
-        self.on_close(self._notifications.aclose)
+        for feature in shared.features:
+            await self._resources.enter_async_context(feature.open())
         resources.kernel.start_soon()  # ready when the first prompt comes
 
     async def _close(self) -> None:
@@ -338,7 +335,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     *,
     model: Model | str | None,
     models: Mapping[str, Model | str],
-    hooks: Sequence[Hook],
     features: Sequence[Feature],
     own_tools: tuple[Sequence[Tool[Any] | Callable[..., Any]], Any],
     toolsets: Sequence[AbstractToolset[Any]],
@@ -369,7 +365,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     shared = make_shared(
         held.config,
         model=model,
-        hooks=hooks,
         features=features,
         session_id=held.session_id or "",
         own_tools=make_own_tools(*own_tools),
@@ -385,7 +380,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     tree = Tree(shared=shared)
     feature_taps = shared.features.attach(tree)
     unread = unread_keys(shared.servers)
-    for problem in (*shared.config.found_hooks.problems, *shared.types.problems, *shared.skills.problems, *unread):
+    for problem in (*shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     taps = (*held.taps, shared.activities.observe, *feature_taps, *taps)

@@ -25,7 +25,6 @@ from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentEvent, Notice
-from freeact_sub.hooks import Hook, HookRunner
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
@@ -224,12 +223,8 @@ class Shared:
     rule_files: RuleFiles
     policy: Policy
     """The root's; a child's is its parent's or narrower."""
-    hooks: HookRunner
-    """Those of the root, for all agents."""
     session_id: str = ""
     """Empty: nothing is recorded."""
-    session_has_begun: bool = False
-    """The hooks of `SessionStart` have run since the root was opened."""
     own_tools: OwnTools = field(default_factory=OwnTools)
     """Functions of the program."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
@@ -277,7 +272,6 @@ class Shared:
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.catalogue = McpCatalogue()
         self.prefixes = Prefixes()
-        self.hooks.renew()
         self.trial_places = asyncio.Semaphore(TRIALS_AT_ONCE)
 
 
@@ -285,7 +279,6 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     config: Config,
     *,
     model: Model | None,
-    hooks: Sequence[Hook],
     session_id: str,
     own_tools: OwnTools,
     toolsets: Sequence[AbstractToolset[Any]],
@@ -318,7 +311,6 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
         rule_files=rules,
         policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
-        hooks=HookRunner((*config.found_hooks.hooks, *hooks), config.workspace),
         session_id=session_id,
         own_tools=own_tools,
         toolsets=(*own_tools.toolsets, *toolsets),

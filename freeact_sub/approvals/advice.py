@@ -32,7 +32,10 @@ class Advice(Protocol):
 
 
 class Adviser(Protocol):
-    """The hooks of the agent that makes a call. Both return None if no hook matches."""
+    """Has a say on a call, beside the rules. The methods return None if it has none on this one."""
+
+    def hears(self, call: Call) -> bool:
+        """Whether it has a say before such a call; otherwise an allowed action of code need not ask the host."""
 
     async def before(self, call: Call) -> Advice | None:
         """Hear those that run before a call."""

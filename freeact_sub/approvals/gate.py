@@ -10,7 +10,7 @@ program that reads the stream and answers nothing would wait without a word.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
@@ -137,7 +137,7 @@ class Gate:
         path: tuple[str, ...],
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
-        hooks: Adviser | None = None,
+        advisers: Sequence[Adviser] = (),
         try_out: Callable[[Call], TryOut | None] | None = None,
     ) -> Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question.
@@ -149,7 +149,7 @@ class Gate:
             path: The agents from the root to this one, as people should see them.
             tool_call_id: The model's tool call that the action belongs to.
             pause: Entered while a person is asked, or hooks run; stops the clock of a running cell.
-            hooks: Those of the agent. None: it has none.
+            advisers: Have a say beside the rules; all are heard. None: an allowed call is not delayed.
             try_out: Called if a question is opened: see `OpenApproval`. None: nothing is tried.
 
         Raises:
@@ -160,18 +160,18 @@ class Gate:
             emitter.put(Notice(content=problem))
         tally = self._tallies.get(emitter.agent_id, Tally())
         _refuse_denied(ruling)
-        if ruling.verdict == "allow" and hooks is None:
+        if ruling.verdict == "allow" and not advisers:
             tally.allow(call)
             return None
         with pause or nullcontext():
-            ruling, decided = await self._hear(hooks, call, policy, ruling)
+            ruling, decided = await self._hear(advisers, call, policy, ruling)
             if ruling.verdict == "allow":
                 tally.allow(call)
                 return None
             if emitter.channel.closed:
                 raise ApprovalDeniedError(NOBODY)
-            if decided is None and hooks is not None:
-                decided = decision_of(ruling, await hooks.on_question(call, ruling.suggests))
+            for adviser in advisers if decided is None else ():
+                decided = decided or decision_of(ruling, await adviser.on_question(call, ruling.suggests))
             with span(f"approval {call.kind}", agent_id=emitter.agent_id, call=call.kind, rule=ruling.source) as asked:
                 decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id, try_out), decided)
                 note(asked, decision=decision.word)
@@ -183,15 +183,18 @@ class Gate:
         return decision
 
     async def _hear(
-        self, hooks: Adviser | None, call: Call, policy: Policy, ruling: Ruling
+        self, advisers: Sequence[Adviser], call: Call, policy: Policy, ruling: Ruling
     ) -> tuple[Ruling, Decision | None]:
-        """See `advised`; while hooks run, the same may change as while a person thinks."""
-        heard = None if hooks is None else await hooks.before(call)
-        if heard is None:
-            return ruling, None
-        ruling = await self.ruling(call, policy)
-        _refuse_denied(ruling)
-        return advised(ruling, heard)
+        """See `advised`; while advisers think, the same may change as while a person does."""
+        heard = [advice for adviser in advisers if (advice := await adviser.before(call)) is not None]
+        decided: Decision | None = None
+        if heard:
+            ruling = await self.ruling(call, policy)
+            _refuse_denied(ruling)
+        for advice in heard:
+            ruling, decision = advised(ruling, advice)
+            decided = decided or decision
+        return ruling, decided
 
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""

@@ -1,7 +1,7 @@
 """Hooks: commands and functions that a person has run at certain moments, beside the rules (docs/hooks.md).
 
 `call_names.py` says what a call is called for hooks, `answer.py` reads what a hook says, and `runner.py` runs all that
-match, side by side, commands in a shell. Where they run is decided in `agents/hooks.py`.
+match, side by side, commands in a shell. Where they run is decided in `features/hooks/`.
 """
 
 from freeact_sub.hooks.answer import HookAnswer

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import anyio
 from pydantic_ai import RunContext
@@ -23,7 +23,6 @@ from freeact_sub.agents.budgets.estimate import (
     request_tokens,
 )
 from freeact_sub.agents.context.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
-from freeact_sub.agents.hooks import refusal_to_compact
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
@@ -45,6 +44,22 @@ UNSAVED_CHARS: Final = 400
 """Characters that stay of an output that could not be written to a file."""
 
 logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class RefusesCompaction(Protocol):
+    """A part of a run that may want the conversation as it is."""
+
+    async def refuses_compaction(self, trigger: str, keep: str = "") -> str:
+        """Return why a conversation must not be shortened. Empty: it may.
+
+        Args:
+            trigger: `auto` or `manual`.
+            keep: What a person wants kept.
+
+        Raises:
+            ApprovalDeniedError: The run must end.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +188,12 @@ class Compactor:
         """Return what fills the window with this conversation."""
         return context_use(messages, self.parameters, self.window)
 
+    async def _refusal(self, trigger: str, keep: str = "") -> str:
+        for part in self.agent.run.features.all(RefusesCompaction):  # type: ignore[type-abstract]  # for isinstance
+            if reason := await part.refuses_compaction(trigger, keep):
+                return reason
+        return ""
+
     async def when_full(self, messages: Sequence[ModelMessage]) -> Shortened | None:
         """Return the shortened conversation, if the next request would exceed its share of the window."""
         window, share = self.window, self.agent.shared.config.context.compact_at
@@ -181,7 +202,7 @@ class Compactor:
         room = round(window * share)
         if request_tokens(messages, self.parameters) <= max(room, self._again_at):
             return None
-        refused = await refusal_to_compact(self.agent, "auto")
+        refused = await self._refusal("auto")
         shortened = None if refused else await self._shortened(messages, room)
         left = messages if shortened is None else shortened.messages
         self._again_at = estimate_uncounted(left, self.parameters) + round(window * AGAIN)
@@ -192,7 +213,7 @@ class Compactor:
 
         None: there is no long output left, or a hook wants the conversation as it is.
         """
-        if await refusal_to_compact(self.agent, "auto"):
+        if await self._refusal("auto"):
             return None
         for end, keep in ((max(0, len(messages) - 1), KEPT_CHARS), (len(messages), NEWEST_CHARS)):
             shorter, outputs = await self._files.without_outputs(messages, end, keep=keep)
@@ -211,7 +232,7 @@ class Compactor:
         Raises:
             FreeactError: The summary could not be made, or a hook forbids it.
         """
-        if refused := await refusal_to_compact(self.agent, "manual", keep):
+        if refused := await self._refusal("manual", keep):
             raise FreeactError(f"a hook forbids it: {refused}")
         end = newest_turns(messages, 0) if messages else 0
         summarised = await self._summarised(messages, end, below=estimate_uncounted(messages, self.parameters), keep=keep)

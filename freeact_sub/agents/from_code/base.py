@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.feature import Handler
-from freeact_sub.agents.hooks import after_call, note_action
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls, acting_as, in_cell
 from freeact_sub.calls import Call, ShellCommand
@@ -88,7 +87,6 @@ class CodeCalls(ToolCalls):
         await self.ask_for(call, tool_call_id_of(clock), clock)
         if isinstance(call, ShellCommand):
             self.agent.run.features.did(self.agent, call)
-            note_action(self.agent, call)
 
     def _check_allowed(self, call: Call) -> None:
         check_has_tool(self.agent, call)
@@ -112,12 +110,7 @@ class CodeCalls(ToolCalls):
 
         async def run() -> EndedCall[T]:
             ended = await work()
-            ended = replace(ended, text=head_and_tail(ended.text, limit))
-            with paused(clock):
-                said = await after_call(self.agent, call, "", text=ended.text, outcome=ended.outcome)
-            if said.note:  # the value is the code's; the model reads it with the result of the cell
-                self.agent.run.heard.add(tool_call_id_of(clock), said.note)
-            return ended
+            return replace(ended, text=head_and_tail(ended.text, limit))
 
         requested = RequestedCall(
             agent=self.agent,

@@ -14,7 +14,6 @@ from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.agents.budgets.estimate import LEAST, OUTPUT_TOKENS, REPORT_TOKENS, price_of
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Account, Payer
-from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FanOut
@@ -78,7 +77,7 @@ class Agreement:
                 agent.emitter,
                 path=agent.path,
                 pause=agent.run.clocks_paused(),
-                hooks=hooks_of_call(agent, None),
+                advisers=agent.run.features.advisers(agent, None),
             )
         elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
@@ -94,7 +93,7 @@ class Agreement:
         ruling = await agent.shared.gate.ruling(FanOut(what="all"), agent.present_policy)
         if agent.shared.config.headless is not None:
             return ruling.verdict != "deny"
-        return ruling.verdict == "allow" and hooks_of_call(agent, None) is None
+        return ruling.verdict == "allow" and not agent.run.features.advisers(agent, None)
 
     def tell(self, rest: Rest) -> None:
         """Emit a notice of what the rest of a fan-out will take."""

@@ -24,7 +24,6 @@ from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.feature import CLOSING_SECONDS
 from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.from_code.servers import mcp_toolset
-from freeact_sub.agents.hooks import opening_context
 from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
@@ -297,7 +296,7 @@ class AgentLoop:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
-        told = await opening_context(self.agent, work.prompt)
+        told = await self.agent.run.features.opening(work.prompt)
         news = await kernel.past.bring_back()  # first: what is undone later goes back to that
         if self._before_prompt is not None:
             await self._before_prompt(work.prompt)

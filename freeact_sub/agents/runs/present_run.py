@@ -22,13 +22,12 @@ from pydantic_ai.messages import ModelMessage, repair_messages
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.feature import NO_PARTS, RunParts
-from freeact_sub.agents.hook_notes import HookNotes
 from freeact_sub.agents.ports import KernelHolder
 from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
-from freeact_sub.errors import LimitReachedError, SpawnForbiddenError
+from freeact_sub.errors import ApprovalDeniedError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events.ending import RunStatus
 from freeact_sub.system.stopwatch import Stopwatch
 
@@ -213,7 +212,10 @@ class PresentRun:
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
-    heard: HookNotes = field(default_factory=HookNotes)
+    must_end: ApprovalDeniedError | None = None
+    """Why it must end once the present call of its model has. None: undecided."""
+    cell_notes: dict[str | None, list[str]] = field(default_factory=dict)
+    """Notes on calls of code, which the model reads with the result of their cell, by its call."""
     features: RunParts = NO_PARTS
     """What features do in it."""
     has_model: bool = True

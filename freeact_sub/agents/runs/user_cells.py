@@ -3,7 +3,6 @@
 import secrets
 
 from freeact_sub.agents.call import EndedCall, RequestedCall
-from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.calls import CodeAction
@@ -30,7 +29,6 @@ async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolRes
 
     async def execute() -> EndedCall[ToolResult]:
         result = await tool.run(tool.arguments(code=code), loop.tool_context(call_id))
-        await after_own_cell(agent, code, call_id, text=result.text, outcome=result.outcome)
         return EndedCall(value=result, text=result.text, outcome=result.outcome)
 
     requested = RequestedCall(

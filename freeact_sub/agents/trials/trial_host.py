@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.from_code.actions import action_of
-from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import Call, NetworkConnect
@@ -71,7 +70,7 @@ class TrialHost:
             return f"connect to {_short(host)}" if host else "use the network"
         call = action_of(params, self._agent.shared.config.workspace)
         check_has_tool(self._agent, call)
-        if isinstance(call, NetworkConnect) or hooks_of_call(self._agent, None) is not None:
+        if isinstance(call, NetworkConnect) or self._agent.run.features.advisers(self._agent, None):
             return _short(call.summary)
         return "" if await self._is_allowed(call) else _short(call.summary)
 

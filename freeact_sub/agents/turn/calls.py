@@ -10,7 +10,7 @@ would hold its slot while it waits for children that queue for one. The variable
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
@@ -19,7 +19,6 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 
 from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
 from freeact_sub.agents.children.type_effects import check_spawn, with_model_named
-from freeact_sub.agents.hooks import hooks_of_call
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -93,6 +92,7 @@ class ToolCalls:
         *,
         refused: Callable[[Refusal], EndedCall[T]] | None = None,
         on_changed: Callable[[str], None] = lambda _: None,
+        told: Callable[[EndedCall[T], Sequence[str]], EndedCall[T]] = lambda ended, _: ended,
         again: bool = False,
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
@@ -104,6 +104,7 @@ class ToolCalls:
             run: Runs it.
             refused: Makes the result of a refused call. None: the reason is raised.
             on_changed: Called before `run` with the code that a person wants to run instead.
+            told: Adds the notes of features to the result that the model reads.
             again: Its tool began it, and runs again because a person has approved it meanwhile: only the rest remains.
 
         Raises:
@@ -125,7 +126,7 @@ class ToolCalls:
                     on_changed(changed)
                 made = requested.with_code(changed)
                 begun = await self._begin(made)
-                ended = await self.agent.run.features.call(made, run)
+                ended = self._told(made, await self.agent.run.features.call(made, run), told)
         except NOT_OVER as error:
             self._journal.call_ends(begun, outcome="failed", result=error_text(error))
             raise
@@ -148,6 +149,16 @@ class ToolCalls:
         await self._journal.committed()
         self._report(requested, ended.text, ended.outcome)
         return ended
+
+    def _told(
+        self, made: RequestedCall, ended: EndedCall[T], told: Callable[[EndedCall[T], Sequence[str]], EndedCall[T]]
+    ) -> EndedCall[T]:
+        """Hand the notes of features on to the model: those on a call of code, with the result of its cell."""
+        notes = self.agent.run.cell_notes
+        if made.by == "code":
+            notes.setdefault(made.tool_call_id, []).extend(ended.notes)
+            return ended
+        return told(ended, [*dict.fromkeys((*notes.pop(made.tool_call_id, ()), *ended.notes))])
 
     async def _start(self, requested: RequestedCall, again: bool) -> None:
         if again:
@@ -198,7 +209,7 @@ class ToolCalls:
             path=agent.path,
             tool_call_id=tool_call_id,
             pause=self._paused(clock),
-            hooks=hooks_of_call(agent, tool_call_id),
+            advisers=agent.run.features.advisers(agent, tool_call_id),
             try_out=agent.try_out if self.tries else None,
         )
         if call.acts_outside:

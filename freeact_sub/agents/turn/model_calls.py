@@ -25,7 +25,6 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.call import EndedCall, RequestedCall
-from freeact_sub.agents.hooks import after_call
 from freeact_sub.agents.turn.calls import Refusal, ToolCalls, error_text
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
@@ -224,15 +223,25 @@ class ModelCalls:
         async def run() -> EndedCall[Any]:
             given = {"code": changed[0]} if changed else args
             try:
-                return await self._run(requested, self._with_approval(requested, run_tool(given)), "".join(changed))
+                return await self._run(requested, self._with_approval(requested, run_tool(given)))
             except ApprovalDeniedError as error:
                 if error is self.turns.ended:  # the tool itself has raised it
                     raise
                 return self._refused(error)
 
+        def told(ended: EndedCall[Any], notes: Sequence[str]) -> EndedCall[Any]:
+            for note in filter(None, ("\n".join(notes), _changed_note(changed[0]) if changed else "")):
+                value = with_note(ended.value, note)
+                ended = replace(ended, value=value, text=text_of(value))
+            return ended
+
         again = part.tool_call_id in self._approved
         self._approved.discard(part.tool_call_id)  # models use ids again
-        ended = await self._calls.make(requested, run, refused=self._refused, on_changed=changed.append, again=again)
+        ended = await self._calls.make(
+            requested, run, refused=self._refused, on_changed=changed.append, told=told, again=again
+        )
+        if (reason := self.turns.agent.run.must_end) is not None:
+            self.turns.end(reason)
         self._count_repeats(requested, ended)
         return ended.value
 
@@ -273,8 +282,8 @@ class ModelCalls:
         result = ToolResult(text=f"[ERROR] not run: {reason}", outcome="failed")
         return EndedCall(value=model_content(result), text=result.text, outcome="failed")
 
-    async def _run(self, requested: RequestedCall, work: Awaitable[Any], changed: str) -> EndedCall[Any]:
-        """Runs the tool, and bounds its result or error to what the model may read. Args: changed: a person's code."""
+    async def _run(self, requested: RequestedCall, work: Awaitable[Any]) -> EndedCall[Any]:
+        """Runs the tool, and bounds its result or error to what the model may read."""
         agent, began = self.turns.agent, time.monotonic()
         kernel, call_id = agent.shared.config.kernel, requested.tool_call_id or ""
         bounds = Bounds(
@@ -290,19 +299,7 @@ class ModelCalls:
             raise
         seconds = time.monotonic() - began
         result = await bound_result(result, bounds, call_id)
-        hooks = await self._hear_hooks(requested, text_of(result), outcome_of(result))
-        for note in filter(None, (hooks, _changed_note(changed) if changed else "")):
-            result = with_note(result, note)
         return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
-
-    async def _hear_hooks(self, requested: RequestedCall, text: str, outcome: str) -> str:
-        """Runs the hooks after a call, which may end the run; returns what they tell the model."""
-        agent = self.turns.agent
-        with agent.run.clocks_paused():
-            said = await after_call(agent, requested.call, requested.tool_call_id, text=text, outcome=outcome)
-        if said.ended is not None:
-            self.turns.end(said.ended)
-        return said.note
 
     def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
         """Advises a model that goes in circles, and ends the run if it continues."""

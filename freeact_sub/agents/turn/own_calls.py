@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from freeact_sub.agents.call import EndedCall, RequestedCall
-from freeact_sub.agents.hooks import after_own_cell
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CELL_TOOL
@@ -64,7 +63,6 @@ async def run_own_cell(
         if live.lost_reason is not None:
             raise KernelLostError(f"the kernel of {calls.agent.label} is gone: {live.lost_reason}")
         outcome: Outcome = "success" if output.status == "ok" else "failed"
-        await after_own_cell(calls.agent, code, call_id, text=output.text, outcome=outcome)
         return EndedCall(value=output, text=output.text, outcome=outcome)
 
     requested = RequestedCall(

@@ -29,7 +29,6 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
-from freeact_sub.agents.hooks import reason_to_go_on
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.traces import name_of, traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -63,8 +62,6 @@ class RunHooks(AbstractCapability[Any]):
     """Checks an answer: see `Verifier.reason_to_go_on`. None: nothing does."""
     _is_cut_off: bool = field(default=False, init=False)
     """The latest request was made, and has brought no response."""
-    _continued: int = field(default=0, init=False)
-    """How often hooks have had the run go on."""
     _prefix: FirstRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -261,7 +258,9 @@ class RunHooks(AbstractCapability[Any]):
         if isinstance(result, End):
             question = ""
             if may_go_on:
-                question = self.forgotten() or ("" if ctx.pending_messages else await self._hear_hooks(result.data.output))
+                question = self.forgotten()
+                if not question and not ctx.pending_messages:
+                    question = await turns.agent.run.features.answer(text_of(result.data.output))
             if self.verify and not (question or ctx.pending_messages or turns.ended or turns.reporting):
                 answer = turns.answers.whole(result.data.output)
                 question = await self.verify(answer, may_go_on=may_go_on)
@@ -271,11 +270,6 @@ class RunHooks(AbstractCapability[Any]):
                 turns.person_messages.ends = False
                 ctx.enqueue(question)
         return result
-
-    async def _hear_hooks(self, output: Any) -> str:
-        question = await reason_to_go_on(self.turns.agent, text_of(output), self._continued)
-        self._continued += bool(question)
-        return question
 
     @property
     def _salvages(self) -> bool:

@@ -18,7 +18,6 @@ from pydantic_ai.result import FinalResult
 
 from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.hooks import has_hook, heard_message
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.channel import Emitter
@@ -73,7 +72,7 @@ class PersonMessages:
         """
         goes_on = False
         while self._waiting:
-            if (text := await heard_message(self.agent, self._waiting.pop(0))) is not None:
+            if (text := await self.agent.run.features.message(self._waiting.pop(0))) is not None:
                 ctx.enqueue(whole_text(text))
                 goes_on = True
         self.ends = at_end and not goes_on
@@ -241,7 +240,7 @@ class Turns:
         """
         if self.context is None:
             return None
-        if of_person and isinstance(text, str) and has_hook(self.agent, "UserPromptSubmit"):
+        if of_person and isinstance(text, str) and self.agent.run.features.hear_messages:
             return self.person_messages.put(self.context, text)
         try:
             self.context.enqueue(whole_text(text) if isinstance(text, str) else text)

@@ -18,7 +18,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.hooks import CommandHook
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.own_folders import own_folders, token_folder
 from freeact_sub.config.schema import PROTECTED, KernelConfig
@@ -28,7 +27,6 @@ from freeact_sub.kernels.wall.repositories import Repositories, find_repositorie
 from freeact_sub.modes import Mode
 from freeact_sub.pythons import installed
 from freeact_sub.pythons.about import installed_in
-from freeact_sub.text import one_line
 
 ABI_TRUNCATE: Final = 3
 ABI_SIGNALS: Final = 6
@@ -185,10 +183,8 @@ def needed_by(python: str) -> list[str]:
     return [str(START), str(LENDER), *installed_in(python).own]
 
 
-def with_programs(
-    policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig], hooks: Iterable[CommandHook] = ()
-) -> SandboxPolicy | None:
-    """The policy of a kernel beside which the host starts these MCP servers and hooks: it must not write their programs."""
+def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig]) -> SandboxPolicy | None:
+    """The policy of a kernel beside which the host starts these MCP servers: it must not write their programs."""
     if policy is None or not policy.writable:
         return policy
     programs = tuple(
@@ -202,14 +198,7 @@ def with_programs(
         for name, server in servers.items()
         if server.command is not None and not server.disabled
     )
-    commands = tuple(
-        LaterProgram(
-            name=f"hook `{one_line(hook.command)}`", command=words[0], args=tuple(words[1:]), cwd=str(policy.workspace)
-        )
-        for hook in hooks
-        for words in hook.programs
-    )
-    return replace(policy, programs=(*policy.programs, *programs, *commands))
+    return replace(policy, programs=(*policy.programs, *programs))
 
 
 def with_read_only(policy: SandboxPolicy | None, folders: Iterable[Path]) -> SandboxPolicy | None:

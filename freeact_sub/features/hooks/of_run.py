@@ -1,0 +1,207 @@
+"""`HooksOfRun`: where the hooks of a person run in one run of an agent, and what becomes of what they say."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
+from freeact_sub.agents.feature import RunPart
+from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.approvals.advice import Adviser
+from freeact_sub.calls import Call, CodeAction, FileWrite
+from freeact_sub.config.hooks import HookEvent
+from freeact_sub.errors import ApprovalDeniedError
+from freeact_sub.events import Notice
+from freeact_sub.hooks import CallNames, HookAnswer, names_of
+
+if TYPE_CHECKING:
+    from freeact_sub.features.hooks import Hooks
+
+T = TypeVar("T")
+
+MAX_CONTINUES: Final = 5
+"""How often hooks may have one run go on."""
+MAX_ACTIONS: Final = 1000
+"""What one cell does that hooks hear of."""
+SAYS: Final = "[A hook of the user says: {text}]"
+
+
+class HooksOfRun(RunPart):
+    """Runs hooks in one run."""
+
+    def __init__(self, hooks: "Hooks", agent: TreeAgent) -> None:
+        self.hooks, self._agent = hooks, agent
+        self.contexts: dict[str | None, list[str]] = {}
+        """What hooks before a call tell the model, by its call."""
+        self._actions: dict[str, dict[tuple[str, str], Call]] = {}
+        """What the code of an agent or node has done since its last cell, by kind and summary."""
+        self._continued = 0
+        """How often they have had the run go on."""
+
+    async def opening(self, prompt: str) -> str:
+        """Run those of `SubagentStart`, or of `SessionStart` and `UserPromptSubmit`."""
+        agent, hooks = self._agent, self.hooks
+        with agent.run.clocks_paused():
+            if agent.parent is not None:
+                started = await hooks.run_hooks(agent, "SubagentStart", (type_name(agent),), lambda _: {"prompt": prompt})
+                _check_goes_on(started)
+                return "" if started is None else started.context
+            begun = await self._session_begins()
+            answer = await hooks.run_hooks(agent, "UserPromptSubmit", (), lambda _: {"prompt": prompt})
+        if answer is not None and answer.verdict == "deny":
+            raise ApprovalDeniedError(f"a hook refuses the prompt: {answer.reason}")
+        return "\n\n".join(filter(None, (begun, answer.context if answer is not None else "")))
+
+    async def _session_begins(self) -> str:
+        agent, hooks = self._agent, self.hooks
+        if hooks.session_has_begun:
+            return ""
+        hooks.session_has_begun = True
+        source = "resume" if agent.run.record.history else "startup"
+        data = {"source": source, "model": agent.model.model_id}
+        answer = await hooks.run_hooks(agent, "SessionStart", (source,), lambda _: data)
+        _check_goes_on(answer)
+        return "" if answer is None else answer.context
+
+    async def message(self, text: str) -> str | None:
+        """Run those of `UserPromptSubmit` on what a person sends to a working agent."""
+        agent = self._agent
+        with agent.run.clocks_paused():
+            heard = await self.hooks.run_hooks(agent, "UserPromptSubmit", (), lambda _: {"prompt": text})
+        if heard is None or heard.verdict != "deny":
+            return "\n\n".join(filter(None, (text, heard.context if heard is not None else "")))
+        if heard.ends:
+            raise ApprovalDeniedError(f"a hook refuses the message: {heard.reason}", ends_run=True)
+        agent.emitter.put(Notice(content=f"a hook refuses your message, and the model does not read it: {heard.reason}"))
+        return None
+
+    @property
+    def hears_messages(self) -> bool:
+        """Without such a hook, a message need not wait."""
+        return self.hooks.has_hook(self._agent, "UserPromptSubmit")
+
+    def advisers(self, agent: TreeAgent, tool_call_id: str | None) -> Sequence[Adviser]:
+        """Those of `PreToolUse` and `PermissionRequest`."""
+        has_any = self.hooks.has_hook(agent, "PreToolUse") or self.hooks.has_hook(agent, "PermissionRequest")
+        return (_HooksOfCall(self, agent, tool_call_id),) if has_any else ()
+
+    async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+        """Run those of `PostToolUse`; after a cell, also those after what its code has done."""
+        ended = await proceed()
+        if ended.outcome == "denied" or not (self.hooks.hooks_of(call.agent)):
+            return ended
+        tool_call_id = "" if call.by == "code" else call.tool_call_id
+        calls: list[tuple[Call, Mapping[str, Any]]] = [(call.call, {"text": ended.text, "outcome": ended.outcome})]
+        if isinstance(call.call, CodeAction):
+            done = self._actions.pop(call.agent.agent_id, {}).values()
+            calls = [*((inner, _response(inner)) for inner in done), *calls]
+        with call.paused():
+            answers = await asyncio.gather(*(self._after(call.agent, one, tool_call_id, said) for one, said in calls))
+        told = self.contexts.pop(tool_call_id, [])
+        for answer in answers:
+            told += [text for text in (answer.context, answer.reason if answer.verdict == "deny" else "") if text]
+            self.noted(answer)
+        return ended.noted(*(SAYS.format(text=one) for one in dict.fromkeys(told)))
+
+    async def _after(
+        self, agent: TreeAgent, call: Call, tool_call_id: str | None, response: Mapping[str, Any]
+    ) -> HookAnswer:
+        names = names_of(call)
+        answer = await self.hooks.run_hooks(
+            agent,
+            "PostToolUse",
+            names.all_names,
+            lambda name: {**data_of(names, name, tool_call_id), "tool_response": response},
+        )
+        return answer or HookAnswer()
+
+    def noted(self, answer: HookAnswer | None) -> HookAnswer | None:
+        """Note that a hook ends the run: what it denies may be an action of a cell, which goes on."""
+        run = self._agent.run
+        if answer is not None and answer.ends and run.must_end is None:
+            run.must_end = ApprovalDeniedError(f"a hook says: {answer.reason}", ends_run=True)
+        return answer
+
+    def did(self, agent: TreeAgent, call: Call) -> None:
+        """Keep what code has done until its cell has ended; what is done twice is told once."""
+        if self.hooks.has_hook(agent, "PostToolUse", call):
+            actions = self._actions.setdefault(agent.agent_id, {})
+            if len(actions) < MAX_ACTIONS:
+                actions[call.kind, call.summary] = call
+
+    async def answer(self, text: str) -> str:
+        """Run those of `Stop` or `SubagentStop`, which may have the run go on."""
+        agent, times = self._agent, self._continued
+        event: HookEvent = "Stop" if agent.parent is None else "SubagentStop"
+        names = () if agent.parent is None else (type_name(agent),)
+        data = {"stop_hook_active": times > 0, "last_assistant_message": text}
+        with agent.run.clocks_paused():
+            heard = await self.hooks.run_hooks(agent, event, names, lambda _: data)
+        if heard is None or heard.verdict != "deny" or heard.ends:
+            return ""
+        if times >= MAX_CONTINUES:
+            agent.emitter.put(Notice(content=f"hooks had the agent go on {times} times, and it ends now: {heard.reason}"))
+            return ""
+        agent.emitter.put(Notice(content=f"a hook has the agent go on: {heard.reason}"))
+        self._continued += 1
+        return SAYS.format(text=heard.reason)
+
+    async def refuses_compaction(self, trigger: str, keep: str = "") -> str:
+        """Run those of `PreCompact`: see `RefusesCompaction`."""
+        agent, data = self._agent, {"trigger": trigger, "custom_instructions": keep}
+        with agent.run.clocks_paused():
+            heard = await self.hooks.run_hooks(agent, "PreCompact", (trigger,), lambda _: data)
+        if heard is None or heard.verdict != "deny":
+            return ""
+        if trigger == "auto":
+            _check_goes_on(heard)
+            agent.emitter.put(Notice(content=f"a hook keeps the conversation from being shortened: {heard.reason}"))
+        return heard.reason
+
+
+class _HooksOfCall:
+    """An `Adviser` of one call."""
+
+    def __init__(self, part: HooksOfRun, agent: TreeAgent, tool_call_id: str | None) -> None:
+        self._part, self._agent, self._tool_call_id = part, agent, tool_call_id
+
+    def hears(self, call: Call) -> bool:
+        """Whether a hook runs before such a call."""
+        return self._part.hooks.has_hook(self._agent, "PreToolUse", call)
+
+    async def before(self, call: Call) -> HookAnswer | None:
+        """Hear those that run before a call."""
+        names = names_of(call)
+        answer = await self._part.hooks.run_hooks(self._agent, "PreToolUse", names.all_names, self._data(names))
+        if answer is not None and answer.context:
+            self._part.contexts.setdefault(self._tool_call_id, []).append(answer.context)
+        return self._part.noted(answer)
+
+    async def on_question(self, call: Call, suggested: Sequence[str]) -> HookAnswer | None:
+        """Hear those that run before a question. Args: suggested: see `ApprovalRequest`."""
+        names = names_of(call)
+        data = self._data(names, permission_suggestions=list(suggested))
+        return self._part.noted(await self._part.hooks.run_hooks(self._agent, "PermissionRequest", names.all_names, data))
+
+    def _data(self, names: CallNames, **more: Any) -> Callable[[str], dict[str, Any]]:
+        return lambda matched_name: data_of(names, matched_name, self._tool_call_id) | more
+
+
+def data_of(names: CallNames, matched_name: str, tool_call_id: str | None) -> dict[str, Any]:
+    """What a hook reads of a call."""
+    tool = {"tool_name": names.name_for(matched_name), "tool_input": names.tool_input}
+    return {**tool, "tool_use_id": tool_call_id or ""}
+
+
+def type_name(agent: TreeAgent) -> str:
+    """The name of an agent's type; empty: it has none."""
+    return agent.agent_type.name if agent.agent_type is not None else ""
+
+
+def _response(call: Call) -> dict[str, str]:
+    return {"filePath": call.path} if isinstance(call, FileWrite) else {}
+
+
+def _check_goes_on(heard: HookAnswer | None) -> None:
+    if heard is not None and heard.ends:
+        raise ApprovalDeniedError(f"a hook ends the run: {heard.reason}", ends_run=True)
