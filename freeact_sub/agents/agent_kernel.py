@@ -1,6 +1,7 @@
 """`AgentKernel`: an agent's kernel, and where it runs: behind which wall, and with which folders besides the workspace."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,6 @@ from freeact_sub.kernels import (
     HostRequestHandler,
     Kernel,
     KernelSpec,
-    TrialBounds,
     branching,
     described_variables,
     own_files_of,
@@ -38,8 +38,6 @@ MAX_DEATHS: Final = 3
 """After this many kernel deaths the run ends."""
 
 SWAP_SECONDS: Final = 5.0
-TRIAL_START_SECONDS: Final = 10.0
-"""Past it there is no trial: the kernel computes, or the machine is busy."""
 UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
 UNREAD_CHARS: Final = 500
 OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
@@ -223,30 +221,25 @@ class AgentKernel:
         await carry_out(swap())
         await self.get()
 
-    async def copy(self, handler: HostRequestHandler | None = None) -> Kernel:
-        """Branch the live kernel; the caller closes it or passes it to `exchange`. Args: handler: None: this agent's.
-
-        Raises:
-            KernelError: The kernel failed to start, or cannot be branched.
-        """
-        return await branching(await self.get()).branch(self._spec, handler or self._host.reply)
-
-    async def copy_for_trial(self, bounds: TrialBounds, handler: HostRequestHandler) -> Kernel:
-        """Branch the live kernel for one cell that nobody has approved yet; the caller closes it.
+    async def copy(
+        self, handler: HostRequestHandler | None = None, change: Callable[[KernelSpec], KernelSpec] | None = None
+    ) -> Kernel:
+        """Branch the live kernel; the caller closes it or passes it to `exchange`.
 
         Args:
-            bounds: What it may take.
-            handler: Handles the requests of its code.
+            handler: Answers the requests of its code. None: as this agent's are.
+            change: Changes how the copy is started; it does not count as a use of the kernel. None: as this kernel is.
 
         Raises:
             KernelError: The kernel failed to start, or cannot be branched.
         """
+        if change is None:
+            return await branching(await self.get()).branch(self._spec, handler or self._host.reply)
         self.start_soon()
         if (starting := self._starting) is None:
             raise KernelBranchError("its agent is closed")
         await asyncio.wait({starting})
-        spec = replace(self._spec, own_files=True, trial=bounds, start_timeout_seconds=TRIAL_START_SECONDS)
-        return await branching(starting.result()).branch(spec, handler)
+        return await branching(starting.result()).branch(change(self._spec), handler or self._host.reply)
 
     async def exchange(self, new: Kernel | None) -> Kernel | None:
         """Switch to another kernel: one that `copy` made, or a new one for None.

@@ -8,7 +8,8 @@ agent in it. All methods are optional: the base does nothing. They are called in
 3.  `Feature.kernel`, each time the place of an agent's kernel is decided: the first feature first.
 4.  `Feature.run`, as a run begins: the parts live as long as the run.
 5.  `RunPart.opening`, once, before the model reads the prompt; `RunPart.message`, for what a person sends later.
-6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
+6.  For each call: `RunPart.advisers`, before the gate decides; `RunPart.try_out`, before a person is asked; then
+    `RunPart.call`, around the call that may run.
     `Feature.requests`, when code in a kernel first asks the host something. `RunPart.did`, for each action of code.
 7.  `RunPart.answer`, each time the model would end the run.
 8.  `RunPart.closing`, once, after the children of the run have ended and before its kernel is closed.
@@ -38,6 +39,7 @@ from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.approvals.advice import Adviser
+from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.kernels import CellClock, KernelSpec
@@ -78,6 +80,11 @@ class RunPart:
         """Who has a say, beside the rules, on the calls of an agent or a node. None: allowed calls are not delayed."""
         del agent, tool_call_id
         return ()
+
+    def try_out(self, agent: "TreeAgent", call: Call) -> TryOut | None:
+        """What can tell a person, who is about to be asked, what a call would do. None: nothing can."""
+        del agent, call
+        return None
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
         """Called around each call that may run; without `proceed` it does not. A changed or noted result is the call's."""
@@ -167,6 +174,10 @@ class RunParts:
     def advisers(self, agent: "TreeAgent", tool_call_id: str | None) -> tuple[Adviser, ...]:
         """See `RunPart.advisers`."""
         return tuple(adviser for part in self._parts for adviser in part.advisers(agent, tool_call_id))
+
+    def try_out(self, agent: "TreeAgent", call: Call) -> TryOut | None:
+        """See `RunPart.try_out`; the first that can counts."""
+        return next((found for part in self._parts if (found := part.try_out(agent, call)) is not None), None)
 
     async def call(self, call: RequestedCall, run: Proceed[T]) -> EndedCall[T]:
         """Make a call. Args: run: runs its tool."""

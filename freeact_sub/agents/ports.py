@@ -1,10 +1,11 @@
 """What the lower files of `agents/` know of the higher ones, which are built on them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import Changes, Kernel, OwnFiles
+from freeact_sub.kernels import Changes, HostRequestHandler, Kernel, KernelSpec, OwnFiles
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -56,6 +57,12 @@ class UsedKernel(Protocol):
 
     async def get(self) -> Kernel:
         """Returns the live kernel; starts one if needed. Raises: KernelError: There is none."""
+        ...
+
+    async def copy(
+        self, handler: HostRequestHandler | None = None, change: Callable[[KernelSpec], KernelSpec] | None = None
+    ) -> Kernel:
+        """Branch the live kernel; the caller closes it. Raises: KernelError: It cannot be branched."""
         ...
 
     async def reset(self) -> None:

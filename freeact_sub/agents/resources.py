@@ -13,9 +13,6 @@ from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.from_code.servers import McpRequests
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.trials.trial import AgentTrials
-from freeact_sub.approvals.open_questions import TryOut
-from freeact_sub.calls import Call
 from freeact_sub.mcp import McpServers
 from freeact_sub.tools import KernelAccess
 
@@ -34,12 +31,11 @@ class AgentResources:
             own_files: The branch works in a copy of the workspace.
         """
         self._agent = agent
-        self._trials: AgentTrials | None = None
         self.server_names = self.mcp.names if servers_of(agent) else ()
         self.requests = HostRequests(agent)
         self._serve(agent)
         self.kernel = AgentKernel(agent, self.requests, self.server_names, branch_of, own_files=own_files)
-        self._may_try(agent)
+        self._hold(agent)
 
     @cached_property
     def mcp(self) -> McpServers:
@@ -49,20 +45,11 @@ class AgentResources:
             servers_of(self._agent), catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
         )
 
-    def _may_try(self, agent: TreeAgent) -> None:
-        self._agent, agent.try_out = agent, self._try_out
-
-    def _try_out(self, call: Call) -> TryOut | None:
-        if self._agent.try_out is None:  # it ends
-            return None
-        if self._trials is None:
-            self._trials = AgentTrials(self._agent, self.kernel.copy_for_trial)
-        return self._trials.of(call)
-
-    async def _end_trials(self) -> None:
-        trials, self._trials, self._agent.try_out = self._trials, None, None
-        if trials is not None:
-            await trials.aclose()
+    def _hold(self, agent: TreeAgent | None) -> None:
+        """The kernel is this agent's from now on. Args: agent: None: nobody's."""
+        self._agent.kernel = None
+        if agent is not None:
+            self._agent, agent.kernel = agent, self.kernel
 
     def use_mode(self) -> None:
         """Bring the root into the mode that was chosen for it last, before a run of it begins."""
@@ -78,14 +65,14 @@ class AgentResources:
 
     async def pass_on(self, agent: TreeAgent) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
-        await self._end_trials()
         await self.kernel.pass_on(agent)
+        self._hold(agent)
         self._serve(agent)
 
     def take_back(self, agent: TreeAgent) -> None:
         """Take over everything that a node held."""
         self.kernel.take_back(agent)
-        self._may_try(agent)
+        self._hold(agent)
         self._serve(agent)
 
     def _serve(self, agent: TreeAgent) -> None:
@@ -105,7 +92,7 @@ class AgentResources:
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""
-        await self._end_trials()
+        self._hold(None)
         opened = [self.mcp.aclose()] if "mcp" in vars(self) else []
         results = await asyncio.gather(self.kernel.aclose(), *opened, return_exceptions=True)
         for error in results:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -32,9 +32,6 @@ from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.skills import Skills, load_skills
 from freeact_sub.tools import OwnTools, SpawnRequest
-
-TRIALS_AT_ONCE: Final = 2
-"""Trials of cells, of all agents of a root."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,8 +237,6 @@ class Shared:
     journal: Journal = field(default_factory=Journal)
     """Records all agents in the session."""
     activities: Activities = field(default_factory=Activities)
-    trial_places: asyncio.Semaphore = field(init=False)
-    """The right of a trial to run; more wait."""
     features: Features = field(default_factory=Features)
     kernel_places: KernelPlaces = field(init=False)
     other_models: OtherModels = field(init=False)
@@ -272,7 +267,6 @@ class Shared:
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.catalogue = McpCatalogue()
         self.prefixes = Prefixes()
-        self.trial_places = asyncio.Semaphore(TRIALS_AT_ONCE)
 
 
 def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name

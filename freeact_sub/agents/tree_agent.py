@@ -1,7 +1,7 @@
 """`TreeAgent`: who an agent is, what it may, and how its run is reached."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import Final
 from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import depth_of, short_id
+from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, AgentInfo
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.shared import ExecutionContext, Shared
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy
-from freeact_sub.approvals.open_questions import TryOut
-from freeact_sub.calls import Call
 from freeact_sub.channel import Emitter
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
@@ -61,8 +60,8 @@ class TreeAgent:
     """Its kernel outlives its run as a node."""
     continues: bool = False
     """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
-    try_out: Callable[[Call], TryOut | None] | None = None
-    """What tries its cells while a person is asked about them: see `AgentTrials.of`. None: it has no kernel now."""
+    kernel: UsedKernel | None = None
+    """The kernel that it holds. None: it has none, or somebody else has taken it over."""
     _run: list[PresentRun] = field(init=False, default_factory=list)
 
     @property

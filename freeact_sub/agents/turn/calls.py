@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
@@ -210,7 +211,7 @@ class ToolCalls:
             tool_call_id=tool_call_id,
             pause=self._paused(clock),
             advisers=agent.run.features.advisers(agent, tool_call_id),
-            try_out=agent.try_out if self.tries else None,
+            try_out=partial(agent.run.features.try_out, agent) if self.tries else None,
         )
         if call.acts_outside:
             agent.run.note_outside_action()

@@ -10,26 +10,26 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.trials.diffs import file_effects
-from freeact_sub.agents.trials.trial_host import TrialHost
 from freeact_sub.approvals.open_questions import Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
-from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, Kernel, OwnFiles, TrialBounds, own_files_of
+from freeact_sub.features.effects.diffs import file_effects
+from freeact_sub.features.effects.trial_host import TrialHost
+from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, OwnFiles, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import one_line, visible
 
-Copy = Callable[[TrialBounds, HostRequestHandler], Awaitable[Kernel]]
-"""Copies the kernel of an agent for a trial."""
+START_SECONDS: Final = 10.0
+"""Past it there is no trial: the kernel computes, or the machine is busy."""
 CLOSE_SECONDS: Final = 10.0
 OWN_CELL_SECONDS: Final = 5.0
 INTERRUPT_SECONDS: Final = 2.0
@@ -45,9 +45,9 @@ logger = logging.getLogger(__name__)
 class AgentTrials:
     """Those of one agent."""
 
-    def __init__(self, agent: TreeAgent, copy: Copy) -> None:
-        """There is none yet. Args: agent: its policy decides. copy: copies its kernel."""
-        self._agent, self._copy = agent, copy
+    def __init__(self, agent: TreeAgent, places: asyncio.Semaphore) -> None:
+        """There is none yet. Args: agent: its policy decides. places: the right of a trial to run; more wait."""
+        self._agent, self._places = agent, places
         self._running: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
@@ -77,7 +77,7 @@ class AgentTrials:
         assert task is not None
         self._running.add(task)
         try:
-            async with self._agent.shared.trial_places:
+            async with self._places:
                 return _refused("its agent is closed") if self._is_closed else await self._try_cell(call)
         except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
             logger.warning("a trial failed", exc_info=True)
@@ -89,7 +89,12 @@ class AgentTrials:
         config, began = self._agent.shared.config, time.monotonic()
         settings, host = config.effects, TrialHost(self._agent)
         try:
-            kernel = await self._copy(TrialBounds(memory_bytes=settings.memory_bytes), host.reply)
+            if (origin := self._agent.kernel) is None:
+                return _refused("its agent is closed")
+            bounds = TrialBounds(memory_bytes=settings.memory_bytes)
+            kernel = await origin.copy(
+                host.reply, lambda spec: replace(spec, own_files=True, trial=bounds, start_timeout_seconds=START_SECONDS)
+            )
         except (KernelError, TimeoutError) as error:
             return _refused(_short(str(error)))
         try:
