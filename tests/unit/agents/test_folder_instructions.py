@@ -1,5 +1,6 @@
 """Instructions of folders in conversations: the nearest one above a used file, once, within bounds."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ class Conversation:
             shared=SimpleNamespace(config=load_config(workspace, environment={})),
             emitter=SimpleNamespace(put=lambda event: self.notices.append(event.content)),
         )
-        self.used = FolderInstructions(agent, LoadedTexts(lambda: self.messages, self.send)).used
+        self.used = partial(FolderInstructions(agent, LoadedTexts(lambda: self.messages, self.send)).used, agent)
 
     def send(self, text: TextContent) -> bool | None:
         if self.works:
