@@ -185,8 +185,8 @@ class AgentKernel:
         """Return a line on each variable: see `OwnKernel.variables`."""
         return await described_variables(await self.get(), self._agent.shared.config.kernel.cell_timeout_seconds)
 
-    async def pass_on(self, agent: TreeAgent) -> Kernel:
-        """Hand the live kernel over to a node; it is not replaced when it dies.
+    async def live(self) -> Kernel:
+        """Return the live kernel; another one is not started where it has died.
 
         Raises:
             KernelStartError: It failed to start.
@@ -195,13 +195,14 @@ class AgentKernel:
         kernel = await self.get()
         if kernel.lost_reason is not None:
             raise KernelLostError(kernel.lost_reason)
-        self._agent, self._kept = agent, True
-        agent.use_kernel(folders_of(agent, kernel))
         return kernel
 
-    def take_back(self, agent: TreeAgent) -> None:
-        """The kernel, which was a node's, is this agent's from now on."""
-        self._agent, self._kept, self.is_branch, self.deaths = agent, False, False, 0
+    def assign(self, holder: TreeAgent) -> None:
+        """See `AgentResources.assign`. A node's kernel is not replaced when it dies."""
+        self._agent, self._kept = holder, holder.principal is not holder
+        self.is_branch, self.deaths = False, 0
+        if (starting := self._starting) is not None and starting.done() and not self._failed(starting):
+            holder.use_kernel(folders_of(holder, starting.result()))
 
     async def become(self, origin: KernelAccess) -> None:
         """Replace the kernel with a copy of another one.

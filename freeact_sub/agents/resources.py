@@ -35,7 +35,7 @@ class AgentResources:
         self.requests = HostRequests(agent)
         self._serve(agent)
         self.kernel = AgentKernel(agent, self.requests, self.server_names, branch_of, own_files=own_files)
-        self._hold(agent)
+        agent.kernel = self.kernel
 
     @cached_property
     def mcp(self) -> McpServers:
@@ -45,11 +45,17 @@ class AgentResources:
             servers_of(self._agent), catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
         )
 
-    def _hold(self, agent: TreeAgent | None) -> None:
-        """The kernel is this agent's from now on. Args: agent: None: nobody's."""
-        self._agent.kernel = None
-        if agent is not None:
-            self._agent, agent.kernel = agent, self.kernel
+    def assign(self, holder: TreeAgent) -> None:
+        """Make an agent or a node the holder of all this, and of the place for a live kernel.
+
+        Nowhere else does a kernel change hands. Nothing in it waits, so no kernel is ever seen with two holders or none;
+        who must know that the kernel is alive awaits `AgentKernel.live` before.
+        """
+        before, self._agent = self._agent, holder
+        before.kernel, holder.kernel = None, self.kernel
+        holder.shared.kernel_places.pass_on(before, holder)
+        self.kernel.assign(holder)
+        self._serve(holder)
 
     def use_mode(self) -> None:
         """Bring the root into the mode that was chosen for it last, before a run of it begins."""
@@ -62,18 +68,6 @@ class AgentResources:
     def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentResources":
         """Make the resources of a node whose kernel starts as a copy of this one."""
         return AgentResources(agent, self.kernel, own_files=own_files)
-
-    async def pass_on(self, agent: TreeAgent) -> None:
-        """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
-        await self.kernel.pass_on(agent)
-        self._hold(agent)
-        self._serve(agent)
-
-    def take_back(self, agent: TreeAgent) -> None:
-        """Take over everything that a node held."""
-        self.kernel.take_back(agent)
-        self._hold(agent)
-        self._serve(agent)
 
     def _serve(self, agent: TreeAgent) -> None:
         """Answer requests of code in the kernel on behalf of this agent."""
@@ -92,7 +86,7 @@ class AgentResources:
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""
-        self._hold(None)
+        self._agent.kernel = None
         opened = [self.mcp.aclose()] if "mcp" in vars(self) else []
         results = await asyncio.gather(self.kernel.aclose(), *opened, return_exceptions=True)
         for error in results:

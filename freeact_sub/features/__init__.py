@@ -17,9 +17,11 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.files import Files  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.hooks import Hooks  # noqa: PLC0415
     from freeact_sub.features.receipts import Receipts  # noqa: PLC0415
+    from freeact_sub.features.sessions import Sessions  # noqa: PLC0415
 
     return [
-        Files(),  # first: its reports are in before receipts look at the files
+        Sessions(),  # outermost: a call is on disk before anything of it happens
+        Files(),  # before receipts: its reports are in before receipts look at the files
         EffectsOfCells(),  # its trials end before anybody looks at the files
         Receipts(),  # a call that was denied has none, so the gate comes before
         Hooks(hooks),  # innermost: they hear the result as the model reads it, and their notes stand in no receipt

@@ -255,7 +255,8 @@ class Nodes:
                     await copied.kernel.past.bring_back()
                 resources = copied.branch(code, own_files=own_files)
                 try:
-                    await resources.pass_on(code)
+                    await resources.kernel.live()
+                    resources.assign(code)
                 except BaseException:
                     await carry_out(resources.aclose())
                     raise
@@ -283,8 +284,8 @@ class Nodes:
             tools=child.tools,
             keeps_kernel=True,
         )
-        await resources.pass_on(code)
-        child.shared.kernel_places.pass_on(child, code)
+        await resources.kernel.live()
+        resources.assign(code)
         return self._add(OwnedNode(code, resources, self, child.run.record.history))
 
     def of_child(self, agent_id: str, mode: Mode) -> OwnedNode | None:
@@ -307,8 +308,7 @@ class Nodes:
         """Give a node's kernel back to its child, which begins another run: the node is closed, and its kernel stays."""
         node.give_away()
         del self._nodes[node.node_id]
-        child.shared.kernel_places.pass_on(node.code, child)
-        node.resources.take_back(child)
+        node.resources.assign(child)
         return node.resources
 
     async def adopt(self, origin: KernelNode, names: Sequence[str] | None = None) -> None:

@@ -98,9 +98,10 @@ class KernelPlaces:
             raise no_kernel_left(self)
 
     def pass_on(self, holder: KernelHolder, other: KernelHolder) -> None:
-        """Transfer a place."""
-        self._holders.discard(holder)
-        self._holders.add(other)
+        """Transfer a place, if the holder has one."""
+        if holder in self._holders:
+            self._holders.discard(holder)
+            self._holders.add(other)
 
     def give_back(self, holder: KernelHolder) -> None:
         """Give the holder's place, if it has one, to the next agent."""

@@ -20,7 +20,6 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 
 from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
 from freeact_sub.agents.children.type_effects import check_spawn, with_model_named
-from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call, SpawnCall
@@ -98,7 +97,7 @@ class ToolCalls:
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
 
-        The session records its start before it runs, and its result before anybody uses it.
+        Features stand around its run, the first one outermost.
 
         Args:
             requested: The call.
@@ -114,7 +113,6 @@ class ToolCalls:
             ApprovalDeniedError: The call is denied.
         """
         await self._start(requested, again)
-        begun: BegunCall | None = None
         try:
             try:
                 changed = await self._admit(requested, again)
@@ -126,28 +124,21 @@ class ToolCalls:
                 if changed is not None:
                     on_changed(changed)
                 made = requested.with_code(changed)
-                begun = await self._begin(made)
                 ended = self._told(made, await self.agent.run.features.call(made, run), told)
-        except NOT_OVER as error:
-            self._journal.call_ends(begun, outcome="failed", result=error_text(error))
+        except NOT_OVER:
             raise
         except asyncio.CancelledError:
-            self._journal.call_ends(begun, outcome="failed", result="cancelled")
             if self.reports_cancel:
                 self._report(requested, "cancelled", "failed")
             raise
         except (ToolFailed, ToolFailedError) as error:  # a user's tool asks for a retry; its text is bounded already
             text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
-            self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "failed")
             raise
         except Exception as error:  # border: front ends show any error, and the caller gets it
             text = head_and_tail(error_text(error), self.agent.shared.config.kernel.output_chars)
-            self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
             raise
-        self._journal.call_ends(begun, outcome=ended.outcome, result=ended.text)
-        await self._journal.committed()
         self._report(requested, ended.text, ended.outcome)
         return ended
 
@@ -175,19 +166,6 @@ class ToolCalls:
             return None
         self.agent.run.account.take_tool_call()
         return await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
-
-    async def _begin(self, requested: RequestedCall) -> BegunCall | None:
-        return await self._journal.call_begins(
-            self.agent.agent_id,
-            name=requested.name,
-            args=requested.args,
-            tool_call_id=requested.tool_call_id,
-            from_code=requested.by == "code",
-        )
-
-    @property
-    def _journal(self) -> Journal:
-        return self.agent.shared.journal
 
     async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
         """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop.

@@ -1,0 +1,66 @@
+"""Records a session. In this spike only its calls: their start is on disk before they run, their result before it is used.
+
+What is still in the core: runs, messages, variables, answers (`agents/sessions/`).
+"""
+
+import asyncio
+from typing import TypeVar
+
+from pydantic_ai.exceptions import ToolFailed, ToolFailedError
+
+from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
+from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.sessions.journal import Journal
+from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.errors import FreeactError
+from freeact_sub.tools import head_and_tail, text_of
+
+T = TypeVar("T")
+
+
+class CallsInJournal(RunPart):
+    """Records the calls of one run."""
+
+    def __init__(self, journal: Journal, chars: int) -> None:
+        """Args: chars: bounds the text of an error."""
+        self._journal, self._chars = journal, chars
+
+    async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+        """Record the call around everything that it does. Whoever makes it gets the result when it is recorded."""
+        journal = self._journal
+        begun = await journal.call_begins(
+            call.agent.agent_id,
+            name=call.name,
+            args=call.args,
+            tool_call_id=call.tool_call_id,
+            from_code=call.by == "code",
+        )
+        try:
+            ended = await proceed()
+        except asyncio.CancelledError:
+            journal.call_ends(begun, outcome="failed", result="cancelled")
+            raise
+        except Exception as error:
+            journal.call_ends(begun, outcome="failed", result=self._text(error))
+            raise
+        journal.call_ends(begun, outcome=ended.outcome, result="\n".join((*ended.notes, ended.text)))
+        await journal.committed()
+        return ended
+
+    def _text(self, error: Exception) -> str:
+        if isinstance(error, ToolFailed):
+            return error.message
+        if isinstance(error, ToolFailedError):
+            return text_of(error.tool_failed.content)
+        return head_and_tail(
+            str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}", self._chars
+        )
+
+
+class Sessions(Feature):
+    """See the module."""
+
+    def run(self, agent: TreeAgent) -> RunPart | None:
+        """Record the run, if there is a session."""
+        journal = agent.shared.journal
+        return None if journal.writer is None else CallsInJournal(journal, agent.shared.config.kernel.output_chars)
