@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.runs.run import Run
     from freeact_sub.agents.sessions.forking import SessionFork, fork_session
     from freeact_sub.agents.shared import AgentFactory, ChildAgent, ExecutionContext
-    from freeact_sub.agents.undo.undo import UndoReport
+    from freeact_sub.features.undo import UndoReport
 
 __all__ = [
     "Agent",
@@ -58,7 +58,7 @@ _HOMES: Final = {
     "RunOptions": "root",
     "RunResult": "runs.results",
     "SessionFork": "sessions.forking",
-    "UndoReport": "undo.undo",
+    "UndoReport": "freeact_sub.features.undo",
     "compare_models": "comparing",
     "fork_session": "sessions.forking",
 }
@@ -67,5 +67,7 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    module = home if home.startswith("freeact_sub.") else f"{__name__}.{home}"
+    value = globals()[name] = getattr(importlib.import_module(module), name)
     return value

@@ -6,7 +6,7 @@ Each method forwards to the object that owns its topic: `Root` (open, run, close
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, overload
 
 from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.capabilities import AbstractCapability
@@ -31,7 +31,6 @@ from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.sessions.forking import session_to_resume
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
 from freeact_sub.agents.types.files import unknown_name
-from freeact_sub.agents.undo.undoable import Undoable
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
@@ -44,6 +43,10 @@ from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpServers
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
+
+if TYPE_CHECKING:
+    from freeact_sub.events.effects import Effects
+    from freeact_sub.features.undo import Undoable, UndoReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,7 +75,6 @@ FROM_PROGRAM: Final = Forward("_from_program")
 MANY: Final = Forward("_many")
 OWN_KERNEL: Final = Forward("_own_kernel")
 COMPACTION: Final = Forward("_compaction")
-UNDO: Final = Forward("_undo")
 
 
 class Agent(Generic[OutputT]):
@@ -155,7 +157,7 @@ class Agent(Generic[OutputT]):
         )
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
         self._from_program, self._many, self._own_kernel = FromProgram(root), ManyAsks(root), OwnKernel(root)
-        self._compaction, self._undo = CompactionByHand(root), Undoable(root)
+        self._compaction = CompactionByHand(root)
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, *, at: int | None = None, **options: Any) -> Self:
@@ -395,10 +397,51 @@ class Agent(Generic[OutputT]):
 
     compact = COMPACTION(CompactionByHand.compact)
     run_compaction = COMPACTION(CompactionByHand.run_compaction)
-    keep_undo = UNDO(Undoable.keep_undo)
-    undo = UNDO(Undoable.undo)
-    redo = UNDO(Undoable.redo)
-    undo_previews = UNDO(Undoable.undo_previews)
-    diff = UNDO(Undoable.diff)
-    line_changes = UNDO(Undoable.line_changes)
-    effects = UNDO(Undoable.effects)
+
+    @property
+    def _undo(self) -> "Undoable":
+        undo: Undoable = self._shared.features.named("undo")
+        return undo
+
+    def keep_undo(self) -> None:
+        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
+
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. A
+        state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
+        """
+        self._undo.keep_undo()
+
+    async def undo(self, prompts: int = 1) -> "UndoReport":
+        """Restore conversation, variables and files as they were before the last prompt, or the last few.
+
+        This covers the files in the workspace that `.gitignore` does not name, including children's changes. Effects
+        elsewhere and spending stay. The report says what could not be restored, and why. Raises AgentBusyError if a run is
+        live.
+        """
+        return await self._undo.undo(prompts)
+
+    async def redo(self, prompts: int = 1) -> "UndoReport":
+        """Go forward again, to the state before `undo`. Nothing runs, and no model is asked."""
+        return await self._undo.redo(prompts)
+
+    async def undo_previews(self, most: int = 10) -> "list[UndoReport]":
+        """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
+        return await self._undo.undo_previews(most)
+
+    async def diff(self, prompts: int = 1) -> str:
+        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
+
+        It includes changes by any program, and a run may be live. Files that `.gitignore` names are left out.
+        """
+        return await self._undo.diff(prompts)
+
+    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return the files that `diff` shows, each with its numbers of added and removed lines. None: it is not text."""
+        return await self._undo.line_changes()
+
+    async def effects(self, prompts: int = 1) -> "Effects":
+        """Return what has changed since before the last prompt, or the last few: variables and files, as a trial tells them.
+
+        `reason` says what could not be compared. Raises AgentBusyError if a run is live.
+        """
+        return await self._undo.effects(prompts)

@@ -12,13 +12,13 @@ from freeact_sub.agents.agent import Agent
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.forking import SessionFork, fork_session
-from freeact_sub.agents.undo.differences import line_counts
-from freeact_sub.agents.undo.git import ShadowError
-from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.config.budget import Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, SessionError
 from freeact_sub.events import ApprovalRequest, Event, QuestionRequest, UsageUpdated
+from freeact_sub.features.undo.differences import line_counts
+from freeact_sub.features.undo.git import ShadowError
+from freeact_sub.features.undo.shadow_files import ShadowFiles
 from freeact_sub.sessions import FILES, SessionStore, session_store
 from freeact_sub.system.closing import carry_out
 

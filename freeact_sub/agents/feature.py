@@ -33,7 +33,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
 
 from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.ports import UsedKernel
@@ -42,9 +42,11 @@ from freeact_sub.approvals.advice import Adviser
 from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
+from freeact_sub.errors import FreeactError
 from freeact_sub.kernels import CellClock, KernelSpec
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.root import Root
     from freeact_sub.agents.tree import Tree
     from freeact_sub.agents.tree_agent import TreeAgent
 
@@ -113,12 +115,19 @@ class RunPart:
 class Feature:
     """What a feature does in one tree of agents."""
 
-    tree: "Tree"
+    name: ClassVar[str] = ""
+    """How `Agent` finds it for its methods. Empty: it has none."""
+    root: "Root"
 
-    def attach(self, tree: "Tree") -> Sequence[Tap]:
+    def attach(self, root: "Root") -> Sequence[Tap]:
         """Called once, as the agent is made; returns what hears every event."""
-        self.tree = tree
+        self.root = root
         return ()
+
+    @property
+    def tree(self) -> "Tree":
+        """All agents of the root."""
+        return self.root.tree
 
     def open(self) -> AbstractAsyncContextManager[Any]:
         """What is open while the root is."""
@@ -240,9 +249,16 @@ class Features:
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._features)
 
-    def attach(self, tree: "Tree") -> list[Tap]:
-        """Tell all features their tree; return their taps."""
-        return [tap for feature in self._features for tap in feature.attach(tree)]
+    def named(self, name: str) -> Any:
+        """Return the feature with this name. Raises: FreeactError: There is none."""
+        for feature in self._features:
+            if feature.name == name:
+                return feature
+        raise FreeactError(f"this agent has no {name}: it was made without that feature")
+
+    def attach(self, root: "Root") -> list[Tap]:
+        """Tell all features their root; return their taps."""
+        return [tap for feature in self._features for tap in feature.attach(root)]
 
     def run(self, agent: "TreeAgent") -> RunParts:
         """Make the parts in a run that begins."""

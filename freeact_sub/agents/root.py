@@ -62,7 +62,6 @@ class Root:
         session: AgentSession,
         *,
         output_type: Any,
-        taps: Sequence[Tap],
         closes_provider: bool,
     ) -> None:
         """Nothing is started yet.
@@ -72,17 +71,17 @@ class Root:
             agent: The root among them.
             session: Records them.
             output_type: The type of the root's answer.
-            taps: Called with every event.
             closes_provider: The provider of kernels is closed with the root.
         """
-        self.tree, self.agent, self.session, self.taps = tree, agent, session, taps
+        self.tree, self.agent, self.session = tree, agent, session
+        self.taps: Sequence[Tap] = ()
+        """Called with every event."""
         self.loop: AgentLoop | None = None
         """None: it is not open."""
         self._output_type = check_output(output_type, "Agent")
         self._closes_provider = closes_provider
         self.live_run: Run[Any] | None = None
         """The run that has started and not ended."""
-        self._before_prompt: list[Callable[[str], Awaitable[None]]] = []
         self.home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened it; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
@@ -236,14 +235,6 @@ class Root:
         """Call this when the root is closed, before what was opened earlier is closed."""
         self._resources.push_async_callback(close)
 
-    def on_prompt(self, begins: Callable[[str], Awaitable[None]]) -> None:
-        """Call this before the model reads a prompt, until the root is closed."""
-        self._before_prompt.append(begins)
-
-    async def _prompt_begins(self, prompt: str) -> None:
-        for begins in self._before_prompt:
-            await begins(prompt)
-
     async def open(self) -> None:
         """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it."""
         if self.loop is not None:
@@ -276,14 +267,12 @@ class Root:
         resources = AgentResources(self.agent)
         resources.use_mode()
         resources.mcp.share()
-        self._before_prompt.clear()
         self.loop = loop = AgentLoop(
             self.agent,
             self.tree,
             resources,
             output_type=self._output_type,
             begin_run=self._begin_if_idle,
-            before_prompt=self._prompt_begins,
         )
         self.on_close(resources.aclose)
         self.on_close(self.session.follow(loop, is_new=not self.agent.run.record.history))
@@ -378,10 +367,10 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    feature_taps = shared.features.attach(tree)
     unread = unread_keys(shared.servers)
     for problem in (*shared.types.problems, *shared.skills.problems, *unread):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
-    taps = (*held.taps, shared.activities.observe, *feature_taps, *taps)
-    return Root(tree, agent, held, output_type=output_type, taps=taps, closes_provider=kernel_provider is None)
+    root = Root(tree, agent, held, output_type=output_type, closes_provider=kernel_provider is None)
+    root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *taps)
+    return root

@@ -18,6 +18,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.hooks import Hooks  # noqa: PLC0415
     from freeact_sub.features.receipts import Receipts  # noqa: PLC0415
     from freeact_sub.features.sessions import Sessions  # noqa: PLC0415
+    from freeact_sub.features.undo import Undoable  # noqa: PLC0415
 
     return [
         Sessions(),  # outermost: a call is on disk before anything of it happens
@@ -25,4 +26,5 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         EffectsOfCells(),  # its trials end before anybody looks at the files
         Receipts(),  # a call that was denied has none, so the gate comes before
         Hooks(hooks),  # innermost: they hear the result as the model reads it, and their notes stand in no receipt
+        Undoable(),  # last: a prompt that hooks refuse is none that can be undone
     ]

@@ -69,7 +69,6 @@ class AgentLoop:
         output_type: Any = str,
         parent: ChildOwner | None = None,
         begin_run: Callable[[], Awaitable[None]] | None = None,
-        before_prompt: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -80,7 +79,6 @@ class AgentLoop:
             output_type: The type of its answer, as pydantic-ai's `output_type`.
             parent: Owns the agent. None: it is the root.
             begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
-            before_prompt: Called with each prompt before its model reads it.
         """
         self.agent, self.resources = agent, resources
         self.children = ChildOwner(
@@ -92,7 +90,7 @@ class AgentLoop:
         if saved is not None and parent is not None:
             ask = ToolCalls(agent).ask_for
             self._variables = saved.of_child(agent.agent_id, resources.kernel, ask, self._notice)
-        self._tree, self._parent, self._before_prompt = tree, parent, before_prompt
+        self._tree, self._parent = tree, parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
@@ -296,10 +294,8 @@ class AgentLoop:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
-        told = await self.agent.run.features.opening(work.prompt)
         news = await kernel.past.bring_back()  # first: what is undone later goes back to that
-        if self._before_prompt is not None:
-            await self._before_prompt(work.prompt)
+        told = await self.agent.run.features.opening(work.prompt)
         kernel.past.replace(None)
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent

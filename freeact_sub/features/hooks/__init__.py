@@ -14,8 +14,8 @@ from typing import Any, Final
 import anyio
 
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.root import Root
 from freeact_sub.agents.traces import conversation_of
-from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap, hearing
@@ -51,13 +51,13 @@ class Hooks(Feature):
         self.session_has_begun = False
         """The hooks of `SessionStart` have run since the root was opened."""
 
-    def attach(self, tree: Tree) -> Sequence[Tap]:
+    def attach(self, root: Root) -> Sequence[Tap]:
         """Read the hooks of files, and hear when a person is asked."""
-        super().attach(tree)
-        config = tree.shared.config
+        super().attach(root)
+        config = self.tree.shared.config
         self._runner = HookRunner((*config.found_hooks.hooks, *self._given), config.workspace)
         for problem in config.found_hooks.problems:
-            tree.notice(problem)
+            self.tree.notice(problem)
         return (hearing(self._notify, ApprovalRequest, QuestionRequest),)
 
     @asynccontextmanager

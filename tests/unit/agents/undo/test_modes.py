@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from freeact_sub.agents.undo.shadow_files import ShadowFiles
+from freeact_sub.features.undo.shadow_files import ShadowFiles
 from freeact_sub.kernels.files import stage
 
 

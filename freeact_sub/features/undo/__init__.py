@@ -1,24 +1,60 @@
-"""`Undoable`: the methods of `Agent` for undo.
+"""Restores conversation, variables and files as they were before a prompt: the methods of `Agent` for undo.
 
-It costs a branch of the kernel before each prompt, so it is off until `keep_undo`.
+It costs a branch of the kernel before each prompt, so it is off until `keep_undo`. It needs sessions, which
+keep the states of earlier prompts.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
-from freeact_sub.agents.root import Root
-from freeact_sub.agents.undo.undo import Undo, UndoReport
+from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.events.effects import Effects
+from freeact_sub.features.undo.undo import Undo, UndoReport
+
+__all__ = ["UndoReport", "Undoable"]
 
 NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
 
 
-class Undoable:
+class _UndoOfRun(RunPart):
+    def __init__(self, feature: "Undoable") -> None:
+        self._feature = feature
+
+    async def opening(self, prompt: str) -> str:
+        """Keep the present state: what hooks and the session have done before the prompt stays when it is undone."""
+        await self._feature.keep(prompt)
+        return ""
+
+
+class Undoable(Feature):
     """The prompts of a root that can be undone and redone, once `keep_undo` was called."""
 
-    def __init__(self, root: Root) -> None:
-        self._root = root
+    name = "undo"
+
+    def __init__(self) -> None:
         self._undo: Undo | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Forget everything with the root."""
+        try:
+            yield
+        finally:
+            undo, self._undo = self._undo, None
+            if undo is not None:
+                await undo.aclose()
+
+    def run(self, agent: TreeAgent) -> RunPart | None:
+        """Keep the state before each prompt of the root."""
+        return _UndoOfRun(self) if agent.parent is None else None
+
+    async def keep(self, prompt: str) -> None:
+        """Keep the present state, if anything is kept."""
+        if self._undo is not None:
+            await self._undo.keep(prompt)
 
     def keep_undo(self) -> None:
         """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
@@ -27,9 +63,7 @@ class Undoable:
         state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
         """
         if self._undo is None:
-            self._undo = undo = Undo(self._root.opened, self._root.tree.shared.config.workspace)
-            self._root.on_prompt(undo.keep)
-            self._root.on_close(self._end)
+            self._undo = Undo(self.root.opened, self.tree.shared.config.workspace)
 
     @property
     def undoable(self) -> tuple[str, ...]:
@@ -84,12 +118,7 @@ class Undoable:
 
     async def _at_rest(self) -> Undo:
         """Return what is kept. Raises: AgentBusyError: A run is live."""
-        loop = self._root.opened
-        if await self._root.is_busy() or loop.agent.run.is_live:
+        loop = self.root.opened
+        if await self.root.is_busy() or loop.agent.run.is_live:
             raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
         return self._kept()
-
-    async def _end(self) -> None:
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            await undo.aclose()

@@ -19,11 +19,11 @@ from pydantic_ai.messages import ModelMessage
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import News, known_news
-from freeact_sub.agents.undo.differences import ChangedFile, effects_since, line_counts, unified
-from freeact_sub.agents.undo.git import ShadowError
-from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects
+from freeact_sub.features.undo.differences import ChangedFile, effects_since, line_counts, unified
+from freeact_sub.features.undo.git import ShadowError
+from freeact_sub.features.undo.shadow_files import ShadowFiles
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.snapshots import LostVariable
 from freeact_sub.system.closing import carry_out, end_task
