@@ -16,8 +16,7 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
-from freeact_sub.agents.budgets.estimate import ContextUse
-from freeact_sub.agents.context.by_hand import CompactionByHand
+from freeact_sub.agents.budgets.estimate import ContextUse, context_use
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.from_program import FromProgram
@@ -36,7 +35,7 @@ from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import InvalidRequestError
-from freeact_sub.events import Event
+from freeact_sub.events import Compacted, Event
 from freeact_sub.features import default_features
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
@@ -74,7 +73,6 @@ class Forward:
 FROM_PROGRAM: Final = Forward("_from_program")
 MANY: Final = Forward("_many")
 OWN_KERNEL: Final = Forward("_own_kernel")
-COMPACTION: Final = Forward("_compaction")
 
 
 class Agent(Generic[OutputT]):
@@ -157,7 +155,6 @@ class Agent(Generic[OutputT]):
         )
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
         self._from_program, self._many, self._own_kernel = FromProgram(root), ManyAsks(root), OwnKernel(root)
-        self._compaction = CompactionByHand(root)
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, *, at: int | None = None, **options: Any) -> Self:
@@ -221,7 +218,8 @@ class Agent(Generic[OutputT]):
 
     def context(self) -> ContextUse:
         """Return what fills the model's context window, with the instructions and tools of the last request."""
-        return self._root.opened.compactor.use(self._root.opened.history)
+        loop = self._root.opened
+        return context_use(loop.history, loop.agent.run.parameters, loop.agent.window_tokens)
 
     @property
     def execution_context(self) -> ExecutionContext:
@@ -395,8 +393,19 @@ class Agent(Generic[OutputT]):
     adopt = OWN_KERNEL(OwnKernel.adopt)
     promote = OWN_KERNEL(OwnKernel.promote)
 
-    compact = COMPACTION(CompactionByHand.compact)
-    run_compaction = COMPACTION(CompactionByHand.run_compaction)
+    async def compact(self, keep: str = "") -> Compacted | None:
+        """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
+
+        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
+        if the summary could not be made; then the conversation is unchanged.
+        """
+        found: Compacted | None = await self._shared.features.named("compaction").compact(keep)
+        return found
+
+    def run_compaction(self, keep: str = "") -> Run[str]:
+        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
+        run: Run[str] = self._shared.features.named("compaction").run_compaction(keep)
+        return run
 
     @property
     def _undo(self) -> "Undoable":

@@ -7,7 +7,8 @@ agent in it. All methods are optional: the base does nothing. They are called in
 2.  `Feature.open`, entered as the root is opened, and left as it is closed: the last one that was entered first.
 3.  `Feature.kernel`, each time the place of an agent's kernel is decided: the first feature first.
 4.  `Feature.run`, as a run begins: the parts live as long as the run.
-5.  `RunPart.opening`, once, before the model reads the prompt; `RunPart.message`, for what a person sends later.
+5.  `RunPart.opening`, once, before the model reads the prompt; then `RunPart.capability`. `RunPart.message`, for what a
+    person sends later.
 6.  For each call: `RunPart.advisers`, before the gate decides; `RunPart.try_out`, before a person is asked; then
     `RunPart.call`, around the call that may run.
     `Feature.requests`, when code in a kernel first asks the host something. `RunPart.did`, for each action of code.
@@ -35,6 +36,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
 
+from pydantic_ai.capabilities import AbstractCapability
+
 from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.runs.results import RunResult
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.root import Root
     from freeact_sub.agents.tree import Tree
     from freeact_sub.agents.tree_agent import TreeAgent
+    from freeact_sub.agents.turn.turns import Turns
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -95,6 +99,11 @@ class RunPart:
 
     def did(self, agent: "TreeAgent", call: Call) -> None:
         """Code of an agent or a node does something: it starts an allowed program, or has written a file."""
+
+    def capability(self, turns: "Turns") -> AbstractCapability[Any] | None:
+        """A capability of pydantic-ai for the turns of the run; it stands in front of a user's. None: there is none."""
+        del turns
+        return None
 
     async def answer(self, text: str) -> str:
         """Called when the model would end the run; returns why it must go on. Empty: it may end."""
@@ -199,6 +208,10 @@ class RunParts:
         """See `RunPart.did`."""
         for part in self._parts:
             part.did(agent, call)
+
+    def capabilities(self, turns: "Turns") -> list[AbstractCapability[Any]]:
+        """See `RunPart.capability`."""
+        return [found for part in self._parts if (found := part.capability(turns)) is not None]
 
     async def answer(self, text: str) -> str:
         """See `RunPart.answer`; the first reason counts."""

@@ -82,7 +82,7 @@ class Tree:
         self._forget_ended()
         account = self.ledger.open(root.agent_id, self._root_budget(budget))
         run = self._make_run(root, last.policy, account, None)
-        run.record.history = last.record.history
+        run.record.history, run.parameters = last.record.history, last.parameters
         run.begin()
 
     def add_child(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     """Return new objects of all features, in their order. Args: hooks: functions of the program, besides those of files."""
+    from freeact_sub.features.compaction import Compaction  # noqa: PLC0415
     from freeact_sub.features.effects import EffectsOfCells  # noqa: PLC0415
     from freeact_sub.features.files import Files  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.hooks import Hooks  # noqa: PLC0415
@@ -26,5 +27,6 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         EffectsOfCells(),  # its trials end before anybody looks at the files
         Receipts(),  # a call that was denied has none, so the gate comes before
         Hooks(hooks),  # innermost: they hear the result as the model reads it, and their notes stand in no receipt
+        Compaction(),
         Undoable(),  # last: a prompt that hooks refuse is none that can be undone
     ]

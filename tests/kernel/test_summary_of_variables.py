@@ -6,7 +6,7 @@ from support.agents import cell, read
 from support.windows import WindowedModel, is_summary_request
 
 from freeact_sub import Agent, Config
-from freeact_sub.agents.context import compactor
+from freeact_sub.features.compaction import compactor
 
 pytestmark = pytest.mark.kernel
 

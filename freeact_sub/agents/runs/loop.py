@@ -20,7 +20,6 @@ from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
-from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.feature import CLOSING_SECONDS
 from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.from_code.servers import mcp_toolset
@@ -85,7 +84,6 @@ class AgentLoop:
             agent, tree, resources, make_run=self._run_of_child, history=lambda: self.history, begin_run=begin_run
         )
         self.single_requests = SingleRequests(agent)
-        self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=resources.kernel)
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
             ask = ToolCalls(agent).ask_for
@@ -172,7 +170,7 @@ class AgentLoop:
             run.work()
             if work.program is None:
                 prompt = await self._opening_prompt(work)
-                model = self._run_model(prompt, work.prompt, output_type, turns)
+                model = self._run_model(prompt, output_type, turns)
                 output = turns.answers.whole(await self._bounded(model, turns))
             else:
                 output = await self._bounded(self._run_program(work.program), turns)
@@ -315,7 +313,7 @@ class AgentLoop:
             async with self.agent.run.waiting_for_child():  # the root's program does nothing else
                 return await program()
 
-    async def _run_model(self, content: str | list[UserContent], prompt: str, output_type: Any, turns: Turns) -> Any:
+    async def _run_model(self, content: str | list[UserContent], output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
         verify, kernel = None, self.resources.kernel
         if output_type is not str:  # its values may check themselves
@@ -329,7 +327,7 @@ class AgentLoop:
             content,
             output_type=output_type,
             instructions=instructions(self.agent, kernel.description, self.resources.server_names),
-            before=CompactionHooks(turns=turns, compactor=self.compactor.for_task(prompt)),
+            before=self.agent.run.features.capabilities(turns),
         )
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
+from pydantic_ai.models import ModelRequestParameters
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.feature import NO_PARTS, RunParts
@@ -213,6 +214,8 @@ class PresentRun:
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
+    parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
+    """Instructions and tools of its last request."""
     must_end: ApprovalDeniedError | None = None
     """Why it must end once the present call of its model has. None: undecided."""
     cell_notes: dict[str | None, list[str]] = field(default_factory=dict)

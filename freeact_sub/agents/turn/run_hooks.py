@@ -73,7 +73,7 @@ class RunHooks(AbstractCapability[Any]):
         *,
         output_type: Any,
         instructions: str,
-        before: AbstractCapability[Any],
+        before: Sequence[AbstractCapability[Any]],
     ) -> Any:
         """Make turns up to the answer, and return it.
 
@@ -81,7 +81,7 @@ class RunHooks(AbstractCapability[Any]):
             prompt: The run's.
             output_type: The type of the answer, as pydantic-ai's `output_type`.
             instructions: The system prompt.
-            before: Its hooks come before those of a user's capabilities; ours come after them.
+            before: Their hooks come before those of a user's capabilities; ours come after them.
         """
         agent, shared = self.turns.agent, self.turns.agent.shared
         turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
@@ -91,7 +91,7 @@ class RunHooks(AbstractCapability[Any]):
             output_type=output_type,
             instructions=instructions,
             toolsets=[*filter(None, (self.calls.ours, self.calls.mcp)), *shared.toolsets],
-            capabilities=[before, *shared.capabilities, self],
+            capabilities=[*before, *shared.capabilities, self],
             model_settings=shared.request_settings(agent.model, agent.thinking),
             # `Turns` counts outputs in a row, pydantic-ai those of the whole run
             retries={"tools": RETRIES, "output": COUNTED_HERE},
@@ -167,7 +167,7 @@ class RunHooks(AbstractCapability[Any]):
         if not begins_as(agent).may_spawn:
             request_context = _without_tools(request_context, SPAWNING)
         turns.step(ctx)
-        agent.shared.journal.messages(agent.agent_id, ctx.messages)
+        agent.run.parameters = request_context.model_request_parameters
         if turns.ended is None:
             try:
                 wait = turns.kept_answer is None  # with an answer at hand the agent does not wait for other requests
@@ -233,9 +233,8 @@ class RunHooks(AbstractCapability[Any]):
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
-        """See pydantic-ai. Makes the call; the session has its response before."""
-        agent = self.turns.agent
-        agent.shared.journal.messages(agent.agent_id, ctx.messages)
+        """See pydantic-ai. Makes the call."""
+        del ctx
         return await self.calls.make(call, tool_def, args, handler)
 
     async def on_tool_execute_error(

@@ -4,26 +4,54 @@ What is still in the core: runs, messages, variables, answers (`agents/sessions/
 """
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ToolFailed, ToolFailedError
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models import ModelRequestContext
 
 from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import FreeactError
 from freeact_sub.tools import head_and_tail, text_of
 
 T = TypeVar("T")
 
 
-class CallsInJournal(RunPart):
-    """Records the calls of one run."""
+class _Messages(AbstractCapability[Any]):
+    """Records what is new in a conversation, before its next request and before anything is done with a response."""
 
-    def __init__(self, journal: Journal, chars: int) -> None:
-        """Args: chars: bounds the text of an error."""
-        self._journal, self._chars = journal, chars
+    def __init__(self, journal: Journal, agent: TreeAgent) -> None:
+        self._journal, self._agent_id = journal, agent.agent_id
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai."""
+        self._journal.messages(self._agent_id, ctx.messages)
+        return request_context
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
+    ) -> Any:
+        """See pydantic-ai, which calls `before_tool_execute` only inside of this: too late, the call is on disk by then."""
+        del call, tool_def
+        self._journal.messages(self._agent_id, ctx.messages)
+        return await handler(args)
+
+
+class SessionOfRun(RunPart):
+    """Records one run."""
+
+    def __init__(self, journal: Journal, agent: TreeAgent) -> None:
+        self._journal, self._agent, self._chars = journal, agent, agent.shared.config.kernel.output_chars
+
+    def capability(self, turns: Turns) -> AbstractCapability[Any]:
+        """Record the conversation."""
+        return _Messages(self._journal, turns.agent)
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
         """Record the call around everything that it does. Whoever makes it gets the result when it is recorded."""
@@ -63,4 +91,4 @@ class Sessions(Feature):
     def run(self, agent: TreeAgent) -> RunPart | None:
         """Record the run, if there is a session."""
         journal = agent.shared.journal
-        return None if journal.writer is None else CallsInJournal(journal, agent.shared.config.kernel.output_chars)
+        return None if journal.writer is None else SessionOfRun(journal, agent)

@@ -13,7 +13,7 @@ from support.agents import of_kind, read
 from support.windows import is_summary_request, text_of
 
 from freeact_sub import Agent, Config
-from freeact_sub.agents.context.summary import texts_to_keep, to_summarise, transcript, with_summary
+from freeact_sub.features.compaction.summary import texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.loaded_texts import content_of, loaded_in
 from freeact_sub.errors import InvalidRequestError

@@ -5,13 +5,14 @@ from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Compacted
+from freeact_sub.features.compaction.compactor import Compactor
 
 
 class CompactionByHand:
     """Summarises the conversation of a root."""
 
-    def __init__(self, root: Root) -> None:
-        self._root = root
+    def __init__(self, root: Root, compactor: Compactor) -> None:
+        self._root, self._compactor = root, compactor
 
     async def compact(self, keep: str = "") -> Compacted | None:
         """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
@@ -34,7 +35,7 @@ class CompactionByHand:
         loop = self._root.opened
 
         async def summarise() -> str:
-            shortened = await loop.compactor.on_request(loop.history, keep)
+            shortened = await self._compactor.on_request(loop.history, keep)
             if shortened is None:
                 return "The conversation is too short to be summarised."
             loop.rewrite(shortened.messages)

@@ -16,23 +16,21 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.budgets.estimate import (
     BYTES_PER_TOKEN,
-    ContextUse,
-    context_use,
     estimate_uncounted,
     outdated,
     request_tokens,
 )
-from freeact_sub.agents.context.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
+from freeact_sub.features.compaction.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import clean
-from freeact_sub.tools import KernelAccess, head_and_tail, output_file
+from freeact_sub.tools import head_and_tail, output_file
 
 KEPT_CHARS: Final = 160
 """Characters that stay of each output, so that the model recognises it."""
@@ -161,8 +159,6 @@ class Compactor:
     """Shortens the conversation of one agent."""
 
     agent: TreeAgent
-    single_requests: SingleRequests
-    kernel: KernelAccess
     parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
     """Instructions and tools of the last request."""
     _again_at: int = 0
@@ -183,10 +179,6 @@ class Compactor:
     @property
     def _files(self) -> OutputFiles:
         return OutputFiles(folder=self.agent.output_folder, root=self.agent.shared.config.workspace)
-
-    def use(self, messages: Sequence[ModelMessage]) -> ContextUse:
-        """Return what fills the window with this conversation."""
-        return context_use(messages, self.parameters, self.window)
 
     async def _refusal(self, trigger: str, keep: str = "") -> str:
         for part in self.agent.run.features.all(RefusesCompaction):  # type: ignore[type-abstract]  # for isinstance
@@ -278,7 +270,7 @@ class Compactor:
         window = self.window or ASSUMED_WINDOW
         chars, most = round(window * READ * BYTES_PER_TOKEN), round(window * SUMMARY)
         prompt = summary_prompt(transcript(old, chars), words=round(most * WORDS_PER_TOKEN), keep=keep)
-        summary = head_and_tail(clean(await self.single_requests.ask(prompt)).strip(), most * BYTES_PER_TOKEN)
+        summary = head_and_tail(clean(await SingleRequests(self.agent).ask(prompt)).strip(), most * BYTES_PER_TOKEN)
         texts, left_out = texts_to_keep(messages, end, round(window * TEXTS))
         missing = SKILLS_LEFT_OUT.format(names=", ".join(left_out)) if left_out else ""
         told = (with_child_note(self._task, self.agent), await self._variables(), missing)
@@ -299,7 +291,9 @@ class Compactor:
         buffer = CellOutputBuffer()
         with anyio.move_on_after(LIST_SECONDS):
             try:
-                kernel = await self.kernel.get()
+                if self.agent.kernel is None:
+                    return ""
+                kernel = await self.agent.kernel.get()
                 async with kernel.execute(LIST_VARIABLES, buffer, CellClock(LIST_SECONDS), silent=True) as cell:
                     if (await cell.reply()).status == "ok" and (names := clean(buffer.text).strip()):
                         return VARIABLES + head_and_tail(names, LIST_CHARS)
