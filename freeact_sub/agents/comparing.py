@@ -16,9 +16,9 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, SessionError
 from freeact_sub.events import ApprovalRequest, Event, QuestionRequest, UsageUpdated
-from freeact_sub.features.undo.differences import line_counts
-from freeact_sub.features.undo.git import ShadowError
-from freeact_sub.features.undo.shadow_files import ShadowFiles
+from freeact_sub.kernels.files.states.diffs import line_counts
+from freeact_sub.kernels.files.states.git import ShadowError
+from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 from freeact_sub.sessions import FILES, SessionStore, session_store
 from freeact_sub.system.closing import carry_out
 

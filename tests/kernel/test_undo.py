@@ -9,8 +9,8 @@ from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from freeact_sub import Agent, Config
-from freeact_sub.features.undo import undo as undo_module
 from freeact_sub.errors import AgentBusyError, FreeactError
+from freeact_sub.features.undo import undo as undo_module
 from freeact_sub.kernels import LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
 

@@ -22,8 +22,8 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import KernelSnapshotError, SessionError
-from freeact_sub.features.undo.git import LEFT_OUT, ShadowError
-from freeact_sub.features.undo.shadow_files import ShadowFiles, workspace_mark
+from freeact_sub.kernels.files.states.git import LEFT_OUT, ShadowError
+from freeact_sub.kernels.files.states.shadow_files import ShadowFiles, workspace_mark
 from freeact_sub.kernels.snapshots.files import MANIFEST
 from freeact_sub.kernels.snapshots.moved import move_workspace
 from freeact_sub.kernels.workspaces.layer import FOLDER, Copying, CopyLimitError

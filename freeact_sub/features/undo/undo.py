@@ -21,10 +21,11 @@ from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import News, known_news
 from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects
-from freeact_sub.features.undo.differences import ChangedFile, effects_since, line_counts, unified
-from freeact_sub.features.undo.git import ShadowError
-from freeact_sub.features.undo.shadow_files import ShadowFiles
+from freeact_sub.features.undo.differences import effects_since
 from freeact_sub.kernels import Kernel, branching
+from freeact_sub.kernels.files.states.diffs import ChangedFile, line_counts, unified
+from freeact_sub.kernels.files.states.git import ShadowError
+from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 from freeact_sub.kernels.snapshots import LostVariable
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import make_folder, remove_soon

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from freeact_sub.features.undo.shadow_files import ShadowFiles
 from freeact_sub.kernels.files import stage
+from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 
 
 @pytest.fixture

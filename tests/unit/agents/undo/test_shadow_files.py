@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from freeact_sub.features.undo import git, shadow_files
-from freeact_sub.features.undo.differences import MAX_FILE_BYTES, line_counts, unified
-from freeact_sub.features.undo.git import ShadowError
-from freeact_sub.features.undo.shadow_files import ShadowFiles
+from freeact_sub.kernels.files.states import git, shadow_files
+from freeact_sub.kernels.files.states.diffs import MAX_FILE_BYTES, line_counts, unified
+from freeact_sub.kernels.files.states.git import ShadowError
+from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from typing import Final
 
 from freeact_sub.config.own_folders import state_folder
 from freeact_sub.errors import FreeactError
-from freeact_sub.features.undo.entries import differences_of_entries, found_in, known
 from freeact_sub.kernels.files import FileChange, is_content
+from freeact_sub.kernels.files.states.entries import differences_of_entries, found_in, known
 from freeact_sub.system.removal import remove
 
 SETTINGS: Final = {

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.features.undo.differences import MAX_FILE_BYTES, ChangedFile
-from freeact_sub.features.undo.git import ShadowError, ShadowRepository, TooLargeError
 from freeact_sub.kernels.files import FileChange, Stage, is_content
+from freeact_sub.kernels.files.states.diffs import MAX_FILE_BYTES, ChangedFile
+from freeact_sub.kernels.files.states.git import ShadowError, ShadowRepository, TooLargeError
 from freeact_sub.system.links import target_in_copy
 from freeact_sub.system.private_folders import make_folder, remove_soon
 

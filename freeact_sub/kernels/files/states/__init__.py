@@ -1,0 +1,1 @@
+"""Earlier states of the files in a workspace, which git stores: for undo, forks and comparisons."""
