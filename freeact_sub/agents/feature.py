@@ -34,7 +34,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from pydantic_ai.capabilities import AbstractCapability
 
@@ -49,10 +49,7 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.kernels import CellClock, KernelSpec
 
 if TYPE_CHECKING:
-    from freeact_sub.agents.root import Root
-    from freeact_sub.agents.tree import Tree
     from freeact_sub.agents.tree_agent import TreeAgent
-    from freeact_sub.agents.turn.turns import Turns
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -63,6 +60,23 @@ CLOSING_SECONDS: Final = 5.0
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an
 iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
+
+
+class FeatureRoot(Protocol):
+    """The root of a tree of agents, as its features know it. One with methods of `Agent` may know more: it is a `Root`."""
+
+    @property
+    def agent(self) -> "TreeAgent":
+        """The agent without a parent."""
+        ...
+
+    def find(self, agent_id: str) -> "TreeAgent | None":
+        """An agent of the tree. None: there is none with this id, or it is forgotten."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Show a notice to people, in the next run if none is live."""
+        ...
 
 
 class RunPart:
@@ -100,9 +114,8 @@ class RunPart:
     def did(self, agent: "TreeAgent", call: Call) -> None:
         """Code of an agent or a node does something: it starts an allowed program, or has written a file."""
 
-    def capability(self, turns: "Turns") -> AbstractCapability[Any] | None:
+    def capability(self) -> AbstractCapability[Any] | None:
         """A capability of pydantic-ai for the turns of the run; it stands in front of a user's. None: there is none."""
-        del turns
         return None
 
     async def answer(self, text: str) -> str:
@@ -126,17 +139,12 @@ class Feature:
 
     name: ClassVar[str] = ""
     """How `Agent` finds it for its methods. Empty: it has none."""
-    root: "Root"
+    root: "FeatureRoot"
 
-    def attach(self, root: "Root") -> Sequence[Tap]:
+    def attach(self, root: "FeatureRoot") -> Sequence[Tap]:
         """Called once, as the agent is made; returns what hears every event."""
         self.root = root
         return ()
-
-    @property
-    def tree(self) -> "Tree":
-        """All agents of the root."""
-        return self.root.tree
 
     def open(self) -> AbstractAsyncContextManager[Any]:
         """What is open while the root is."""
@@ -209,9 +217,9 @@ class RunParts:
         for part in self._parts:
             part.did(agent, call)
 
-    def capabilities(self, turns: "Turns") -> list[AbstractCapability[Any]]:
+    def capabilities(self) -> list[AbstractCapability[Any]]:
         """See `RunPart.capability`."""
-        return [found for part in self._parts if (found := part.capability(turns)) is not None]
+        return [found for part in self._parts if (found := part.capability()) is not None]
 
     async def answer(self, text: str) -> str:
         """See `RunPart.answer`; the first reason counts."""
@@ -269,7 +277,7 @@ class Features:
                 return feature
         raise FreeactError(f"this agent has no {name}: it was made without that feature")
 
-    def attach(self, root: "Root") -> list[Tap]:
+    def attach(self, root: "FeatureRoot") -> list[Tap]:
         """Tell all features their root; return their taps."""
         return [tap for feature in self._features for tap in feature.attach(root)]
 

@@ -87,6 +87,14 @@ class Root:
         self._resources = AsyncExitStack()
         self._judging: asyncio.Task[None] | None = None
 
+    def find(self, agent_id: str) -> TreeAgent | None:
+        """Return an agent of the tree. None: there is none with this id, or it is forgotten."""
+        return self.tree.agents.get(agent_id)
+
+    def notice(self, text: str) -> None:
+        """Show a notice to people, in the next run if none is live."""
+        self.tree.notice(text)
+
     @property
     def mode(self) -> Mode:
         """How much the agent and its children may do unasked. It may be set at any time."""

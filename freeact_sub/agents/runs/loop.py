@@ -157,6 +157,7 @@ class AgentLoop:
         output_type = self._output_type if work.output_type is None else work.output_type
         answers = answers_of(agent, texts=output_type is str)
         self._turns = turns = Turns(agent=agent, answers=answers, messages=run.record.history)
+        run.is_to_end = lambda: turns.ended is not None
         self.resources.kernel.deaths = 0
         try:
             run.clock.check()
@@ -327,7 +328,7 @@ class AgentLoop:
             content,
             output_type=output_type,
             instructions=instructions(self.agent, kernel.description, self.resources.server_names),
-            before=self.agent.run.features.capabilities(turns),
+            before=self.agent.run.features.capabilities(),
         )
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:

@@ -216,6 +216,8 @@ class PresentRun:
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
     parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
     """Instructions and tools of its last request."""
+    is_to_end: Callable[[], bool] = lambda: False
+    """Whether it is decided that its model makes no more requests but a last report."""
     must_end: ApprovalDeniedError | None = None
     """Why it must end once the present call of its model has. None: undecided."""
     cell_notes: dict[str | None, list[str]] = field(default_factory=dict)

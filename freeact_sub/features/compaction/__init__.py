@@ -15,9 +15,9 @@ from typing import Any
 from pydantic_ai.capabilities import AbstractCapability
 
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.events import Compacted
 from freeact_sub.features.compaction.by_hand import CompactionByHand
 from freeact_sub.features.compaction.compactor import CompactionHooks, Compactor, RefusesCompaction
@@ -34,9 +34,9 @@ class _CompactionOfRun(RunPart):
         self._prompt = prompt
         return ""
 
-    def capability(self, turns: Turns) -> AbstractCapability[Any]:
+    def capability(self) -> AbstractCapability[Any]:
         """Shorten the conversation before a request that would be too long."""
-        return CompactionHooks(turns=turns, compactor=self._compactor.for_task(self._prompt))
+        return CompactionHooks(compactor=self._compactor.for_task(self._prompt))
 
 
 class Compaction(Feature):
@@ -57,12 +57,17 @@ class Compaction(Feature):
     @property
     def of_root(self) -> Compactor:
         """Shortens the root's conversation."""
-        return self._of_root or Compactor(agent=self.tree.root)
+        return self._of_root or Compactor(agent=self.root.agent)
+
+    @property
+    def _whole_root(self) -> Root:
+        assert isinstance(self.root, Root)
+        return self.root
 
     async def compact(self, keep: str = "") -> Compacted | None:
         """See `Agent.compact`."""
-        return await CompactionByHand(self.root, self.of_root).compact(keep)
+        return await CompactionByHand(self._whole_root, self.of_root).compact(keep)
 
     def run_compaction(self, keep: str = "") -> Run[str]:
         """See `Agent.run_compaction`."""
-        return CompactionByHand(self.root, self.of_root).run_compaction(keep)
+        return CompactionByHand(self._whole_root, self.of_root).run_compaction(keep)

@@ -23,7 +23,6 @@ from freeact_sub.agents.budgets.estimate import (
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
-from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
 from freeact_sub.features.compaction.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
@@ -338,7 +337,6 @@ class _Shorter:
 class CompactionHooks(AbstractCapability[Any]):
     """Shortens the conversation before a request that would be too long, and after one that a server has refused as such."""
 
-    turns: Turns
     compactor: Compactor
     _shorter: _Shorter = field(default_factory=_Shorter, init=False)
     """Since the request that is being made."""
@@ -346,7 +344,7 @@ class CompactionHooks(AbstractCapability[Any]):
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See pydantic-ai. The run continues with the shorter conversation."""
         self.compactor.parameters, self._shorter = request_context.model_request_parameters, _Shorter()
-        if self.turns.ended is not None:
+        if self.compactor.agent.run.is_to_end():
             return request_context
         shortened = await self.compactor.when_full(ctx.messages)
         if shortened is None:
@@ -378,4 +376,4 @@ class CompactionHooks(AbstractCapability[Any]):
 
     async def _go_on_with(self, shortened: Shortened, ctx: RunContext[Any]) -> None:
         ctx.messages[:] = shortened.messages
-        await self.turns.agent.emitter.emit(shortened.event)
+        await self.compactor.agent.emitter.emit(shortened.event)

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import anyio
 
-from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.root import Root
+from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
 from freeact_sub.agents.traces import conversation_of
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call
@@ -51,13 +50,13 @@ class Hooks(Feature):
         self.session_has_begun = False
         """The hooks of `SessionStart` have run since the root was opened."""
 
-    def attach(self, root: Root) -> Sequence[Tap]:
+    def attach(self, root: FeatureRoot) -> Sequence[Tap]:
         """Read the hooks of files, and hear when a person is asked."""
         super().attach(root)
-        config = self.tree.shared.config
+        config = root.agent.shared.config
         self._runner = HookRunner((*config.found_hooks.hooks, *self._given), config.workspace)
         for problem in config.found_hooks.problems:
-            self.tree.notice(problem)
+            root.notice(problem)
         return (hearing(self._notify, ApprovalRequest, QuestionRequest),)
 
     @asynccontextmanager
@@ -71,7 +70,7 @@ class Hooks(Feature):
             begun, self.session_has_begun = self.session_has_begun, False
             if begun:
                 with anyio.move_on_after(END_SECONDS):
-                    await self.run_hooks(self.tree.root, "SessionEnd", ("other",), lambda _: {"reason": "other"})
+                    await self.run_hooks(self.root.agent, "SessionEnd", ("other",), lambda _: {"reason": "other"})
 
     def run(self, agent: TreeAgent) -> RunPart:
         """Run the hooks of one run."""
@@ -129,7 +128,7 @@ class Hooks(Feature):
 
     def _notify(self, event: ApprovalRequest | QuestionRequest) -> None:
         """Run the hooks of `Notification` beside the run."""
-        agent = self.tree.agents.get(event.agent_id)
+        agent = self.root.find(event.agent_id)
         if event.headless or agent is None or not self.has_hook(agent, "Notification"):
             return
         if isinstance(event, ApprovalRequest):

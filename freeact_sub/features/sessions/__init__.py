@@ -16,7 +16,6 @@ from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import FreeactError
 from freeact_sub.tools import head_and_tail, text_of
 
@@ -49,9 +48,9 @@ class SessionOfRun(RunPart):
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
         self._journal, self._agent, self._chars = journal, agent, agent.shared.config.kernel.output_chars
 
-    def capability(self, turns: Turns) -> AbstractCapability[Any]:
+    def capability(self) -> AbstractCapability[Any]:
         """Record the conversation."""
-        return _Messages(self._journal, turns.agent)
+        return _Messages(self._journal, self._agent)
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
         """Record the call around everything that it does. Whoever makes it gets the result when it is recorded."""

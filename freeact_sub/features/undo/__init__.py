@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.root import Root
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.events.effects import Effects
@@ -51,6 +52,11 @@ class Undoable(Feature):
         """Keep the state before each prompt of the root."""
         return _UndoOfRun(self) if agent.parent is None else None
 
+    @property
+    def _whole_root(self) -> Root:
+        assert isinstance(self.root, Root)
+        return self.root
+
     async def keep(self, prompt: str) -> None:
         """Keep the present state, if anything is kept."""
         if self._undo is not None:
@@ -63,7 +69,7 @@ class Undoable(Feature):
         state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
         """
         if self._undo is None:
-            self._undo = Undo(self.root.opened, self.tree.shared.config.workspace)
+            self._undo = Undo(self._whole_root.opened, self.root.agent.shared.config.workspace)
 
     @property
     def undoable(self) -> tuple[str, ...]:
@@ -118,7 +124,7 @@ class Undoable(Feature):
 
     async def _at_rest(self) -> Undo:
         """Return what is kept. Raises: AgentBusyError: A run is live."""
-        loop = self.root.opened
-        if await self.root.is_busy() or loop.agent.run.is_live:
+        loop = self._whole_root.opened
+        if await self._whole_root.is_busy() or loop.agent.run.is_live:
             raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
         return self._kept()
