@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
@@ -198,6 +199,13 @@ class RunRecord:
     """The agent or a descendant was allowed an action with an effect besides its answer."""
 
 
+NO_PARAMETERS: Final = ModelRequestParameters()
+
+
+def _is_not() -> bool:
+    return False
+
+
 @dataclass(kw_only=True, eq=False)
 class PresentRun:
     """One run, from `begin` to `end`."""
@@ -214,9 +222,9 @@ class PresentRun:
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
-    parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
+    parameters: ModelRequestParameters = field(default_factory=lambda: NO_PARAMETERS)
     """Instructions and tools of its last request."""
-    is_to_end: Callable[[], bool] = lambda: False
+    is_to_end: Callable[[], bool] = _is_not
     """Whether it is decided that its model makes no more requests but a last report."""
     must_end: ApprovalDeniedError | None = None
     """Why it must end once the present call of its model has. None: undecided."""
@@ -295,7 +303,8 @@ class PresentRun:
         """End the run and release its reservations."""
         self.account.close()
         if not self._is_root:  # the root's have a say while it is idle, and there is one of it
-            self.features = NO_PARTS
+            self.features, self.parameters = NO_PARTS, NO_PARAMETERS
+        self.is_to_end = _is_not
         self.parent = None
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None
 
