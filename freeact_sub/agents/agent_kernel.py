@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.agents.call import Asker
 from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.from_code.base import HostRequests
 from freeact_sub.agents.sessions.variables import News, Variables, carried_over, known_news
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import permit
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.calls import FileWrite
 from freeact_sub.config.schema import PROTECTED
@@ -129,7 +130,7 @@ class AgentKernel:
             return "" if news is None else await news()
         if self.past.saved is not None:
             return await self.past.saved.carry_over()
-        return await carried_over(agent.agent_id, self, ToolCalls(agent).ask_for, self._notice)
+        return await carried_over(agent.agent_id, self, partial(permit, asker=Asker(agent=agent)), self._notice)
 
     def _notice(self, text: str) -> None:
         self._agent.emitter.put(Notice(content=text))

@@ -13,27 +13,44 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Maker: TypeAlias = Literal["model", "code", "program"]
-"""Who makes a call: the model, code in a cell, or a program and a person, whose cells no model asked for."""
+Maker: TypeAlias = Literal["model", "code", "program", "check"]
+"""Who makes a call: the model; code in a cell, with the tools that its agent has; a program, whose own cells nobody is asked
+about; or the check of an answer, which runs in another kernel, so that its cells are not tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestedCall:
-    """A call before it is made."""
+class Asker:
+    """On whose behalf something is done, and from where."""
 
     agent: "TreeAgent"
-    """The agent, or the node, that makes it; its policy decides."""
-    by: Maker
+    """The agent, or the node, whose policy decides."""
+    by: Maker = "model"
+    tool_call_id: str | None = None
+    """The model's call; for code, that of its cell. None: no cell runs."""
+    clock: "CellClock | None" = None
+    """The clock of the calling cell."""
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clocks of the run and of the calling cell, while a person is asked or something of theirs runs."""
+        with self.agent.run.clocks_paused(), nullcontext() if self.clock is None else self.clock.paused():
+            yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedCall(Asker):
+    """A call before it is made."""
+
     name: str
     args: dict[str, Any]
     call: Call
     """The value that rules and people judge."""
-    tool_call_id: str | None
-    """The model's; for a call from code, that of its cell. None: no cell runs."""
-    clock: "CellClock | None" = None
-    """The clock of the calling cell."""
     call_id: str = ""
     """The id of a call from code. Empty: the model makes it."""
+    is_asked: bool = True
+    """A person or a rule is still to allow it."""
+    is_begun: bool = False
+    """Its tool began it, and runs again because a person has approved it meanwhile: only the rest remains."""
     is_changed: bool = False
     """A person has changed its code."""
 
@@ -47,12 +64,6 @@ class RequestedCall:
                 return label
             case _:
                 return ""
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop the clocks of the run and of the calling cell, while a person is asked or something of theirs runs."""
-        with self.agent.run.clocks_paused(), nullcontext() if self.clock is None else self.clock.paused():
-            yield
 
     def with_code(self, code: str | None) -> Self:
         """The call with the code that a person wants to run instead. Args: code: None: unchanged."""
@@ -82,3 +93,5 @@ class EndedCall(Generic[T]):
 
 Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]
 """Makes a call: the features that stand inside, then the tool."""
+Work: TypeAlias = Callable[[RequestedCall], Awaitable[EndedCall[T]]]
+"""Runs the tool of a call, which may have other code than was requested."""

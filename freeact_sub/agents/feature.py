@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, Typ
 
 from pydantic_ai.capabilities import AbstractCapability
 
-from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
+from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall, Work
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.approvals.advice import Adviser
@@ -205,9 +205,9 @@ class RunParts:
         """See `RunPart.try_out`; the first that can counts."""
         return next((found for part in self._parts if (found := part.try_out(agent, call)) is not None), None)
 
-    async def call(self, call: RequestedCall, run: Proceed[T]) -> EndedCall[T]:
-        """Make a call. Args: run: runs its tool."""
-        proceed = run
+    async def call(self, call: RequestedCall, work: Work[T]) -> EndedCall[T]:
+        """Make a call. Args: work: runs its tool."""
+        proceed: Proceed[T] = partial(work, call)
         for part in reversed(self._around):
             proceed = partial(part.call, call, proceed)
         return await proceed()

@@ -6,12 +6,11 @@ from typing import Any, Final, TypeVar, overload
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.turn.calls import ToolCalls, in_cell_of
+from freeact_sub.agents.turn.calls import in_cell_of
 from freeact_sub.agents.turn.own_calls import run_own_cell
-from freeact_sub.calls import Call, CodeAction
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import CellClock, Changes, put_values
+from freeact_sub.kernels import Changes, put_values
 
 T = TypeVar("T")
 
@@ -20,16 +19,6 @@ CALLS: Final = "program_"
 BUSY: Final = (
     "the kernel is busy: a cell in it waits for what asks this, so nothing else can be done with it until that returns"
 )
-
-
-class ProgramCalls(ToolCalls):
-    """Runs code of the program: the program is not asked about its own code, but about what the code does."""
-
-    async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
-        """Allow the cell itself; ask about any other call as for an agent."""
-        if isinstance(call, CodeAction):
-            return None
-        return await super().ask_for(call, tool_call_id, clock)
 
 
 class OwnKernel:
@@ -49,10 +38,10 @@ class OwnKernel:
         if not isinstance(code, str):
             raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
         loop = self._loop()
-        kernel, calls = loop.resources.kernel, ProgramCalls(loop.agent)
+        kernel = loop.resources.kernel
         async with loop.children.busy():
             await kernel.past.bring_back()
-            return await run_own_cell(code, CALLS, calls, kernel.get, loop.tool_context)
+            return await run_own_cell(code, CALLS, loop.agent, kernel.get, loop.tool_context, is_asked=False)
 
     async def put(self, /, **values: Any) -> None:
         """Put values of the program into variables of the agent's kernel: `await agent.put(df=df)`.

@@ -16,11 +16,12 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.actions import FileOperation
+from freeact_sub.agents.call import Asker
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import permit
 from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import FileWrite
@@ -124,8 +125,8 @@ class OwnedNode(KernelNode):
         """Run a cell, without a model. It needs approval and counts like any cell of the node's owner."""
         self.check_open()
         async with self._owner.busy():
-            kernel, calls = self.resources.kernel, self.resources.calls
-            return await run_own_cell(code, CALLS, calls, kernel.get, self._context, self._lock)
+            kernel = self.resources.kernel
+            return await run_own_cell(code, CALLS, self.code, kernel.get, self._context, self._lock)
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
         """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
@@ -333,10 +334,11 @@ class Nodes:
             own, changes = await node.own_files(), await node.diff()
             if own is None:
                 return changes
-            calls, taken = ToolCalls(self._agent), list[Changes]()
+            taken = list[Changes]()
             for path in changes.paths:
                 operation: FileOperation = "remove" if path in changes.deleted else "write"
-                await calls.ask_for(FileWrite(path=str(own.workspace / path.rstrip("/")), operation=operation), None)
+                call = FileWrite(path=str(own.workspace / path.rstrip("/")), operation=operation)
+                await permit(call, Asker(agent=self._agent))
 
             async def take() -> None:
                 taken.append(await asyncio.to_thread(promote, own, changes))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
+from freeact_sub.agents.call import Asker
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy, about_forgotten
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
@@ -26,7 +27,7 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import permit
 from freeact_sub.errors import (
     ApprovalDeniedError,
     ConfigError,
@@ -181,7 +182,7 @@ class ChildOwner:
         earlier = await earlier_child(agent_id, self._agent, self._tree)
         label = earlier.lineage[-1].description
         request = SpawnRequest(prompt=text, description=label, resume=agent_id, tool_call_id=tool_call_id)
-        await ToolCalls(self._agent).ask_for(request.call(background=True), tool_call_id)
+        await permit(request.call(background=True), Asker(agent=self._agent, tool_call_id=tool_call_id))
         again = await self._begin(request, "background")
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 

@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from freeact_sub.agents.call import Asker
 from freeact_sub.agents.from_code.actions import action_of
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import permit
 from freeact_sub.agents.types.output_types import Refusal
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import ExecuteReply
@@ -107,7 +108,7 @@ class Verifier:
         if not self.of_program:
             call = CodeAction(code=code, description="check of a child's answer")
             with agent.run.clocks_paused():
-                code = await CheckCalls(stricter(starter, agent)).ask_for(call) or code
+                code = await permit(call, Asker(agent=stricter(starter, agent), by="check")) or code
         host = CheckHost(starter, agent)
         copy = await kernel.copy(host.reply)
         try:
@@ -121,12 +122,6 @@ class Verifier:
         finally:
             await carry_out(copy.aclose())
         return "" if reply.status == "ok" else buffer.text or f"it has ended: {reply.status}"
-
-
-class CheckCalls(ToolCalls):
-    """The calls of a check, which runs in another kernel than its agent's."""
-
-    tries = False
 
 
 def stricter(starter: TreeAgent, agent: TreeAgent) -> TreeAgent:
@@ -148,7 +143,7 @@ class CheckHost:
             raise FreeactError(f"a check has no {method!r}: it looks at what the child has, and at files")
         call = action_of(params, self._agent.shared.config.workspace)
         with self._agent.run.clocks_paused():
-            await CheckCalls(stricter(self._starter, self._agent)).ask_for(call, None, clock)
+            await permit(call, Asker(agent=stricter(self._starter, self._agent), by="check", clock=clock))
 
 
 async def _cell(code: str, kernel: Kernel, buffer: CellOutputBuffer, agent: TreeAgent) -> ExecuteReply:

@@ -27,6 +27,7 @@ from freeact_sub.agents.call import EndedCall
 from freeact_sub.agents.children.type_effects import has_tool
 from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
 from freeact_sub.agents.runs.results import text_of
+from freeact_sub.agents.turn.calls import permit
 from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
@@ -199,7 +200,7 @@ class OwnToolRequests:
                 try:
                     value = await prepared.run(approved=prepared.needs_approval)
                 except ApprovalRequired:
-                    await self._calls.ask_for(replace(call, requires_approval=True), tool_call_id_of(clock), clock)
+                    await permit(replace(call, requires_approval=True), self._calls.asker(clock))
                     value = await prepared.run(approved=True)
             return EndedCall(value=value, text=text_of(value), outcome="success")
 

@@ -5,15 +5,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
-from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.call import Asker, EndedCall, RequestedCall
 from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import ToolCalls, acting_as, in_cell
+from freeact_sub.agents.turn.calls import acting_as, in_cell, make, permit
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock
@@ -71,26 +70,23 @@ def new_call_id() -> str:
     return f"call-{secrets.token_hex(4)}"
 
 
-class CodeCalls(ToolCalls):
+class CodeCalls:
     """Carries out the calls of code in an agent's cells, if the agent has the tool."""
 
-    by: ClassVar[Maker] = "code"
-    reports_cancel = True
-
     def __init__(self, agent: TreeAgent) -> None:
-        super().__init__(agent)
+        self.agent = agent
         self._open: set[asyncio.Task[Any]] = set()
         """The tasks of open calls."""
 
     async def check(self, call: Call, clock: CellClock | None) -> None:
         """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop."""
-        await self.ask_for(call, tool_call_id_of(clock), clock)
+        await permit(call, self.asker(clock))
         if isinstance(call, ShellCommand):
             self.agent.run.features.did(self.agent, call)
 
-    def _check_allowed(self, call: Call) -> None:
-        check_has_tool(self.agent, call)
-        super()._check_allowed(call)
+    def asker(self, clock: CellClock | None) -> Asker:
+        """The code that asks."""
+        return Asker(agent=self.agent, by="code", tool_call_id=tool_call_id_of(clock), clock=clock)
 
     async def carry_out(
         self,
@@ -101,20 +97,20 @@ class CodeCalls(ToolCalls):
         work: Callable[[], Awaitable[EndedCall[T]]],
         call_id: str = "",
     ) -> T:
-        """Carry out a call as if the model had made it, and return the value for the code: see `ToolCalls.make`.
+        """Carry out a call as if the model had made it, and return the value for the code: see `make`.
 
         Raises:
             FreeactError: The call is denied or fails.
         """
         limit = self.agent.shared.config.kernel.output_chars
 
-        async def run() -> EndedCall[T]:
+        async def run(_: RequestedCall) -> EndedCall[T]:
             ended = await work()
             return replace(ended, text=head_and_tail(ended.text, limit))
 
         requested = RequestedCall(
             agent=self.agent,
-            by=self.by,
+            by="code",
             name=name,
             args=dict(args),
             call=call,
@@ -123,7 +119,7 @@ class CodeCalls(ToolCalls):
             call_id=call_id or new_call_id(),
         )
         with self._open_call():
-            return (await self.make(requested, run)).value
+            return (await make(requested, run)).value
 
     @contextmanager
     def _open_call(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ import anyio
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
+from freeact_sub.agents.call import Asker
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
@@ -34,7 +35,7 @@ from freeact_sub.agents.traces import traced_program
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
-from freeact_sub.agents.turn.calls import ToolCalls, acting_as
+from freeact_sub.agents.turn.calls import acting_as, permit
 from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.run_hooks import RunHooks
 from freeact_sub.agents.turn.single_request import SingleRequests
@@ -86,7 +87,7 @@ class AgentLoop:
         self.single_requests = SingleRequests(agent)
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
-            ask = ToolCalls(agent).ask_for
+            ask = partial(permit, asker=Asker(agent=agent))
             self._variables = saved.of_child(agent.agent_id, resources.kernel, ask, self._notice)
         self._tree, self._parent = tree, parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")

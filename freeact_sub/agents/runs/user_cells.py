@@ -4,7 +4,7 @@ import secrets
 
 from freeact_sub.agents.call import EndedCall, RequestedCall
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import make
 from freeact_sub.calls import CodeAction
 from freeact_sub.tools import ExecuteIPythonCell, ToolResult
 
@@ -27,11 +27,11 @@ async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolRes
     agent, tool = loop.agent, ExecuteIPythonCell()
     call_id = f"{prefix}{secrets.token_hex(4)}"
 
-    async def execute() -> EndedCall[ToolResult]:
+    async def execute(_: RequestedCall) -> EndedCall[ToolResult]:
         result = await tool.run(tool.arguments(code=code), loop.tool_context(call_id))
         return EndedCall(value=result, text=result.text, outcome=result.outcome)
 
     requested = RequestedCall(
         agent=agent, by="program", name=tool.name, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
     )
-    return await ToolCalls(agent).make(requested, execute)
+    return await make(requested, execute)

@@ -7,12 +7,14 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.call import Asker
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.forking import fork_note, fork_session, originals_of, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
@@ -30,7 +32,7 @@ from freeact_sub.agents.sessions.variables import (
 )
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import permit
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
@@ -211,7 +213,9 @@ class AgentSession:
         kernel.past.replace(None if is_new else kernel_is_new)
         variables = None
         if self.journal.variables is not None:
-            variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, ToolCalls(loop.agent).ask_for)
+            variables = self.journal.variables.of_root(
+                loop.agent.agent_id, kernel, partial(permit, asker=Asker(agent=loop.agent))
+            )
             is_new = is_new and not variables.are_saved  # a program's own cells are no conversation
             variables.is_paused = not is_new
         kernel.past.saved = variables

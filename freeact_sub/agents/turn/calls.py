@@ -1,4 +1,4 @@
-"""`ToolCalls`: the life of a tool call, whether the model or code in a cell makes it.
+"""`make`: the life of a tool call, whoever makes it; `permit`: whether something may be done.
 
 It emits ToolCallStarted, counts the call, has rules and if need be a person judge it, runs it, and emits ToolOutput.
 
@@ -10,22 +10,21 @@ would hold its slot while it waits for children that queue for one. The variable
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
-from freeact_sub.agents.call import EndedCall, Maker, RequestedCall
-from freeact_sub.agents.children.type_effects import check_spawn, with_model_named
+from freeact_sub.agents.call import Asker, EndedCall, RequestedCall, Work
+from freeact_sub.agents.children.type_effects import check_has_tool, check_spawn, with_model_named
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
-from freeact_sub.kernels import CellClock
 from freeact_sub.tools import head_and_tail, text_of
 
 T = TypeVar("T")
@@ -72,143 +71,118 @@ def in_cell_of(agent_id: str) -> bool:
     return agent_id in _IN_CELLS.get()
 
 
-class ToolCalls:
-    """Makes the calls of one agent."""
+async def make(
+    requested: RequestedCall,
+    work: Work[T],
+    *,
+    refused: Callable[[Refusal], EndedCall[T]] | None = None,
+    told: Callable[[RequestedCall, EndedCall[T], Sequence[str]], EndedCall[T]] = lambda _, ended, __: ended,
+) -> EndedCall[T]:
+    """Make a call: emit ToolCallStarted, count it, have it judged, run it, and emit ToolOutput.
 
-    by: ClassVar[Maker] = "model"
-    """Who makes them."""
-    tries: ClassVar[bool] = True
-    """A cell may be tried in a copy of the agent's kernel while a person is asked."""
-    reports_cancel: ClassVar[bool] = False
-    """Cancelled calls are reported. The model's are not: the run ends with them and reports its own end."""
+    Features stand around its run, the first one outermost.
 
-    def __init__(self, agent: TreeAgent) -> None:
-        self.agent = agent
+    Args:
+        requested: The call.
+        work: Runs it.
+        refused: Makes the result of a refused call. None: the reason is raised.
+        told: Adds the notes of features to the result that the model reads.
 
-    async def make(
-        self,
-        requested: RequestedCall,
-        run: Callable[[], Awaitable[EndedCall[T]]],
-        *,
-        refused: Callable[[Refusal], EndedCall[T]] | None = None,
-        on_changed: Callable[[str], None] = lambda _: None,
-        told: Callable[[EndedCall[T], Sequence[str]], EndedCall[T]] = lambda ended, _: ended,
-        again: bool = False,
-    ) -> EndedCall[T]:
-        """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
-
-        Features stand around its run, the first one outermost.
-
-        Args:
-            requested: The call.
-            run: Runs it.
-            refused: Makes the result of a refused call. None: the reason is raised.
-            on_changed: Called before `run` with the code that a person wants to run instead.
-            told: Adds the notes of features to the result that the model reads.
-            again: Its tool began it, and runs again because a person has approved it meanwhile: only the rest remains.
-
-        Raises:
-            LimitReachedError: The budget has no call left.
-            SpawnForbiddenError: It would start a child, and none may be started.
-            ApprovalDeniedError: The call is denied.
-        """
-        await self._start(requested, again)
+    Raises:
+        LimitReachedError: The budget has no call left.
+        SpawnForbiddenError: It would start a child, and none may be started.
+        ApprovalDeniedError: The call is denied.
+    """
+    agent = requested.agent
+    if not requested.is_begun:
+        await _announce(requested)
+    try:
         try:
-            try:
-                changed = await self._admit(requested, again)
-            except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
-                if refused is None:
-                    raise
-                ended = refused(error)
-            else:
-                if changed is not None:
-                    on_changed(changed)
-                made = requested.with_code(changed)
-                ended = self._told(made, await self.agent.run.features.call(made, run), told)
-        except NOT_OVER:
-            raise
-        except asyncio.CancelledError:
-            if self.reports_cancel:
-                self._report(requested, "cancelled", "failed")
-            raise
-        except (ToolFailed, ToolFailedError) as error:  # a user's tool asks for a retry; its text is bounded already
-            text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
-            self._report(requested, text, "failed")
-            raise
-        except Exception as error:  # border: front ends show any error, and the caller gets it
-            text = head_and_tail(error_text(error), self.agent.shared.config.kernel.output_chars)
-            self._report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
-            raise
-        self._report(requested, ended.text, ended.outcome)
-        return ended
+            made = requested if requested.is_begun else await _admitted(requested)
+        except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
+            if refused is None:
+                raise
+            ended = refused(error)
+        else:
+            ended = await agent.run.features.call(made, work)
+            ended = ended if (notes := _notes(made, ended)) is None else told(made, ended, notes)
+    except NOT_OVER:
+        raise
+    except asyncio.CancelledError:
+        if requested.by == "code":  # a run ends with the calls of its model, and reports its own end
+            _report(requested, "cancelled", "failed")
+        raise
+    except (ToolFailed, ToolFailedError) as error:  # a user's tool asks for a retry; its text is bounded already
+        text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
+        _report(requested, text, "failed")
+        raise
+    except Exception as error:  # border: front ends show any error, and the caller gets it
+        text = head_and_tail(error_text(error), agent.shared.config.kernel.output_chars)
+        _report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
+        raise
+    _report(requested, ended.text, ended.outcome)
+    return ended
 
-    def _told(
-        self, made: RequestedCall, ended: EndedCall[T], told: Callable[[EndedCall[T], Sequence[str]], EndedCall[T]]
-    ) -> EndedCall[T]:
-        """Hand the notes of features on to the model: those on a call of code, with the result of its cell."""
-        notes = self.agent.run.cell_notes
-        if made.by == "code":
-            notes.setdefault(made.tool_call_id, []).extend(ended.notes)
-            return ended
-        return told(ended, [*dict.fromkeys((*notes.pop(made.tool_call_id, ()), *ended.notes))])
 
-    async def _start(self, requested: RequestedCall, again: bool) -> None:
-        if again:
-            return
-        started = ToolCallStarted(
-            tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
-        )
-        await self.agent.emitter.emit(started, tool_call_id=requested.tool_call_id)
+async def permit(call: Call, asker: Asker) -> str | None:
+    """Ask the rules, then perhaps a person, whether something may be done. Meanwhile the clocks of run and cell stop.
 
-    async def _admit(self, requested: RequestedCall, again: bool) -> str | None:
-        """Counts a call, and has it judged; returns what `ask_for` returns."""
-        if again:
-            return None
-        self.agent.run.account.take_tool_call()
-        return await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
+    Returns:
+        The code that the person wants to run instead. None: unchanged.
 
-    async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
-        """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop.
+    Raises:
+        SpawnForbiddenError: It would start a child, and none may be started.
+        ApprovalDeniedError: It is denied.
+    """
+    agent, features = asker.agent, asker.agent.run.features
+    if isinstance(call, SpawnCall):
+        call = with_model_named(call, agent)
+    if asker.by == "code":
+        check_has_tool(agent, call)
+    if isinstance(call, SpawnCall):
+        check_spawn(agent)
+    decision = await agent.shared.gate.check(
+        call,
+        agent.present_policy,
+        agent.emitter,
+        path=agent.path,
+        tool_call_id=asker.tool_call_id,
+        pause=asker.paused(),
+        advisers=features.advisers(agent, asker.tool_call_id),
+        try_out=None if asker.by == "check" else partial(features.try_out, agent),
+    )
+    if call.acts_outside:
+        agent.run.note_outside_action()
+    return None if decision is None else decision.code
 
-        Returns:
-            The code that the person wants to run instead. None: unchanged.
 
-        Raises:
-            SpawnForbiddenError: It would start a child, and none may be started.
-            ApprovalDeniedError: The call is denied.
-        """
-        agent = self.agent
-        if isinstance(call, SpawnCall):
-            call = with_model_named(call, agent)
-        self._check_allowed(call)
-        decision = await agent.shared.gate.check(
-            call,
-            agent.present_policy,
-            agent.emitter,
-            path=agent.path,
-            tool_call_id=tool_call_id,
-            pause=self._paused(clock),
-            advisers=agent.run.features.advisers(agent, tool_call_id),
-            try_out=partial(agent.run.features.try_out, agent) if self.tries else None,
-        )
-        if call.acts_outside:
-            agent.run.note_outside_action()
-        return None if decision is None else decision.code
+def _notes(made: RequestedCall, ended: EndedCall[Any]) -> list[str] | None:
+    """The notes that the model reads with a result. None: it is that of code, and it reads them with that of the cell."""
+    kept = made.agent.run.cell_notes
+    if made.by != "code":
+        return [*dict.fromkeys((*kept.pop(made.tool_call_id, ()), *ended.notes))]
+    kept.setdefault(made.tool_call_id, []).extend(ended.notes)
+    return None
 
-    def _check_allowed(self, call: Call) -> None:
-        if isinstance(call, SpawnCall):
-            check_spawn(self.agent)
 
-    @contextmanager
-    def _paused(self, clock: CellClock | None) -> Iterator[None]:
-        with self.agent.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
-            yield
+async def _announce(requested: RequestedCall) -> None:
+    started = ToolCallStarted(
+        tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
+    )
+    await requested.agent.emitter.emit(started, tool_call_id=requested.tool_call_id)
 
-    def _report(self, requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
-        output = ToolOutput(
-            tool_name=requested.name, content=text, outcome=outcome, call_id=requested.call_id, label=requested.label
-        )
-        self.agent.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
+
+async def _admitted(requested: RequestedCall) -> RequestedCall:
+    """Count a call, and have it judged; return it as a person wants it."""
+    requested.agent.run.account.take_tool_call()
+    return requested.with_code(await permit(requested.call, requested) if requested.is_asked else None)
+
+
+def _report(requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
+    output = ToolOutput(
+        tool_name=requested.name, content=text, outcome=outcome, call_id=requested.call_id, label=requested.label
+    )
+    requested.agent.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
 
 
 def error_text(error: Exception) -> str:

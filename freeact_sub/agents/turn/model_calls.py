@@ -25,7 +25,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.call import EndedCall, RequestedCall
-from freeact_sub.agents.turn.calls import Refusal, ToolCalls, error_text
+from freeact_sub.agents.turn.calls import Refusal, error_text, make, permit
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
@@ -192,7 +192,7 @@ class ModelCalls:
     """Ids of calls that a person approved when the tool said so while it ran: it runs again."""
 
     def __post_init__(self) -> None:
-        self._calls, self.unmade = ToolCalls(self.turns.agent), UnmadeCalls(turns=self.turns)
+        self.unmade = UnmadeCalls(turns=self.turns)
 
     async def make(
         self, part: ToolCallPart, tool: ToolDefinition, args: Any, run_tool: Callable[[Any], Awaitable[Any]]
@@ -217,29 +217,19 @@ class ModelCalls:
             args={"code": call.code} if isinstance(call, CodeAction) else given,  # its title is the label
             call=call,
             tool_call_id=part.tool_call_id,
+            is_begun=part.tool_call_id in self._approved,
         )
-        changed: list[str] = []
 
-        async def run() -> EndedCall[Any]:
-            given = {"code": changed[0]} if changed else args
+        async def work(made: RequestedCall) -> EndedCall[Any]:
             try:
-                return await self._run(requested, self._with_approval(requested, run_tool(given)))
+                return await self._run(made, self._with_approval(made, run_tool(made.args if made.is_changed else args)))
             except ApprovalDeniedError as error:
                 if error is self.turns.ended:  # the tool itself has raised it
                     raise
                 return self._refused(error)
 
-        def told(ended: EndedCall[Any], notes: Sequence[str]) -> EndedCall[Any]:
-            for note in filter(None, ("\n".join(notes), _changed_note(changed[0]) if changed else "")):
-                value = with_note(ended.value, note)
-                ended = replace(ended, value=value, text=text_of(value))
-            return ended
-
-        again = part.tool_call_id in self._approved
         self._approved.discard(part.tool_call_id)  # models use ids again
-        ended = await self._calls.make(
-            requested, run, refused=self._refused, on_changed=changed.append, told=told, again=again
-        )
+        ended = await make(requested, work, refused=self._refused, told=_told)
         if (reason := self.turns.agent.run.must_end) is not None:
             self.turns.end(reason)
         self._count_repeats(requested, ended)
@@ -266,7 +256,7 @@ class ModelCalls:
             return await work
         except ApprovalRequired:
             if isinstance(requested.call, ToolCall) and not requested.call.requires_approval:
-                await self._calls.ask_for(replace(requested.call, requires_approval=True), requested.tool_call_id)
+                await permit(replace(requested.call, requires_approval=True), requested)
                 self._approved.add(requested.tool_call_id)
             raise
 
@@ -320,6 +310,14 @@ class ModelCalls:
         call = self.ours.call_of(name, args) or (self.mcp and self.mcp.call_of(name, args))
         given = dict(args) if isinstance(args, dict) else {"arguments": args}
         return call or ToolCall(tool_name=name, args=given, requires_approval=requires_approval)
+
+
+def _told(made: RequestedCall, ended: EndedCall[Any], notes: Sequence[str]) -> EndedCall[Any]:
+    """The result as the model reads it, behind the notes on it."""
+    for note in filter(None, ("\n".join(notes), _changed_note(made.args["code"]) if made.is_changed else "")):
+        value = with_note(ended.value, note)
+        ended = replace(ended, value=value, text=text_of(value))
+    return ended
 
 
 def _changed_note(code: str) -> str:

@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from freeact_sub.agents.call import EndedCall, RequestedCall
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.turn.calls import make
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import KernelLostError
@@ -32,20 +33,23 @@ def calls_noted(ids: set[str]) -> Iterator[None]:
 async def run_own_cell(
     code: str,
     prefix: str,
-    calls: ToolCalls,
+    agent: TreeAgent,
     kernel: Callable[[], Awaitable[Kernel]],
     context_of: Callable[[str], CellContext],
     lock: AbstractAsyncContextManager[Any] = NO_LOCK,
+    *,
+    is_asked: bool = True,
 ) -> CodeExecutionOutput:
     """Run a cell without a model, as a call with events.
 
     Args:
         code: Its code.
         prefix: That of the call's id.
-        calls: Make the call.
+        agent: Makes the call: the agent, or a node.
         kernel: Returns the kernel.
         context_of: Returns what the cell's run needs, from the id of the call.
         lock: Held while the cell runs.
+        is_asked: Rules and people judge the cell, not only what it does.
 
     Raises:
         LimitReachedError: The budget has no call left.
@@ -56,21 +60,22 @@ async def run_own_cell(
     if (ids := _NOTED.get()) is not None:
         ids.add(call_id)
 
-    async def run() -> EndedCall[CodeExecutionOutput]:
+    async def work(_: RequestedCall) -> EndedCall[CodeExecutionOutput]:
         async with lock:
             live = await kernel()
             output = await run_cell(code, live, context_of(call_id))
         if live.lost_reason is not None:
-            raise KernelLostError(f"the kernel of {calls.agent.label} is gone: {live.lost_reason}")
+            raise KernelLostError(f"the kernel of {agent.label} is gone: {live.lost_reason}")
         outcome: Outcome = "success" if output.status == "ok" else "failed"
         return EndedCall(value=output, text=output.text, outcome=outcome)
 
     requested = RequestedCall(
-        agent=calls.agent,
+        agent=agent,
         by="program",
+        is_asked=is_asked,
         name=CELL_TOOL,
         args={"code": code},
         call=CodeAction(code=code),
         tool_call_id=call_id,
     )
-    return (await calls.make(requested, run)).value
+    return (await make(requested, work)).value
