@@ -1,9 +1,11 @@
 """`RequestedCall` and `EndedCall`: one tool call before it is made, and its result."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar
+
+from pydantic_ai.models import Model
 
 from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 
@@ -89,6 +91,19 @@ class EndedCall(Generic[T]):
     def noted(self, *notes: str) -> Self:
         """The result with more notes."""
         return replace(self, notes=(*self.notes, *notes)) if notes else self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A request to a model beside the conversation."""
+
+    agent: "TreeAgent"
+    prompt: str
+    model: Model
+    history: tuple[str, ...] = ()
+    """Earlier prompts and answers, alternating."""
+    schema: Mapping[str, Any] | None = None
+    """Of a typed answer. None: text."""
 
 
 Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]

@@ -6,7 +6,7 @@ agent in it. All methods are optional: the base does nothing. They are called in
 1.  `Feature.attach`, once, as the agent is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered as the root is opened, and left as it is closed: the last one that was entered first.
 3.  `Feature.kernel`, each time the place of an agent's kernel is decided: the first feature first.
-4.  `Feature.run`, as a run begins: the parts live as long as the run.
+4.  `Feature.run` makes the part in a run. `RunPart.begins`, once, before `AgentStarted`; `RunPart.known`, before it works.
 5.  `RunPart.opening`, once, before the model reads the prompt; then `RunPart.capability`. `RunPart.message`, for what a
     person sends later.
 6.  For each call: `RunPart.advisers`, before the gate decides; `RunPart.try_out`, before a person is asked; then
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, Typ
 
 from pydantic_ai.capabilities import AbstractCapability
 
-from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall, Work
+from freeact_sub.agents.call import EndedCall, Proceed, Question, RequestedCall, Work
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.approvals.advice import Adviser
@@ -47,6 +47,7 @@ from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels import CellClock, KernelSpec
+from freeact_sub.tools import SpawnRequest
 
 if TYPE_CHECKING:
     from freeact_sub.agents.tree_agent import TreeAgent
@@ -81,6 +82,18 @@ class FeatureRoot(Protocol):
 
 class RunPart:
     """What a feature does in one run of one agent."""
+
+    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+        """The run begins, and has emitted nothing yet. Args: request: for the child that it is of."""
+
+    def known(self) -> RunResult | None:
+        """An answer that is there already, so that the run need not work. None: there is none."""
+        return None
+
+    async def ask(self, question: Question, proceed: Callable[[], Awaitable[Any]]) -> Any:
+        """Called around a request to a model beside the conversation; without `proceed` it is not made."""
+        del question
+        return await proceed()
 
     async def opening(self, prompt: str) -> str:
         """Called before the model reads a prompt; returns what it reads besides."""
@@ -185,6 +198,21 @@ class RunParts:
     def hear_messages(self) -> bool:
         """See `RunPart.hears_messages`."""
         return any(part.hears_messages for part in self._parts)
+
+    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+        """See `RunPart.begins`."""
+        for part in self._parts:
+            part.begins(prompt, request)
+
+    def known(self) -> RunResult | None:
+        """See `RunPart.known`."""
+        return next((known for part in self._parts if (known := part.known()) is not None), None)
+
+    async def ask(self, question: Question, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask a model. Args: ask: makes the request."""
+        for part in reversed(self._parts):
+            ask = partial(part.ask, question, ask)
+        return await ask()
 
     async def opening(self, prompt: str) -> str:
         """See `RunPart.opening`."""

@@ -14,7 +14,6 @@ from freeact_sub.agents.children.type_effects import check_tools, chosen_model, 
 from freeact_sub.agents.children.verifier import Verifier, checked_check
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.sessions.known_answers import digest_of_task
 from freeact_sub.agents.shared import ChildAgent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -47,8 +46,8 @@ class Work:
     """See `SpawnRequest`."""
     program: AgentProgram | None = None
     """Produces the answer instead of a model."""
-    digest: str | None = None
-    """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/known_answers.py`."""
+    request: SpawnRequest | None = None
+    """Of a child whose answer may be that of an earlier one."""
     verifier: Verifier | None = None
     """Checks the answer. None: only its type does."""
 
@@ -129,9 +128,9 @@ class PlannedChild:
         if check or verify:
             verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=self.of_program)
         work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
-        if self.earlier is not None or verifier is not None or child.shared.journal.writer is None:
+        if self.earlier is not None or verifier is not None:
             return run(work)  # what it answers follows from what it has done before, and what was checked is in its kernel
-        return run(replace(work, digest=digest_of_task(self.request, child)))
+        return run(replace(work, request=self.request))
 
 
 async def planned(

@@ -29,7 +29,6 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.sessions.known_answers import keep_answer, known_answer
 from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.traces import traced_program
 from freeact_sub.agents.tree import Tree
@@ -123,9 +122,7 @@ class AgentLoop:
         agent, run = self.agent, self.agent.run
         self._tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
-        agent.shared.journal.run_begins(
-            agent.agent_id, lambda: agent.stored, work.prompt, run.account.budget, of_root=agent.parent is None
-        )
+        run.features.begins(work.prompt, work.request)
         self._emit(work.started(agent))
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)
@@ -163,8 +160,7 @@ class AgentLoop:
         try:
             run.clock.check()
             run.account.check_request()
-            if work.digest is not None and (known := known_answer(agent, work.digest)) is not None:
-                self._doing = replace(work, digest=None)  # already in the session
+            if (known := run.features.known()) is not None:
                 return known
             if work.program is None:
                 await run.take_kernel_place()
@@ -241,12 +237,9 @@ class AgentLoop:
             agent.shared.questions.abandon()
             agent.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[agent.agent_id]
-        if self._doing.digest is not None:
-            keep_answer(agent, self._doing.digest, result)
-        agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
+        agent.run.features.ended(result)
         if agent.parent is not None:
             self._tree.keep_history(agent, result.reused_from)
-        agent.run.features.ended(result)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
             self._parent.child_ends(agent.agent_id, result)

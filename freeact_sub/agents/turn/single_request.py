@@ -8,6 +8,7 @@ questions, so that the spans are pydantic-ai's own.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from opentelemetry.trace import get_current_span
@@ -31,9 +32,8 @@ from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameter
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.call import Question
 from freeact_sub.agents.runs.endings import reason
-from freeact_sub.agents.sessions.journal import jsonable
-from freeact_sub.agents.sessions.known_answers import digest_of_ask
 from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
@@ -86,14 +86,15 @@ class SingleRequests:
             FreeactError: The request failed, no answer had the right type, or the answer was cut off twice.
         """
         agent, asked = self._agent, await self.model(model)
-        digest = digest_of_ask(prompt, history, asked, None if typed is None else typed.tool.parameters_json_schema)
-        known = agent.shared.journal.take_answer(digest)
-        if known is not None:
-            return known["output"]
-        answer = await self._request(asked, prompt, typed, history, payer or agent.run.account)
-        if jsonable(answer) == answer:
-            agent.shared.journal.keep_answer(agent.agent_id, digest, {"output": answer, "agent_id": agent.agent_id})
-        return answer
+        question = Question(
+            agent=agent,
+            prompt=prompt,
+            model=asked,
+            history=tuple(history),
+            schema=None if typed is None else typed.tool.parameters_json_schema,
+        )
+        request = partial(self._request, asked, prompt, typed, history, payer or agent.run.account)
+        return await agent.run.features.ask(question, request)
 
     async def _request(
         self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str], payer: Account

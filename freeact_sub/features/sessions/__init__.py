@@ -4,6 +4,7 @@ What is still in the core: runs, messages, variables, answers (`agents/sessions/
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from pydantic_ai import RunContext, ToolDefinition
@@ -12,12 +13,14 @@ from pydantic_ai.exceptions import ToolFailed, ToolFailedError
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
-from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
+from freeact_sub.agents.call import EndedCall, Proceed, Question, RequestedCall
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.sessions.journal import Journal
+from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.sessions.journal import Journal, jsonable
+from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_task, keep_answer, known_answer
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import FreeactError
-from freeact_sub.tools import head_and_tail, text_of
+from freeact_sub.tools import SpawnRequest, head_and_tail, text_of
 
 T = TypeVar("T")
 
@@ -47,6 +50,40 @@ class SessionOfRun(RunPart):
 
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
         self._journal, self._agent, self._chars = journal, agent, agent.shared.config.kernel.output_chars
+        self._digest: str | None = None
+        """Identifies the work of a child. None: its answer must not be kept, or is kept already."""
+
+    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+        """Record the start of the run."""
+        agent, budget = self._agent, self._agent.run.account.budget
+        self._journal.run_begins(agent.agent_id, lambda: agent.stored, prompt, budget, of_root=agent.parent is None)
+        self._digest = None if request is None else digest_of_task(request, agent)
+
+    def known(self) -> RunResult | None:
+        """What the same child has answered before a crash."""
+        if self._digest is None or (known := known_answer(self._agent, self._digest)) is None:
+            return None
+        self._digest = None
+        return known
+
+    async def ask(self, question: Question, proceed: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the recorded answer, if the same was asked before a crash."""
+        journal, agent_id = self._journal, question.agent.agent_id
+        digest = digest_of_ask(question.prompt, question.history, question.model, question.schema)
+        known = journal.take_answer(digest)
+        if known is not None:
+            return known["output"]
+        answer = await proceed()
+        if jsonable(answer) == answer:
+            journal.keep_answer(agent_id, digest, {"output": answer, "agent_id": agent_id})
+        return answer
+
+    def ended(self, result: RunResult) -> None:
+        """Record the end of the run."""
+        agent = self._agent
+        if self._digest is not None:
+            keep_answer(agent, self._digest, result)
+        self._journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
 
     def capability(self) -> AbstractCapability[Any]:
         """Record the conversation."""
