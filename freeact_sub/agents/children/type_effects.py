@@ -6,6 +6,7 @@ descendants; what it selects (`tools.allow`) applies to its own agents only, so 
 What is chosen for one child stands here too: its model, its tools. A choice never gives it more.
 """
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar, get_args
@@ -224,6 +225,10 @@ def checked_choices(request: SpawnRequest) -> SpawnRequest:
         raise InvalidRequestError(unknown_name("level of thinking", str(request.thinking), get_args(Thinking)))
     if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
         raise InvalidRequestError(f"`tools` is a list of names of tools, not {tools!r:.100}")
+    try:
+        json.dumps(request.output_schema)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"the schema of the answer is not JSON: {error}") from error
     return replace(
         request,
         tools=None if tools is None else tuple(tools),
