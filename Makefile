@@ -18,7 +18,7 @@ test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what
 test-fast: $(STAMP)  ## those that start no process and are not slow
 	$(BIN)/python -m pytest -n auto -m "not (kernel or mcp or e2e or slow)" $(ARGS)
 
-check: $(STAMP)  ## format, lint, types, layers, import circles, file sizes
+check: $(STAMP)  ## format, lint, types, layers, import circles
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

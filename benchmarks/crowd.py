@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
 from benchmarks.common import Goal, OtherLoad, Row, clock, main, memory, report
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config, KernelConfig, ModelsConfig, SubagentsConfig
 from freeact_sub.events import AgentFinished

@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from benchmarks.cells import latest_prompt
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, cpu_ms, main, processes, report
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.config.schema import Config, KernelConfig
 from freeact_sub.events import AgentFinished
 from freeact_sub.kernels import ForkKernelProvider

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from benchmarks.cells import latest_prompt
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, memory, report
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.schema import Config, SubagentsConfig
 from freeact_sub.events import AgentStarted, CodeExecutionOutputChunk, ResponseChunk, ToolCallStarted, ToolOutput

@@ -41,7 +41,7 @@ PROGRAM: Final = '''
 import asyncio
 from pathlib import Path
 from pydantic_ai.messages import ToolCallPart
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.terminal.conversation import converse

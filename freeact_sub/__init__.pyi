@@ -1,22 +1,21 @@
 __version__: str
 
-from freeact_sub.agents import (
+from freeact_sub.agent import (
     Agent as Agent,
+)
+from freeact_sub.agents import (
     AgentFactory as AgentFactory,
     AgentInfo as AgentInfo,
     AgentStatus as AgentStatus,
     Child as Child,
     ChildAgent as ChildAgent,
     ChildRecord as ChildRecord,
-    Continuation as Continuation,
     ExecutionContext as ExecutionContext,
     KernelNode as KernelNode,
     Run as Run,
     RunOptions as RunOptions,
     RunResult as RunResult,
     SessionFork as SessionFork,
-    UndoReport as UndoReport,
-    compare_models as compare_models,
     depth_of as depth_of,
     fork_session as fork_session,
     parent_of as parent_of,
@@ -50,6 +49,10 @@ from freeact_sub.cells import (
     DisplayData as DisplayData,
     ExecuteResult as ExecuteResult,
     StreamText as StreamText,
+)
+from freeact_sub.comparing import (
+    Continuation as Continuation,
+    compare_models as compare_models,
 )
 from freeact_sub.config.budget import (
     Budget as Budget,
@@ -130,6 +133,9 @@ from freeact_sub.events.strategy_step import (
 from freeact_sub.export import (
     export_events as export_events,
     export_session as export_session,
+)
+from freeact_sub.features.undo import (
+    UndoReport as UndoReport,
 )
 from freeact_sub.hooks import (
     Hook as Hook,

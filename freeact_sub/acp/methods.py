@@ -15,7 +15,7 @@ from freeact_sub import __version__
 from freeact_sub.acp import options, updates
 from freeact_sub.acp.connection import Client
 from freeact_sub.acp.session import Session
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, FreeactError, SessionError

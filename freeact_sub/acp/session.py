@@ -13,7 +13,8 @@ from freeact_sub.acp import commands, options, permissions, updates
 from freeact_sub.acp.connection import Client, Update
 from freeact_sub.acp.content import ReadPrompt, read_prompt
 from freeact_sub.acp.updates import NewNames, Updates
-from freeact_sub.agents import Agent, Run, RunResult
+from freeact_sub.agent import Agent
+from freeact_sub.agents import Run, RunResult
 from freeact_sub.config.load import is_of_another_provider
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError

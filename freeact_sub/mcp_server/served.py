@@ -13,7 +13,8 @@ from typing import Any, Final, Self, TypeAlias
 
 from pydantic_ai.models import Model
 
-from freeact_sub.agents import Agent, KernelNode, Run, RunResult
+from freeact_sub.agent import Agent
+from freeact_sub.agents import KernelNode, Run, RunResult
 from freeact_sub.agents.turn.own_calls import calls_noted
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError

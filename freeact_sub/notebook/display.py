@@ -48,7 +48,8 @@ from freeact_sub.system.closing import carry_out, end_task
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from freeact_sub.agents import Agent, Run
+    from freeact_sub.agent import Agent
+    from freeact_sub.agents import Run
 
 INTERVAL_SECONDS = 0.1
 """Seconds between two drawings of one part, at least."""
@@ -138,7 +139,7 @@ async def show_run(
 
 def is_agent(value: Any) -> "TypeIs[Agent]":
     """Whether a value is an `Agent`. It does not import what makes agents: who has one, has that."""
-    module = sys.modules.get("freeact_sub.agents.agent")
+    module = sys.modules.get("freeact_sub.agent")
     return module is not None and isinstance(value, module.Agent)
 
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from freeact_sub.agents import Agent, Run
+from freeact_sub.agent import Agent
+from freeact_sub.agents import Run
 from freeact_sub.config.command_options import load_arguments
 from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder

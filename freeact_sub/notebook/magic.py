@@ -40,7 +40,7 @@ from freeact_sub.notebook.stored import show_stored
 from freeact_sub.notebook.waiting_cell import CellsOfUser
 
 if TYPE_CHECKING:
-    from freeact_sub.agents import Agent
+    from freeact_sub.agent import Agent
 
 DEFAULT_NAME = "agent"
 LOST = "The process of the agents has ended, and their conversations with it: `%agent_resume` continues one."

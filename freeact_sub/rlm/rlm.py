@@ -17,7 +17,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.result import FinalResult
 from pydantic_graph import End
 
-from freeact_sub.agents import Agent, RunResult
+from freeact_sub.agent import Agent
+from freeact_sub.agents import RunResult
 from freeact_sub.approvals import make_rules
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.channel import Tap

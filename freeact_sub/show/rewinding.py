@@ -9,9 +9,10 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import
-    from freeact_sub.agents import Agent, UndoReport
+    from freeact_sub.agent import Agent
     from freeact_sub.agents.budgets.estimate import ContextUse
     from freeact_sub.config.budget import Usage
+    from freeact_sub.features.undo import UndoReport
 
 FORKED: Final = (
     "{new} is this conversation without its last {prompts}, in a copy of this folder as it was then: /resume {new} "

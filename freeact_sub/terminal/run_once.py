@@ -30,7 +30,8 @@ from freeact_sub.text import clean, fitted, one_line
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from pydantic_ai import BinaryContent
 
-    from freeact_sub.agents import Agent, Run, RunResult
+    from freeact_sub.agent import Agent
+    from freeact_sub.agents import Run, RunResult
 
 OpenAgent: TypeAlias = "Callable[[], Agent]"
 """Makes the agent. Called in a thread, because its imports take a second or two."""

@@ -4,7 +4,7 @@ import pytest
 from support.warm_kernels import forking_kernels, warm_kernels
 
 IMPORTED = (
-    *("freeact_sub.notebook", "freeact_sub.agents.agent", "freeact_sub.testing"),
+    *("freeact_sub.notebook", "freeact_sub.agent", "freeact_sub.testing"),
     *("pydantic_ai.models.openai", "openai.resources.chat", "jupyter_client.manager"),
 )
 

@@ -1,6 +1,5 @@
-"""Four rules about files. The exit status tells whether one is broken.
+"""Three rules about files. The exit status tells whether one is broken.
 
-- No file of ours has over 400 lines: one that grows past that wants to be two things.
 - No two files of tests have one name: pytest wants that.
 - No more than three files import each other in a circle. Imports for type checkers and in functions count too.
 - Private names of other libraries stand only in files `borrowed_*.py`. Each such file says what for, and
@@ -17,7 +16,6 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.structure import BORROWED, Source  # noqa: E402
 
-LIMIT = 400
 CIRCLE = 3
 
 
@@ -27,10 +25,8 @@ def main() -> int:
         ["git", "ls-files", "*.py", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True, check=True
     )
     files = [path for name in listed.stdout.split() if (path := Path(name)).exists()]
-    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    wrong = [f"{path}: {size} lines, {LIMIT} allowed" for path, size in sizes.items() if size > LIMIT]
     names = Counter(path.name for path in files if path.name.startswith("test_"))
-    wrong += [f"{name}: {count} files, 1 allowed" for name, count in names.items() if count > 1]
+    wrong = [f"{name}: {count} files, 1 allowed" for name, count in names.items() if count > 1]
     source = Source(ROOT)
     wrong += [
         f"{len(circle)} files import each other, {CIRCLE} may: {', '.join(circle)}"

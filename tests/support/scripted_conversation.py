@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config

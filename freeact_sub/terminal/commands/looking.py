@@ -13,7 +13,7 @@ from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:
-    from freeact_sub.agents import Agent
+    from freeact_sub.agent import Agent
     from freeact_sub.config.schema import Config
     from freeact_sub.terminal.conversation.console import Console
 

@@ -8,7 +8,8 @@ from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, E
 from freeact_sub.terminal.input.mentions import COMMAND_RUN
 
 if TYPE_CHECKING:  # slow to import
-    from freeact_sub.agents import Agent, Run
+    from freeact_sub.agent import Agent
+    from freeact_sub.agents import Run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from freeact_sub.errors import FreeactError, SessionError
 from freeact_sub.show.wording import session_line
 
 if TYPE_CHECKING:
-    from freeact_sub.agents import Agent
+    from freeact_sub.agent import Agent
     from freeact_sub.sessions import StoredSession
     from freeact_sub.terminal.run_once import OpenSession
 

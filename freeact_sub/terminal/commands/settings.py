@@ -13,7 +13,7 @@ from freeact_sub.modes import MODES
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 
 if TYPE_CHECKING:
-    from freeact_sub.agents import Agent
+    from freeact_sub.agent import Agent
     from freeact_sub.terminal.conversation.console import Console
     from freeact_sub.terminal.conversation.display import Display
 

@@ -25,7 +25,7 @@ from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.agents import Agent
+    from freeact_sub.agent import Agent
     from freeact_sub.terminal.conversation.console import Console
 
 COPY_CHARS: Final = 100_000

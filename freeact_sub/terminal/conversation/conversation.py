@@ -28,7 +28,8 @@ from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from pydantic_ai import BinaryContent
 
-    from freeact_sub.agents import Agent, Run
+    from freeact_sub.agent import Agent
+    from freeact_sub.agents import Run
 
 
 async def converse(

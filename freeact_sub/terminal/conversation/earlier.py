@@ -16,7 +16,7 @@ from freeact_sub.show.wording import session_facts, session_title
 from freeact_sub.text import counted, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.agents import Agent
+    from freeact_sub.agent import Agent
     from freeact_sub.sessions import SessionStore, StoredAgent, StoredSession
 
 EXCHANGES: Final = 3

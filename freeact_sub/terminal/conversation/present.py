@@ -14,7 +14,8 @@ from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.input.mentions import typed_part
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.agents import Agent, AgentInfo, Run
+    from freeact_sub.agent import Agent
+    from freeact_sub.agents import AgentInfo, Run
 
 Phase: TypeAlias = Literal["starting", "idle", "reading", "running", "cancelling", "undoing", "opening", "ending"]
 Asked: TypeAlias = str | TypedCommand | Compaction | Rewind | Opening

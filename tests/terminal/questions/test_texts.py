@@ -24,7 +24,7 @@ input("declined? ")
 PROGRAM = f"""
 import asyncio, sys
 from pathlib import Path
-from freeact_sub.agents import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.config.schema import Config
 from freeact_sub.terminal.conversation import converse
 from freeact_sub.testing import ScriptedModel

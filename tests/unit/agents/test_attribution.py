@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from freeact_sub.features.files.attribution import CLOCK_STEP_NS, FileAttribution, RunFiles, changed_files, obeyed
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.events.receipts import Receipts
+from freeact_sub.features.files.attribution import CLOCK_STEP_NS, FileAttribution, RunFiles, changed_files, obeyed
 from freeact_sub.system.work_folders import MAX_ENTRIES
 
 ROOT = "agent:r"

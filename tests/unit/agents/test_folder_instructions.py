@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
 
-from freeact_sub.features.compaction.summary import texts_to_keep, transcript
 from freeact_sub.agents.loaded_texts import MAX_FOLDERS, FolderInstructions, LoadedTexts, loaded_in
 from freeact_sub.config.instruction_files import MAX_CHARS
 from freeact_sub.config.load import load_config
+from freeact_sub.features.compaction.summary import texts_to_keep, transcript
 
 
 class Conversation:

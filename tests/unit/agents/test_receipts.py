@@ -5,13 +5,13 @@ import os
 import pytest
 from support.sample_events import CHILD
 
-from freeact_sub.features.files.attribution import RunFiles
-from freeact_sub.features.receipts.file_facts import FileFacts, file_facts, named_files
-from freeact_sub.features.receipts.book import KEPT, ReceiptBook
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.receipts import Receipts, receipts_of
+from freeact_sub.features.files.attribution import RunFiles
+from freeact_sub.features.receipts.book import KEPT, ReceiptBook
+from freeact_sub.features.receipts.file_facts import FileFacts, file_facts, named_files
 from freeact_sub.show.wording import receipt_lines
 
 

@@ -61,7 +61,9 @@ class Ruled(Gate):
 async def outcome(gate: Gate, hooks: Hooks | None) -> str:
     emitter = Emitter(channel=EventChannel(), agent_id="agent-1")
     try:
-        await gate.check(CodeAction(code="1"), Policy(workspace=Path("/w")), emitter, path=(), advisers=() if hooks is None else (hooks,))
+        await gate.check(
+            CodeAction(code="1"), Policy(workspace=Path("/w")), emitter, path=(), advisers=() if hooks is None else (hooks,)
+        )
     except ApprovalDeniedError as error:
         return "asked" if error.reason.startswith(NOBODY) else "deny"
     return "allow"

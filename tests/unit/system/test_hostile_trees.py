@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.thorough import THOROUGH
 
-from freeact_sub.features.files.attribution import changed_files
 from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
+from freeact_sub.features.files.attribution import changed_files
 from freeact_sub.kernels.guest.used import Listing
 from freeact_sub.kernels.snapshots.files import Store, place, take
 from freeact_sub.kernels.snapshots.rights import Rights

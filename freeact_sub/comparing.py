@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.agent import Agent
+from freeact_sub.agent import Agent
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.forking import SessionFork, fork_session
