@@ -26,6 +26,23 @@ from freeact_sub.agents.budgets.estimate import (
 from freeact_sub.agents.debug import (
     DebugState as DebugState,
 )
+from freeact_sub.agents.feature import (
+    Feature as Feature,
+    FeatureRoot as FeatureRoot,
+    RunPart as RunPart,
+)
+from freeact_sub.agents.requested_call import (
+    Asker as Asker,
+    EndedCall as EndedCall,
+    FeatureAgent as FeatureAgent,
+    FeatureRun as FeatureRun,
+    Proceed as Proceed,
+    RequestedCall as RequestedCall,
+)
+from freeact_sub.approvals.advice import (
+    Advice as Advice,
+    Adviser as Adviser,
+)
 from freeact_sub.approvals.rules.patterns import (
     Pattern as Pattern,
 )
@@ -50,7 +67,7 @@ from freeact_sub.cells import (
     ExecuteResult as ExecuteResult,
     StreamText as StreamText,
 )
-from freeact_sub.comparing import (
+from freeact_sub.strategies.comparing import (
     Continuation as Continuation,
     compare_models as compare_models,
 )
@@ -116,6 +133,9 @@ from freeact_sub.events import *
 from freeact_sub.events.ending import (
     RunStatus as RunStatus,
 )
+from freeact_sub.events.forms import (
+    PersonQuestion as PersonQuestion,
+)
 from freeact_sub.events.plan import (
     PlanStep as PlanStep,
 )
@@ -133,6 +153,9 @@ from freeact_sub.events.strategy_step import (
 from freeact_sub.export import (
     export_events as export_events,
     export_session as export_session,
+)
+from freeact_sub.features import (
+    default_features as default_features,
 )
 from freeact_sub.features.undo import (
     UndoReport as UndoReport,

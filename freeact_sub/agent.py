@@ -1,7 +1,7 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
 
 Each method forwards to the object that owns its topic: `Root` (open, run, close), `FromProgram` (children, `ask`, `task`),
-`ManyAsks` (`ask_many`, `map`), `OwnKernel`, `CompactionByHand` and `Undoable`.
+`ManyAsks` (`ask_many`, `map`), `OwnKernel`, `CompactionByHand` and `UndoFeature`.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ from freeact_sub.sessions import SessionStore
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
-    from freeact_sub.features.undo import Undoable, UndoReport
+    from freeact_sub.features.undo import UndoFeature, UndoReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,7 +118,8 @@ class Agent(Generic[OutputT]):
             tools: Functions of this program, or pydantic-ai's `Tool`, for this agent and its children. They run in this
                 process, and each call needs approval. Code in cells calls them as `await agent.tools.NAME(...)`.
             hooks: Functions that are called before calls and at other moments, besides the hooks of files (docs/hooks.md).
-            features: What takes part in its life, in this order (`agents/feature.py`). None: all of `default_features`.
+            features: Take part in its life, in this order (docs/extending.md). None: `default_features(hooks)`. Empty: a
+                bare agent, with kernel, children, approvals, budgets and events.
             deps: What `RunContext.deps` is in them, and in the tools of `toolsets`.
             toolsets: pydantic-ai toolsets for this agent and its children. Their tools need approval like the built-in ones.
             capabilities: pydantic-ai capabilities for this agent and its children.
@@ -134,13 +135,14 @@ class Agent(Generic[OutputT]):
 
         Raises:
             ConfigError: No model is set, or it cannot be built; a rule file is invalid; or `history` is not a conversation.
+            InvalidRequestError: `features` has something else than features, or lacks one that another argument needs.
             SessionError: The session does not exist or cannot be read.
         """
         self._root = root = make_root(
             config or Config(),
             model=model,
             models=models or {},
-            features=default_features(hooks) if features is None else features,
+            features=_features(features, hooks, session),
             own_tools=(tools, deps),
             toolsets=toolsets,
             capabilities=capabilities,
@@ -408,8 +410,8 @@ class Agent(Generic[OutputT]):
         return run
 
     @property
-    def _undo(self) -> "Undoable":
-        undo: Undoable = self._shared.features.named("undo")
+    def _undo(self) -> "UndoFeature":
+        undo: UndoFeature = self._shared.features.named("undo")
         return undo
 
     def keep_undo(self) -> None:
@@ -454,3 +456,19 @@ class Agent(Generic[OutputT]):
         `reason` says what could not be compared. Raises AgentBusyError if a run is live.
         """
         return await self._undo.effects(prompts)
+
+
+def _features(features: Sequence[Feature] | None, hooks: Sequence[Hook], session: str | None) -> Sequence[Feature]:
+    """Return the features of an agent. Raises: InvalidRequestError: One is missing that another argument needs."""
+    if features is None:
+        return default_features(hooks)
+    names = {feature.name for feature in features if isinstance(feature, Feature)}
+    if hooks:
+        raise InvalidRequestError(
+            "hooks: leave it out, because `features` is given: features=[*default_features(hooks), ...] has your hooks"
+        )
+    if session is not None and "sessions" not in names:
+        raise InvalidRequestError(
+            "session: nothing records it, because `features` has no `sessions`: features=[*default_features(), ...] has it"
+        )
+    return features

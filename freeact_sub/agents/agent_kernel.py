@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.call import Asker
+from freeact_sub.agents.call import permit
 from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.from_code.base import HostRequests
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.sessions.variables import News, Variables, carried_over, known_news
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import permit
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.calls import FileWrite
 from freeact_sub.config.schema import PROTECTED
@@ -146,8 +146,7 @@ class AgentKernel:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
             folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
             folders = (*folders, *also_writable(self._agent))
-            advisers = self._agent.run.features.advisers(self._agent, None)
-            if any(adviser.hears(WROTE) for adviser in advisers):
+            if any(adviser.hears(WROTE) for adviser in Asker(agent=self._agent, by="code").advisers):
                 folders = ()  # they hear of all writes
             network = wall is None or wall.network
             no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"

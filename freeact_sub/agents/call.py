@@ -1,112 +1,180 @@
-"""`RequestedCall` and `EndedCall`: one tool call before it is made, and its result."""
+"""`make`: the life of a tool call, whoever makes it; `permit`: whether something may be done.
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar
+It emits ToolCallStarted, counts the call, has rules and if need be a person judge it, runs it, and emits ToolOutput.
 
-from pydantic_ai.models import Model
+A context variable names the agents on whose behalf the present code runs. A user's tool, a `ChildAgent` or a capability may
+call the SDK. The children that they start belong to the agent that runs them, and that agent counts as waiting; otherwise it
+would hold its slot while it waits for children that queue for one. The variable follows `await`, `asyncio.create_task`,
+`gather`, `asyncio.to_thread` and `run_coroutine_threadsafe`, but not a thread made by hand, which needs
+`contextvars.copy_context().run`.
+"""
 
-from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from freeact_sub.agents.tree_agent import TreeAgent
-    from freeact_sub.kernels import CellClock
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
+
+from freeact_sub.agents.children.type_effects import check_has_tool, check_spawn, with_model_named
+from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall, Work
+from freeact_sub.agents.shared import Shared
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
+from freeact_sub.calls import Call, SpawnCall
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
+from freeact_sub.events import ToolCallStarted, ToolOutput
+from freeact_sub.tools import head_and_tail, text_of
 
 T = TypeVar("T")
 
-Maker: TypeAlias = Literal["model", "code", "program", "check"]
-"""Who makes a call: the model; code in a cell, with the tools that its agent has; a program, whose own cells nobody is asked
-about; or the check of an answer, which runs in another kernel, so that its cells are not tried."""
+Refusal: TypeAlias = LimitReachedError | SpawnForbiddenError | ApprovalDeniedError
+"""Why a call is not run."""
+
+NOT_OVER: Final = (ModelRetry, ToolRetryError, ApprovalRequired, CallDeferred)
+"""Errors after which the model or pydantic-ai repeats the call; `UnmadeCalls` reports what the model reads."""
+_AT_WORK: Final[ContextVar[tuple[TreeAgent, ...]]] = ContextVar("freeact_sub_agents_at_work", default=())
+"""Outermost first; of several roots if a tool of one runs another."""
+
+_IN_CELLS: Final[ContextVar[frozenset[str]]] = ContextVar("freeact_sub_in_cells", default=frozenset())
+"""The agents and nodes whose kernels run a cell that waits for the present code."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asker:
-    """On whose behalf something is done, and from where."""
-
-    agent: "TreeAgent"
-    """The agent, or the node, whose policy decides."""
-    by: Maker = "model"
-    tool_call_id: str | None = None
-    """The model's call; for code, that of its cell. None: no cell runs."""
-    clock: "CellClock | None" = None
-    """The clock of the calling cell."""
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop the clocks of the run and of the calling cell, while a person is asked or something of theirs runs."""
-        with self.agent.run.clocks_paused(), nullcontext() if self.clock is None else self.clock.paused():
-            yield
+@contextmanager
+def acting_as(agent: TreeAgent) -> Iterator[None]:
+    """Run the block, and all tasks that it creates, on behalf of this agent."""
+    token = _AT_WORK.set((*_AT_WORK.get(), agent))
+    try:
+        yield
+    finally:
+        _AT_WORK.reset(token)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestedCall(Asker):
-    """A call before it is made."""
-
-    name: str
-    args: dict[str, Any]
-    call: Call
-    """The value that rules and people judge."""
-    call_id: str = ""
-    """The id of a call from code. Empty: the model makes it."""
-    is_asked: bool = True
-    """A person or a rule is still to allow it."""
-    is_begun: bool = False
-    """Its tool began it, and runs again because a person has approved it meanwhile: only the rest remains."""
-    is_changed: bool = False
-    """A person has changed its code."""
-
-    @property
-    def label(self) -> str:
-        """What the caller named it."""
-        match self.call:
-            case SpawnCall() | CodeAction():
-                return self.call.description
-            case ToolCall(tool_name="ask", args={"label": str(label)}):
-                return label
-            case _:
-                return ""
-
-    def with_code(self, code: str | None) -> Self:
-        """The call with the code that a person wants to run instead. Args: code: None: unchanged."""
-        if code is None or not isinstance(self.call, CodeAction):
-            return self
-        return replace(self, call=replace(self.call, code=code), args={"code": code}, is_changed=True)
+def caller_in(shared: Shared) -> TreeAgent | None:
+    """Return the agent of this tree on whose behalf the present task runs. None: the program's own code runs."""
+    return next((agent for agent in reversed(_AT_WORK.get()) if agent.shared is shared), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EndedCall(Generic[T]):
-    """The result of a call."""
-
-    value: T
-    """For the caller."""
-    text: str
-    """For front ends."""
-    outcome: Literal["success", "failed", "denied"]
-    seconds: float = 0.0
-    """The time it ran."""
-    notes: tuple[str, ...] = ()
-    """Texts of features for the agent's model, which reads them with the result of its call."""
-
-    def noted(self, *notes: str) -> Self:
-        """The result with more notes."""
-        return replace(self, notes=(*self.notes, *notes)) if notes else self
+@contextmanager
+def in_cell(kernel_of: str) -> Iterator[None]:
+    """Run the block for a cell of this agent or node, which waits for it."""
+    token = _IN_CELLS.set(_IN_CELLS.get() | {kernel_of})
+    try:
+        yield
+    finally:
+        _IN_CELLS.reset(token)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A request to a model beside the conversation."""
-
-    agent: "TreeAgent"
-    prompt: str
-    model: Model
-    history: tuple[str, ...] = ()
-    """Earlier prompts and answers, alternating."""
-    schema: Mapping[str, Any] | None = None
-    """Of a typed answer. None: text."""
+def in_cell_of(agent_id: str) -> bool:
+    """Whether a cell in this agent's kernel waits for the present code."""
+    return agent_id in _IN_CELLS.get()
 
 
-Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]
-"""Makes a call: the features that stand inside, then the tool."""
-Work: TypeAlias = Callable[[RequestedCall], Awaitable[EndedCall[T]]]
-"""Runs the tool of a call, which may have other code than was requested."""
+async def make(
+    requested: RequestedCall,
+    work: Work[T],
+    *,
+    refused: Callable[[Refusal], EndedCall[T]] | None = None,
+    told: Callable[[RequestedCall, EndedCall[T], Sequence[str]], EndedCall[T]] = lambda _, ended, __: ended,
+) -> EndedCall[T]:
+    """Make a call: emit ToolCallStarted, count it, have it judged, run it, and emit ToolOutput.
+
+    Features stand around its run, the first one outermost.
+
+    Args:
+        requested: The call.
+        work: Runs it.
+        refused: Makes the result of a refused call. None: the reason is raised.
+        told: Adds the notes of features to the result that the model reads.
+
+    Raises:
+        LimitReachedError: The budget has no call left.
+        SpawnForbiddenError: It would start a child, and none may be started.
+        ApprovalDeniedError: The call is denied.
+    """
+    agent = tree_agent(requested.agent)
+    if not requested.is_begun:
+        await _announce(requested)
+    try:
+        try:
+            made = requested if requested.is_begun else await _admitted(requested)
+        except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
+            if refused is None:
+                raise
+            ended = refused(error)
+        else:
+            ended = await agent.run.features.call(made, work)
+            ended = ended if (notes := _notes(made, ended)) is None else told(made, ended, notes)
+    except NOT_OVER:
+        raise
+    except asyncio.CancelledError:
+        if requested.by == "code":  # a run ends with the calls of its model, and reports its own end
+            _report(requested, "cancelled", "failed")
+        raise
+    except (ToolFailed, ToolFailedError) as error:  # a user's tool asks for a retry; its text is bounded already
+        text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
+        _report(requested, text, "failed")
+        raise
+    except Exception as error:  # border: front ends show any error, and the caller gets it
+        text = head_and_tail(error_text(error), agent.shared.config.kernel.output_chars)
+        _report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
+        raise
+    _report(requested, ended.text, ended.outcome)
+    return ended
+
+
+async def permit(call: Call, asker: Asker) -> str | None:
+    """Ask the rules, then perhaps a person, whether something may be done. Meanwhile the clocks of run and cell stop.
+
+    Returns:
+        The code that the person wants to run instead. None: unchanged.
+
+    Raises:
+        SpawnForbiddenError: It would start a child, and none may be started.
+        ApprovalDeniedError: It is denied.
+    """
+    agent = tree_agent(asker.agent)
+    if isinstance(call, SpawnCall):
+        call = with_model_named(call, agent)
+    if asker.by == "code":
+        check_has_tool(agent, call)
+    if isinstance(call, SpawnCall):
+        check_spawn(agent)
+    decision = await agent.shared.gate.check(call, asker)
+    if call.acts_outside:
+        agent.run.note_outside_action()
+    return None if decision is None else decision.code
+
+
+def _notes(made: RequestedCall, ended: EndedCall[Any]) -> list[str] | None:
+    """The notes that the model reads with a result. None: it is that of code, and it reads them with that of the cell."""
+    kept = tree_agent(made.agent).run.cell_notes
+    if made.by != "code":
+        return [*dict.fromkeys((*kept.pop(made.tool_call_id, ()), *ended.notes))]
+    kept.setdefault(made.tool_call_id, []).extend(ended.notes)
+    return None
+
+
+async def _announce(requested: RequestedCall) -> None:
+    started = ToolCallStarted(
+        tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
+    )
+    await requested.agent.emitter.emit(started, tool_call_id=requested.tool_call_id)
+
+
+async def _admitted(requested: RequestedCall) -> RequestedCall:
+    """Count a call, and have it judged; return it as a person wants it."""
+    tree_agent(requested.agent).run.account.take_tool_call()
+    return requested.with_code(await permit(requested.call, requested) if requested.is_asked else None)
+
+
+def _report(requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
+    output = ToolOutput(
+        tool_name=requested.name, content=text, outcome=outcome, call_id=requested.call_id, label=requested.label
+    )
+    requested.agent.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
+
+
+def error_text(error: Exception) -> str:
+    """Returns the text of an error, with the type of foreign ones."""
+    return str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"

@@ -1,77 +1,71 @@
 """`Feature`: takes part in the life of agents at a few seams, without the core knowing it.
 
-An object of a `Feature` belongs to one tree of agents (`Agent(features=[...])`), and makes a `RunPart` for each run of each
-agent in it. All methods are optional: the base does nothing. They are called in this order:
+A `Feature` belongs to one tree of agents (`Agent(features=[...])`), and makes a `RunPart` for each run of each agent in it.
+All methods are optional: the base does nothing. They are called in this order:
 
-1.  `Feature.attach`, once, as the agent is made. Each tap that it returns hears every event of the tree, in order.
-2.  `Feature.open`, entered as the root is opened, and left as it is closed: the last one that was entered first.
-3.  `Feature.kernel`, each time the place of an agent's kernel is decided: the first feature first.
-4.  `Feature.run` makes the part in a run. `RunPart.begins`, once, before `AgentStarted`; `RunPart.known`, before it works.
-5.  `RunPart.opening`, once, before the model reads the prompt; then `RunPart.capability`. `RunPart.message`, for what a
-    person sends later.
-6.  For each call: `RunPart.advisers`, before the gate decides; `RunPart.try_out`, before a person is asked; then
-    `RunPart.call`, around the call that may run.
-    `Feature.requests`, when code in a kernel first asks the host something. `RunPart.did`, for each action of code.
+1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
+2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
+3.  `Feature.kernel`, each time a kernel of an agent is about to start. `Feature.requests`, when code in a kernel first asks
+    the host something.
+4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
+5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
+    `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside the conversation.
+6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
+    `RunPart.did`, for each action of code.
 7.  `RunPart.answer`, each time the model would end the run.
 8.  `RunPart.closing`, once, after the children of the run have ended and before its kernel is closed.
 9.  `RunPart.facts`, to complete the ending; and `RunPart.ended`, once, when nothing can change it any more.
 
-**Order.** `ORDER` in `freeact_sub/features/__init__.py` is the only list. The first feature is the outermost around a call,
-and the first to be asked elsewhere.
+**Order.** The order in the list of features is the only one: the first feature stands outermost around a call, and is asked
+first elsewhere. `default_features` has the list of this package.
 
-**Errors.** `opening`, `message`, `advisers` and `answer` may raise `ApprovalDeniedError`: the run is `rejected`. `call` may
-raise what the tool may. Anything else that a feature raises ends the run as `failed`, except in `closing`, `facts` and
-`ended`, where it is logged. Taps must not raise.
+**Errors.** `opening`, `advisers` and `answer` may raise `ApprovalDeniedError`, and the run is `rejected`; a message of a
+person is then only not read, unless the error has `ends_run`. `call` may raise all that a tool may. Any other exception ends
+the run as `failed`, but in `closing`, `facts` and `ended` it is logged. Taps must not raise.
 
-**Cancellation.** All coroutines run inside the run's scope and may be cancelled at any `await`, except `closing`, which runs
-to its end for at most `CLOSING_SECONDS`. A part that has begun something in `call` ends it in `finally`.
+**Cancellation.** All coroutines run inside the scope of the run and may be cancelled at any `await`, except `closing`, which
+runs to its end for at most `RunPart.closing_seconds`. A part that begins something in `call` ends it in `finally`.
 
-**Clocks.** The clock of the run goes on in a feature. One that asks a person, or runs a program of theirs, enters
-`agent.run.clocks_paused()`, and in a call of code the cell's clock too (`call.paused()`).
+**Clocks.** The clock of a run goes on while a feature works. A feature that asks a person, or runs a program of a person,
+enters `agent.run.clocks_paused()`; around a call `call.paused()`, which stops the clock of the cell too.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from pydantic_ai.capabilities import AbstractCapability
 
-from freeact_sub.agents.call import EndedCall, Proceed, Question, RequestedCall, Work
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, Question, RequestedCall, Work
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.approvals.advice import Adviser
-from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, KernelSpec
 from freeact_sub.tools import SpawnRequest
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.tree_agent import TreeAgent
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-CLOSING_SECONDS: Final = 5.0
-"""The time of all features together."""
-
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
-"""Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an
+"""Takes parameters and the clock of the requesting cell (None: no cell runs), and returns a JSON value. Or it returns an
 iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
 
 
 class FeatureRoot(Protocol):
-    """The root of a tree of agents, as its features know it. One with methods of `Agent` may know more: it is a `Root`."""
+    """The root of a tree of agents, as its features know it."""
 
     @property
-    def agent(self) -> "TreeAgent":
+    def agent(self) -> FeatureAgent:
         """The agent without a parent."""
         ...
 
-    def find(self, agent_id: str) -> "TreeAgent | None":
+    def find(self, agent_id: str) -> FeatureAgent | None:
         """An agent of the tree. None: there is none with this id, or it is forgotten."""
         ...
 
@@ -81,54 +75,51 @@ class FeatureRoot(Protocol):
 
 
 class RunPart:
-    """What a feature does in one run of one agent."""
+    """The part that a feature takes in one run of one agent."""
+
+    closing_seconds: ClassVar[float] = 5.0
+    """The time for `closing`."""
 
     def begins(self, prompt: str, request: SpawnRequest | None) -> None:
-        """The run begins, and has emitted nothing yet. Args: request: for the child that it is of."""
+        """Called when the run begins, and has emitted nothing yet. Args: request: the child to run. None: it is the root."""
 
     def known(self) -> RunResult | None:
-        """An answer that is there already, so that the run need not work. None: there is none."""
+        """Return an answer that is there already, so that the run need not work. None: there is none."""
         return None
 
     async def ask(self, question: Question, proceed: Callable[[], Awaitable[Any]]) -> Any:
-        """Called around a request to a model beside the conversation; without `proceed` it is not made."""
+        """Called around a question to a model beside the conversation. Without `proceed` it is not asked."""
         del question
         return await proceed()
 
-    async def opening(self, prompt: str) -> str:
-        """Called before the model reads a prompt; returns what it reads besides."""
-        del prompt
+    async def opening(self, said: str, *, is_prompt: bool) -> str:
+        """Called before the model reads what a person or a parent says; returns what the model reads besides.
+
+        Args:
+            said: The text.
+            is_prompt: The run begins with it. False: a person sends it while the agent works.
+
+        Raises:
+            ApprovalDeniedError: The model must not read it.
+        """
+        del said, is_prompt
         return ""
 
-    @property
-    def hears_messages(self) -> bool:
-        """Whether it has a say on what a person sends; otherwise the model reads it at once."""
-        return False
-
-    async def message(self, text: str) -> str | None:
-        """Called with what a person sends to the working agent; returns what its model reads. None: nothing."""
-        return text
-
-    def advisers(self, agent: "TreeAgent", tool_call_id: str | None) -> Sequence[Adviser]:
-        """Who has a say, beside the rules, on the calls of an agent or a node. None: allowed calls are not delayed."""
-        del agent, tool_call_id
+    def advisers(self, asker: Asker) -> Sequence[Adviser]:
+        """Return the advisers that have a say on a call, beside the rules. Args: asker: the agent or node that makes it."""
+        del asker
         return ()
 
-    def try_out(self, agent: "TreeAgent", call: Call) -> TryOut | None:
-        """What can tell a person, who is about to be asked, what a call would do. None: nothing can."""
-        del agent, call
-        return None
-
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
-        """Called around each call that may run; without `proceed` it does not. A changed or noted result is the call's."""
+        """Called around each call that may run. Without `proceed` it does not run; the returned result counts."""
         del call
         return await proceed()
 
-    def did(self, agent: "TreeAgent", call: Call) -> None:
-        """Code of an agent or a node does something: it starts an allowed program, or has written a file."""
+    def did(self, agent: FeatureAgent, call: Call) -> None:
+        """Called when code of an agent or a node does something: it starts an allowed program, or has written a file."""
 
     def capability(self) -> AbstractCapability[Any] | None:
-        """A capability of pydantic-ai for the turns of the run; it stands in front of a user's. None: there is none."""
+        """Return a capability of pydantic-ai for the turns of the run; it comes before a user's. None: there is none."""
         return None
 
     async def answer(self, text: str) -> str:
@@ -137,50 +128,51 @@ class RunPart:
         return ""
 
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
-        """Called when the run's children have ended, and its kernel has not."""
+        """Called when the children of the run have ended, and its kernel has not."""
 
     def facts(self, ending: RunResult) -> RunResult:
-        """Complete what is known of the run; called for its ending, and before it whenever somebody looks."""
+        """Complete an ending. Called for the end of the run, and before it whenever somebody looks."""
         return ending
 
     def ended(self, result: RunResult) -> None:
-        """The run has ended, and its parent's has not."""
+        """Called when the run has ended, and the run of its parent has not."""
 
 
 class Feature:
-    """What a feature does in one tree of agents."""
+    """Takes part in one tree of agents."""
 
     name: ClassVar[str] = ""
-    """How `Agent` finds it for its methods. Empty: it has none."""
-    root: "FeatureRoot"
+    """The name by which `Agent` finds it for its methods. Empty: it has none."""
+    root: FeatureRoot
+    """The root of the tree, from `attach` on."""
 
-    def attach(self, root: "FeatureRoot") -> Sequence[Tap]:
-        """Called once, as the agent is made; returns what hears every event."""
-        self.root = root
+    def attach(self, root: FeatureRoot) -> Sequence[Tap]:
+        """Called once, when the root is made; returns functions that hear every event."""
+        del root
         return ()
 
     def open(self) -> AbstractAsyncContextManager[Any]:
-        """What is open while the root is."""
+        """Return a context that is open while the root is. Objects of an event loop are made here."""
         return nullcontext()
 
-    def run(self, agent: "TreeAgent") -> RunPart | None:
-        """Make the part in a run that begins. None: it has none."""
+    def run(self, agent: FeatureAgent) -> RunPart | None:
+        """Make the part for a run that begins. None: it takes no part."""
         del agent
         return None
 
-    def requests(self, agent: "TreeAgent") -> Mapping[str, Handler]:
-        """What code in the kernel of an agent or a node may ask the host, by the name of the request."""
+    def requests(self, agent: FeatureAgent) -> Mapping[str, Handler]:
+        """Return handlers of requests that code in the kernel of an agent or a node may make, by the name of the request."""
         del agent
         return {}
 
-    def kernel(self, agent: "TreeAgent", spec: KernelSpec) -> KernelSpec:
+    def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
         """Change how a kernel of an agent is started."""
         del agent
         return spec
 
 
 class RunParts:
-    """The parts of all features in one run."""
+    """The parts of all features in one run; each method calls the method of the same name of all parts."""
 
     def __init__(self, parts: Sequence[RunPart] = ()) -> None:
         self._parts = [*parts]
@@ -194,18 +186,13 @@ class RunParts:
         """Let something of the core take part."""
         self._parts.append(part)
 
-    @property
-    def hear_messages(self) -> bool:
-        """See `RunPart.hears_messages`."""
-        return any(part.hears_messages for part in self._parts)
-
     def begins(self, prompt: str, request: SpawnRequest | None) -> None:
-        """See `RunPart.begins`."""
+        """Tell all parts."""
         for part in self._parts:
             part.begins(prompt, request)
 
     def known(self) -> RunResult | None:
-        """See `RunPart.known`."""
+        """Return the first answer that is there already."""
         return next((known for part in self._parts if (known := part.known()) is not None), None)
 
     async def ask(self, question: Question, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -214,24 +201,13 @@ class RunParts:
             ask = partial(part.ask, question, ask)
         return await ask()
 
-    async def opening(self, prompt: str) -> str:
-        """See `RunPart.opening`."""
-        return "\n\n".join([text for part in self._parts if (text := await part.opening(prompt))])
+    async def opening(self, said: str, *, is_prompt: bool) -> str:
+        """Return the texts of all parts."""
+        return "\n\n".join([text for part in self._parts if (text := await part.opening(said, is_prompt=is_prompt))])
 
-    async def message(self, text: str) -> str | None:
-        """See `RunPart.message`."""
-        heard: str | None = text
-        for part in self._parts:
-            heard = None if heard is None else await part.message(heard)
-        return heard
-
-    def advisers(self, agent: "TreeAgent", tool_call_id: str | None) -> tuple[Adviser, ...]:
-        """See `RunPart.advisers`."""
-        return tuple(adviser for part in self._parts for adviser in part.advisers(agent, tool_call_id))
-
-    def try_out(self, agent: "TreeAgent", call: Call) -> TryOut | None:
-        """See `RunPart.try_out`; the first that can counts."""
-        return next((found for part in self._parts if (found := part.try_out(agent, call)) is not None), None)
+    def advisers(self, asker: Asker) -> tuple[Adviser, ...]:
+        """Return the advisers of all parts."""
+        return tuple(adviser for part in self._parts for adviser in part.advisers(asker))
 
     async def call(self, call: RequestedCall, work: Work[T]) -> EndedCall[T]:
         """Make a call. Args: work: runs its tool."""
@@ -240,37 +216,47 @@ class RunParts:
             proceed = partial(part.call, call, proceed)
         return await proceed()
 
-    def did(self, agent: "TreeAgent", call: Call) -> None:
-        """See `RunPart.did`."""
+    def did(self, agent: FeatureAgent, call: Call) -> None:
+        """Tell all parts."""
         for part in self._parts:
             part.did(agent, call)
 
     def capabilities(self) -> list[AbstractCapability[Any]]:
-        """See `RunPart.capability`."""
+        """Return the capabilities of all parts."""
         return [found for part in self._parts if (found := part.capability()) is not None]
 
     async def answer(self, text: str) -> str:
-        """See `RunPart.answer`; the first reason counts."""
+        """Return the first reason to go on."""
         for part in self._parts:
             if reason := await part.answer(text):
                 return reason
         return ""
 
+    @property
+    def closing_seconds(self) -> float:
+        """The time of all parts together, at most."""
+        return sum(part.closing_seconds for part in self._closing)
+
+    @property
+    def _closing(self) -> list[RunPart]:
+        return [part for part in self._parts if type(part).closing is not RunPart.closing]
+
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
-        """See `RunPart.closing`."""
-        for part in self._parts:
+        """Give each part its time."""
+        for part in self._closing:
             with _without_harm(part, "closing"):
-                await part.closing(ending, kernel)
+                async with asyncio.timeout(part.closing_seconds):
+                    await part.closing(ending, kernel)
 
     def facts(self, ending: RunResult) -> RunResult:
-        """See `RunPart.facts`."""
+        """Have all parts complete an ending."""
         for part in self._parts:
             with _without_harm(part, "facts"):
                 ending = part.facts(ending)
         return ending
 
     def ended(self, result: RunResult) -> None:
-        """See `RunPart.ended`."""
+        """Tell all parts."""
         for part in self._parts:
             with _without_harm(part, "ended"):
                 part.ended(result)
@@ -281,22 +267,30 @@ NO_PARTS: Final = RunParts()
 
 
 @contextmanager
-def _without_harm(part: RunPart, what: str) -> Iterator[None]:
+def _without_harm(part: RunPart, moment: str) -> Iterator[None]:
     """Log an error of a feature where a run ends: it has its answer, and whoever waits for its end must see it."""
     try:
         yield
     except Exception:
-        logger.exception("%s of a feature failed: %s", what, type(part).__qualname__)
+        logger.exception("%s of a feature failed: %s", moment, type(part).__qualname__)
 
 
 class Features:
     """The features of one tree of agents, in their order."""
 
     def __init__(self, features: Sequence[Feature] = ()) -> None:
+        """Raises: InvalidRequestError: One is no `Feature`."""
         self._features = tuple(features)
+        for feature in self._features:
+            if not isinstance(feature, Feature):
+                raise InvalidRequestError(f"features: {_kind(feature)} is no Feature: subclass freeact_sub.Feature")
 
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._features)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a feature with this name."""
+        return any(feature.name == name for feature in self._features)
 
     def named(self, name: str) -> Any:
         """Return the feature with this name. Raises: FreeactError: There is none."""
@@ -305,20 +299,41 @@ class Features:
                 return feature
         raise FreeactError(f"this agent has no {name}: it was made without that feature")
 
-    def attach(self, root: "FeatureRoot") -> list[Tap]:
-        """Tell all features their root; return their taps."""
-        return [tap for feature in self._features for tap in feature.attach(root)]
+    def attach(self, root: FeatureRoot) -> list[Tap]:
+        """Tell all features their root; return their taps. Raises: InvalidRequestError: One belongs to another root."""
+        taps: list[Tap] = []
+        for feature in self._features:
+            if "root" in vars(feature):
+                raise InvalidRequestError(
+                    f"features: this {type(feature).__name__} belongs to another agent: make a new one for each Agent"
+                )
+            feature.root = root
+            taps += feature.attach(root)
+        return taps
 
-    def run(self, agent: "TreeAgent") -> RunParts:
-        """Make the parts in a run that begins."""
-        return RunParts([part for feature in self._features if (part := feature.run(agent)) is not None])
+    def run(self, agent: FeatureAgent) -> RunParts:
+        """Make the parts for a run that begins. Raises: InvalidRequestError: A feature makes something else."""
+        parts: list[RunPart] = []
+        for feature in self._features:
+            part = feature.run(agent)
+            if part is None:
+                continue
+            if not isinstance(part, RunPart):
+                made = f"{type(feature).__name__}.run returned {_kind(part)}"
+                raise InvalidRequestError(f"features: {made}: subclass freeact_sub.RunPart, or return None")
+            parts.append(part)
+        return RunParts(parts)
 
-    def requests(self, agent: "TreeAgent") -> dict[str, Handler]:
-        """See `Feature.requests`."""
+    def requests(self, agent: FeatureAgent) -> dict[str, Handler]:
+        """Return the handlers of all features."""
         return {name: handler for feature in self._features for name, handler in feature.requests(agent).items()}
 
-    def kernel(self, agent: "TreeAgent", spec: KernelSpec) -> KernelSpec:
-        """See `Feature.kernel`."""
+    def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
+        """Have all features change how a kernel is started."""
         for feature in self._features:
             spec = feature.kernel(agent, spec)
         return spec
+
+
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -4,7 +4,7 @@ A program that an agent runs, such as a tool, acts on that agent's behalf: its c
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, overload
 
@@ -13,7 +13,6 @@ from pydantic_core import to_json
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.maps.many import outcome
 from freeact_sub.agents.root import Root, with_inputs
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import AnswerT, RunResult
@@ -151,3 +150,11 @@ def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
         rest["output_type"] = check_output(output, "agent.task")
     text, content = read_prompt(prompt)
     return SpawnRequest(prompt=text, content=content, budget=budget, prepare=with_inputs(inputs) if inputs else None, **rest)
+
+
+async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
+    """Return the result of one of several pieces of work, or its exception."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
+        return error

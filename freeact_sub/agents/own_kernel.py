@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar, overload
 
+from freeact_sub.agents.call import in_cell_of
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.turn.calls import in_cell_of
 from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput

@@ -14,8 +14,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
+from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.children.spawn import AgentProgram, Work
-from freeact_sub.agents.feature import Feature
+from freeact_sub.agents.feature import Feature, FeatureRoot
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.resources import AgentResources
@@ -25,10 +26,10 @@ from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.runs.run import RootRun, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
+from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import AgentFactory, make_shared
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
@@ -109,7 +110,7 @@ class Root:
             return
         shared.provider.place(mode, shared.config.kernel, shared.config.workspace)  # it may refuse
         shared.gate.mode = mode
-        self.session.journal.keep_agent(replace(self.agent.stored, mode=mode))
+        self.session.journal.keep_agent(replace(stored_agent(self.agent), mode=mode))
         if self.loop is None:
             return
         check_event_loop(self.home)
@@ -381,4 +382,11 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     agent = held.add_root(tree, checked_history(history))
     root = Root(tree, agent, held, output_type=output_type, closes_provider=kernel_provider is None)
     root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *taps)
+    return root
+
+
+def whole_root(root: FeatureRoot) -> Root:
+    """Return a root with all that it has, for features with methods of `Agent`."""
+    if not isinstance(root, Root):
+        raise TypeError(f"{root!r} is no root of a tree")
     return root

@@ -11,18 +11,18 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import depth_of, short_id
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, AgentInfo
-from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.shared import ExecutionContext, Shared
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy
 from freeact_sub.channel import Emitter
+from freeact_sub.config.schema import Config
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import CellClock
 from freeact_sub.modes import Thinking
-from freeact_sub.sessions import StoredAgent
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
@@ -72,6 +72,11 @@ class TreeAgent:
     def use_run(self, run: PresentRun) -> None:
         """Note a new run."""
         self._run[:] = [run]
+
+    @property
+    def config(self) -> Config:
+        """The settings of its root."""
+        return self.shared.config
 
     @property
     def principal(self) -> "TreeAgent":
@@ -151,27 +156,6 @@ class TreeAgent:
         return (*(self.parent.path if self.parent else ()), self.name)
 
     @property
-    def stored(self) -> StoredAgent:
-        """The agent as the session keeps it."""
-        return StoredAgent(
-            agent_id=self.agent_id,
-            key=self.key,
-            parent_id=self.parent_id,
-            depth=self.depth,
-            tool_call_id=self.tool_call_id,
-            description=self.description,
-            agent_type=self.agent_type.name if self.agent_type else None,
-            model=self.model.model_id,
-            address=addresses(self.model)[0],
-            mode=self.policy.mode,
-            in_background=self.in_background,
-            scope=self.work_scope,
-            thinking=self.thinking or "",
-            tools=self.tools,
-            own_files=self.own_files,
-        )
-
-    @property
     def info(self) -> AgentInfo:
         """The agent as a front end lists it."""
         return AgentInfo(
@@ -212,3 +196,10 @@ class TreeAgent:
     def outlives(self, above: "TreeAgent") -> bool:
         """Whether it may continue after the run of this ancestor has ended."""
         return any(agent.detached for agent in itertools.takewhile(lambda agent: agent is not above, self.ancestors()))
+
+
+def tree_agent(agent: FeatureAgent) -> TreeAgent:
+    """Return an agent or a node with all that it has, for the core and the features of this package."""
+    if not isinstance(agent, TreeAgent):
+        raise TypeError(f"{agent!r} is no agent of a tree")
+    return agent

@@ -1,78 +1,94 @@
-"""What hooks may say of a call, beside the rules (`gate.py`): they narrow, and they answer what would be asked.
+"""`Adviser`: has a say on a call, beside the rules (`gate.py`). It narrows, and it answers what would be asked.
 
-A hook before the call counts like a rule of the person: it denies, has a person asked, or answers a question that a rule
-could answer. A hook on a question counts like the answer of the person where anybody may give it. What rules or a mode deny
-stays denied, and what only a person may allow is asked.
+Advice before the call counts like a rule of the person: it denies, has a person asked, or answers a question that a rule
+could answer. Advice on a question counts like the answer of the person where anybody may give it. A denial by a rule or a
+mode stays, and a call that only a person may allow is asked about.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.approvals.policy import Ruling
 from freeact_sub.calls import Call
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Decision
 
 
-class Advice(Protocol):
-    """What hooks say together."""
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The opinion of one adviser on one call."""
 
-    @property
-    def verdict(self) -> Literal["deny", "ask", "allow"] | None:
-        """None: nothing."""
-
-    @property
-    def reason(self) -> str:
-        """Why."""
-
-    @property
-    def ends(self) -> bool:
-        """The run must end."""
+    verdict: Literal["deny", "ask", "allow"] | None = None
+    """None: it has no opinion."""
+    reason: str = ""
+    """The reason, for the agent and for people."""
+    ends: bool = False
+    """With `deny`: the run must end too."""
 
 
-class Adviser(Protocol):
-    """Has a say on a call, beside the rules. The methods return None if it has none on this one."""
+class Adviser:
+    """Has a say on calls, beside the rules. Every method is optional: the base has no opinion."""
+
+    source: str = "a feature"
+    """Its name for people, at the beginning of a reason."""
 
     def hears(self, call: Call) -> bool:
-        """Whether it has a say before such a call; otherwise an allowed action of code need not ask the host."""
+        """Whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
+        del call
+        return type(self).before is not Adviser.before
 
     async def before(self, call: Call) -> Advice | None:
-        """Hear those that run before a call."""
+        """Give an opinion before a person is asked, and on a call that the rules allow. None: it has none."""
+        del call
+        return None
 
     async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
-        """Hear those that run before a question. Args: suggested: see `ApprovalRequest`."""
+        """Answer in place of a person who is about to be asked. None: the person is asked.
+
+        Args:
+            call: The call.
+            suggested: Patterns of rules that would allow it.
+        """
+        del call, suggested
+        return None
+
+    def try_out(self, call: Call) -> TryOut | None:
+        """Return a trial that tells a person what a call would do, or why there is none. None: it tries no such calls."""
+        del call
+        return None
 
 
-def advised(ruling: Ruling, heard: Advice | None) -> tuple[Ruling, Decision | None]:
-    """A ruling that allows or asks, after the hooks before the call; and the answer to what it asks, if they give it.
+def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, Decision | None]:
+    """Return a ruling that allows or asks after the advice before the call, and the answer that the advice gives.
 
     Raises:
-        ApprovalDeniedError: They deny the call.
+        ApprovalDeniedError: The adviser denies the call.
     """
-    if heard is None or heard.verdict is None:
+    if heard.verdict is None:
         return ruling, None
     if heard.verdict == "deny":
-        raise ApprovalDeniedError(_said(heard), ends_run=heard.ends)
+        raise ApprovalDeniedError(_said(adviser, heard), ends_run=heard.ends)
     if heard.verdict == "ask" and ruling.verdict == "allow":
-        rule = f"a hook asks: {heard.reason}"
-        return replace(ruling, verdict="ask", rule=rule, source="hooks", part="", lasting=False, suggests=()), None
+        rule = f"{adviser.source} asks: {heard.reason}"
+        return replace(ruling, verdict="ask", rule=rule, source="", part="", lasting=False, suggests=()), None
     may_answer = ruling.verdict == "ask" and ruling.lasting and not ruling.needs_person
-    return ruling, Decision(allowed=True, reason=_said(heard)) if heard.verdict == "allow" and may_answer else None
+    return ruling, Decision(allowed=True, reason=_said(adviser, heard)) if heard.verdict == "allow" and may_answer else None
 
 
-def decision_of(ruling: Ruling, heard: Advice | None) -> Decision | None:
-    """The answer of the hooks on a question. None: a person is asked.
+def decision_of(ruling: Ruling, adviser: Adviser, heard: Advice | None) -> Decision | None:
+    """Return the answer of an adviser to a question. None: a person is asked.
 
     Raises:
-        ApprovalDeniedError: They deny the call, and the run must end.
+        ApprovalDeniedError: It denies the call, and the run must end.
     """
     if heard is None or heard.verdict in (None, "ask") or (heard.verdict == "allow" and ruling.needs_person):
         return None
     if heard.ends:
-        raise ApprovalDeniedError(_said(heard), ends_run=True)
-    return Decision(allowed=heard.verdict == "allow", reason=_said(heard))
+        raise ApprovalDeniedError(_said(adviser, heard), ends_run=True)
+    return Decision(allowed=heard.verdict == "allow", reason=_said(adviser, heard))
 
 
-def _said(heard: Advice) -> str:
-    return f"a hook says: {heard.reason}"
+def _said(adviser: Adviser, heard: Advice) -> str:
+    return f"{adviser.source} says: {heard.reason}"

@@ -10,14 +10,14 @@ program that reads the stream and answers nothing would wait without a word.
 """
 
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Protocol
 
 from freeact_sub.approvals.advice import Adviser, advised, decision_of
 from freeact_sub.approvals.decision import decide_in_time
-from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval, TryOut
+from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
 from freeact_sub.approvals.rules.project_rules import ProjectRules
@@ -78,6 +78,33 @@ class Tally:
         return (UNATTENDED,) if self.unattended else ()
 
 
+class AskingAgent(Protocol):
+    """An agent that asks whether it may make one call. Each attribute is read when the question is opened, or before."""
+
+    @property
+    def policy(self) -> Policy:
+        """Its policy at this moment."""
+
+    @property
+    def emitter(self) -> Emitter:
+        """Emits events for it."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names for people of the agents from the root to this one."""
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The model's tool call that the action belongs to. None: it belongs to none."""
+
+    @property
+    def advisers(self) -> Sequence[Adviser]:
+        """Have a say beside the rules; all are heard."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Stop the clocks of its run and cell, while a person or an adviser is asked."""
+
+
 @dataclass(kw_only=True)
 class _Open:
     question: OpenApproval
@@ -128,52 +155,37 @@ class Gate:
         """Ends the count; returns it."""
         return self._tallies.pop(agent_id, Tally())
 
-    async def check(
-        self,
-        call: Call,
-        policy: Policy,
-        emitter: Emitter,
-        *,
-        path: tuple[str, ...],
-        tool_call_id: str | None = None,
-        pause: AbstractContextManager[Any] | None = None,
-        advisers: Sequence[Adviser] = (),
-        try_out: Callable[[Call], TryOut | None] | None = None,
-    ) -> Decision | None:
+    async def check(self, call: Call, asker: AskingAgent) -> Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question.
 
         Args:
             call: The action, with its real values.
-            policy: The agent's policy.
-            emitter: Emits events for the agent.
-            path: The agents from the root to this one, as people should see them.
-            tool_call_id: The model's tool call that the action belongs to.
-            pause: Entered while a person is asked, or hooks run; stops the clock of a running cell.
-            advisers: Have a say beside the rules; all are heard. None: an allowed call is not delayed.
-            try_out: Called if a question is opened: see `OpenApproval`. None: nothing is tried.
+            asker: The agent.
 
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
         """
+        policy, emitter, advisers = asker.policy, asker.emitter, asker.advisers
+        hearing = [adviser for adviser in advisers if adviser.hears(call)]
         ruling = await self.ruling(call, policy)
         for problem in self._files.notices() if self._files is not None else ():
             emitter.put(Notice(content=problem))
         tally = self._tallies.get(emitter.agent_id, Tally())
         _refuse_denied(ruling)
-        if ruling.verdict == "allow" and not advisers:
+        if ruling.verdict == "allow" and not hearing:
             tally.allow(call)
             return None
-        with pause or nullcontext():
-            ruling, decided = await self._hear(advisers, call, policy, ruling)
+        with asker.paused():
+            ruling, decided = await self._hear(hearing, call, policy, ruling)
             if ruling.verdict == "allow":
                 tally.allow(call)
                 return None
             if emitter.channel.closed:
                 raise ApprovalDeniedError(NOBODY)
             for adviser in advisers if decided is None else ():
-                decided = decided or decision_of(ruling, await adviser.on_question(call, ruling.suggests))
+                decided = decided or decision_of(ruling, adviser, await adviser.on_question(call, ruling.suggests))
             with span(f"approval {call.kind}", agent_id=emitter.agent_id, call=call.kind, rule=ruling.source) as asked:
-                decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id, try_out), decided)
+                decision = await self._ask(call, policy, ruling, asker, decided)
                 note(asked, decision=decision.word)
         tally.decide(decision)
         if not decision.allowed:
@@ -185,14 +197,14 @@ class Gate:
     async def _hear(
         self, advisers: Sequence[Adviser], call: Call, policy: Policy, ruling: Ruling
     ) -> tuple[Ruling, Decision | None]:
-        """See `advised`; while advisers think, the same may change as while a person does."""
-        heard = [advice for adviser in advisers if (advice := await adviser.before(call)) is not None]
+        """Hear all advisers; while they think, the same may change as while a person does."""
+        heard = [(adviser, advice) for adviser in advisers if (advice := await adviser.before(call)) is not None]
         decided: Decision | None = None
         if heard:
             ruling = await self.ruling(call, policy)
             _refuse_denied(ruling)
-        for advice in heard:
-            ruling, decision = advised(ruling, advice)
+        for adviser, advice in heard:
+            ruling, decision = advised(ruling, adviser, advice)
             decided = decided or decision
         return ruling, decided
 
@@ -245,9 +257,10 @@ class Gate:
             item.question.shown = True
 
     async def _ask(
-        self, call: Call, policy: Policy, ruling: Ruling, caller: "_Caller", decided: Decision | None
+        self, call: Call, policy: Policy, ruling: Ruling, asker: AskingAgent, decided: Decision | None
     ) -> Decision:
-        """Asks. Args: decided: the answer, if hooks have given it: nobody is asked, and the record says so."""
+        """Asks. Args: decided: the answer, if an adviser has given it: nobody is asked, and the record says so."""
+        emitter = asker.emitter
         request_id = f"approval-{secrets.token_hex(4)}"
         if_nobody = (
             NEEDS_PERSON if ruling.needs_person else headless_decision(self._headless or "auto", self._now(policy).mode)
@@ -256,7 +269,7 @@ class Gate:
             if_nobody = WITHIN_SETTINGS
 
         def announce(decision: Decision) -> None:
-            """Emits the decision before the caller continues, so that no event of the call precedes its approval."""
+            """Emits the decision at once: before any event of the call, without waiting for the reader, who may answer."""
             decided = ApprovalDecided(
                 request_id=request_id,
                 allowed=decision.allowed,
@@ -264,13 +277,14 @@ class Gate:
                 code=decision.code,
                 model=decision.model,
             )
-            caller.emit(decided)
+            emitter.put(decided, tool_call_id=asker.tool_call_id)
 
-        question = OpenApproval(call, announce, caller.try_out and caller.try_out(call))
+        trials = (trial for adviser in asker.advisers if (trial := adviser.try_out(call)) is not None)
+        question = OpenApproval(call, announce, next(trials, None))
         request = ApprovalRequest(
             request_id=request_id,
             call=call,
-            path=caller.path,
+            path=asker.path,
             reason=ruling.reason,
             suggested=ruling.suggests,
             headless=decided is not None or self._headless is not None,
@@ -280,14 +294,14 @@ class Gate:
         ASKED[request_id] = self
         try:
             with question.timed(
-                caller.emitter.agent_id,
+                emitter.agent_id,
                 call.summary,
                 unshown_seconds=self._unshown_seconds,
                 timeout_seconds=self._timeout_seconds,
                 too_late=lambda reason: Decision(allowed=False, reason=reason, nobody=True),
             ):
-                item.request = await caller.emitter.emit(request, tool_call_id=caller.tool_call_id)
-                if caller.emitter.channel.closed:
+                item.request = await emitter.emit(request, tool_call_id=asker.tool_call_id)
+                if emitter.channel.closed:
                     question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
                 elif request.headless:
                     question.decide(request.if_nobody)
@@ -295,7 +309,8 @@ class Gate:
             if decision.allowed and decision.remember:
                 await self._remember(decision, ruling)
                 if decision.remember == "project" and (problem := await self._save(decision, ruling)):
-                    caller.emit(Notice(content=f"the rule applies to this session only: {problem}"))
+                    notice = Notice(content=f"the rule applies to this session only: {problem}")
+                    emitter.put(notice, tool_call_id=asker.tool_call_id)
             return decision
         finally:
             question.end_trial()
@@ -332,19 +347,6 @@ class Gate:
 
 def _patterns(decision: Decision, ruling: Ruling) -> tuple[str, ...]:
     return ruling.suggests if decision.pattern is None else (decision.pattern,)
-
-
-@dataclass(frozen=True)
-class _Caller:
-    """The agent and the tool call that a question belongs to."""
-
-    emitter: Emitter
-    path: tuple[str, ...]
-    tool_call_id: str | None
-    try_out: Callable[[Call], TryOut | None] | None
-
-    def emit(self, event: ApprovalDecided | Notice) -> None:
-        self.emitter.put(event, tool_call_id=self.tool_call_id)
 
 
 def _refuse_denied(ruling: Ruling) -> None:

@@ -38,7 +38,7 @@ class Ruling:
     rule: str
     """The rule, as it is written, or the sentence that decided."""
     source: str = SHIPPED
-    """The source of the rule: a file, `default`, `this session`, or `mode NAME`."""
+    """The source of the rule: a file, `default`, `this session`, or `mode NAME`. Empty: `rule` names it."""
     decided_by: Rule | None = None
     """The rule that decided. None: another sentence did."""
     part: str = ""
@@ -54,7 +54,7 @@ class Ruling:
     def reason(self) -> str:
         """The reason of a denial, in one sentence."""
         about = f"{shown(self.part)}: " if self.part else ""
-        return f"{about}{self.rule} ({self.source})"
+        return f"{about}{self.rule}" + (f" ({self.source})" if self.source else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from freeact_sub.errors import ConfigError
 
 if TYPE_CHECKING:
     from freeact_sub.cli.commands import Settings
-    from freeact_sub.comparing import Comparison, Continuation
     from freeact_sub.config.schema import Config
+    from freeact_sub.strategies.comparing import Comparison, Continuation
 
 OPTIONS: Final = ("at", "models", "prompt", "mode")
 REFRESH_SECONDS: Final = 0.25
@@ -44,7 +44,7 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
 
     for model in models:
         check_name(config.model_copy(update={"model": model}))
-    from freeact_sub.comparing import Comparison  # noqa: PLC0415
+    from freeact_sub.strategies.comparing import Comparison  # noqa: PLC0415
 
     comparing = _ShownComparison(Comparison(config))
     return asyncio.run(comparing.run(options.session_id, models, at=at, prompt=prompt))
@@ -158,7 +158,7 @@ class _ShownComparison:
                 await asyncio.wait({drawing})
 
     def _print(self, continuations: Sequence["Continuation"], workspace: Path) -> None:
-        from freeact_sub.comparing import PATCH  # noqa: PLC0415
+        from freeact_sub.strategies.comparing import PATCH  # noqa: PLC0415
         from freeact_sub.terminal.drawing.continuations import result_lines  # noqa: PLC0415
         from freeact_sub.terminal.drawing.parts import make_console  # noqa: PLC0415
 

@@ -4,7 +4,7 @@
 - The connection breaks in the middle of a stream, or nothing comes for `stall_seconds`. Nothing of a reply is acted on
   before its end, so the request is made once more. What was shown of the first reply stays shown; only the second counts.
 - The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has.
-  Who makes the request may shorten the conversation (`agents/context/`).
+  Who makes the request may shorten the conversation (`features/compaction/`).
 
 A slow first token is a matter of `first_event_timeout_seconds`, from when the request is sent on; its watcher is told of it.
 Each time a request is sent is noted on the bill of the agent that pays for it (`observers`).

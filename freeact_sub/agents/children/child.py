@@ -13,12 +13,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
 from freeact_sub.agents.runs.results import AgentStatus, RunResult, text_of
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentMessage, MessageKind
 from freeact_sub.text import shortened

@@ -17,6 +17,7 @@ from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
+from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.files import unknown_name
@@ -71,7 +72,7 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
     if agent is not None and (messages := agent.run.record.history):
         between = itertools.takewhile(lambda above: above.agent_id != caller.agent_id, agent.ancestors())
         return EarlierChild(
-            lineage=tuple(each.stored for each in between)[::-1],
+            lineage=tuple(stored_agent(each) for each in between)[::-1],
             model=None if agent.run.record.model_is_closed else agent.model,
             history=messages,
             written=messages,

@@ -16,12 +16,12 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.actions import FileOperation
-from freeact_sub.agents.call import Asker
+from freeact_sub.agents.call import permit
 from freeact_sub.agents.ports import KernelNode
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import permit
 from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import FileWrite

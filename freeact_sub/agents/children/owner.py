@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
-from freeact_sub.agents.call import Asker
+from freeact_sub.agents.call import permit
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy, about_forgotten
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
@@ -23,11 +23,11 @@ from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_model_name, check_spawn, checked_choices
 from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.maps.fan_out import FanOuts
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import permit
 from freeact_sub.errors import (
     ApprovalDeniedError,
     ConfigError,

@@ -23,11 +23,11 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.actions import FileOperation
-from freeact_sub.agents.call import EndedCall
+from freeact_sub.agents.call import permit
 from freeact_sub.agents.children.type_effects import has_tool
 from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
+from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import text_of
-from freeact_sub.agents.turn.calls import permit
 from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError

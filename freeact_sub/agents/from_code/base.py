@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from freeact_sub.agents.call import Asker, EndedCall, RequestedCall
+from freeact_sub.agents.call import acting_as, in_cell, make, permit
 from freeact_sub.agents.feature import Handler
+from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import acting_as, in_cell, make, permit
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock

@@ -19,11 +19,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, NonNegativeInt
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.call import EndedCall
 from freeact_sub.agents.children.nodes import Nodes
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.from_code.ask import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
+from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget

@@ -15,6 +15,7 @@ from pydantic_ai.usage import RequestUsage
 from freeact_sub.agents.budgets.estimate import LEAST, OUTPUT_TOKENS, REPORT_TOKENS, price_of
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Account, Payer
 from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
@@ -71,14 +72,7 @@ class Agreement:
         agent.run.fan_out = call
         decision = None
         if agent.shared.config.headless is None:
-            decision = await agent.shared.gate.check(
-                call,
-                agent.present_policy,
-                agent.emitter,
-                path=agent.path,
-                pause=agent.run.clocks_paused(),
-                advisers=agent.run.features.advisers(agent, None),
-            )
+            decision = await agent.shared.gate.check(call, Asker(agent=agent))
         elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         if decision is None or decision.nobody:
@@ -90,10 +84,11 @@ class Agreement:
     async def asks_nobody(self) -> bool:
         """Whether settings and rules let all fan-outs run within the bounds of the run, and no hook has a say."""
         agent = self._agent
-        ruling = await agent.shared.gate.ruling(FanOut(what="all"), agent.present_policy)
+        call = FanOut(what="all")
+        ruling = await agent.shared.gate.ruling(call, agent.present_policy)
         if agent.shared.config.headless is not None:
             return ruling.verdict != "deny"
-        return ruling.verdict == "allow" and not agent.run.features.advisers(agent, None)
+        return ruling.verdict == "allow" and not any(adviser.hears(call) for adviser in Asker(agent=agent).advisers)
 
     def tell(self, rest: Rest) -> None:
         """Emit a notice of what the rest of a fan-out will take."""

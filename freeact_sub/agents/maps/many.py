@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, overload
 
@@ -14,6 +14,7 @@ from pydantic_core import to_json, to_jsonable_python
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
 from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
 from freeact_sub.agents.from_code.base import validated
+from freeact_sub.agents.from_program import outcome
 from freeact_sub.agents.maps.fan_out import side_by_side
 from freeact_sub.agents.maps.kept_answers import NAME, KeptAnswers
 from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
@@ -53,7 +54,7 @@ class ManyAsks:
         if isinstance(prompts, str):
             raise InvalidRequestError("agent.ask_many takes a list of prompts, not one text: use agent.ask for that")
         loop = self._root.callers_loop
-        asker = _Asker(loop, output, model)
+        asker = _TypedAsks(loop, output, model)
         answers = dict[int, Any]()
 
         async def ask(item: tuple[int, str], payer: Payer = NO_PAYER) -> None:
@@ -89,7 +90,7 @@ class ManyAsks:
         if isinstance(frame, Sequence) and not frame:  # without rows there are no names of columns
             return table.extended({})  # type: ignore[no-any-return]  # of the frame's own kind
         read, names = Template(template, table.columns), new_columns(output, table)
-        asker = _Asker(loop, output, model)
+        asker = _TypedAsks(loop, output, model)
         prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
         path = self._root.session.file(NAME) if kept_in is None else Path(kept_in)
         async with loop.children.busy():
@@ -103,7 +104,7 @@ class ManyAsks:
         return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
 
 
-class _Asker:
+class _TypedAsks:
     """Asks one model for answers of one type."""
 
     def __init__(self, loop: AgentLoop, output: Any, model: str | None) -> None:
@@ -133,7 +134,7 @@ class _Asker:
 class _Rows:
     """The rows of one map: what is known of them is taken, the others are asked."""
 
-    def __init__(self, loop: AgentLoop, asker: _Asker, kept: KeptAnswers, prompts: list[Any], keys: list[str]) -> None:
+    def __init__(self, loop: AgentLoop, asker: _TypedAsks, kept: KeptAnswers, prompts: list[Any], keys: list[str]) -> None:
         self._loop, self._asker, self._kept = loop, asker, kept
         self._prompts = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key}
         self._rows = Counter(keys)
@@ -196,14 +197,6 @@ class _Rows:
             await asyncio.sleep(PROGRESS_SECONDS)
             await self._changed.wait()
             self._changed.clear()
-
-
-async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
-    """Return the result of one of several pieces of work, or its exception."""
-    try:
-        return await work
-    except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
-        return error
 
 
 def _prompt(template: Template, row: Mapping[Hashable, Any]) -> str | InvalidRequestError:

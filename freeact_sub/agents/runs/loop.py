@@ -16,15 +16,15 @@ import anyio
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
-from freeact_sub.agents.call import Asker
+from freeact_sub.agents.call import acting_as, permit
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
-from freeact_sub.agents.feature import CLOSING_SECONDS
 from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.from_code.servers import mcp_toolset
 from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
@@ -34,7 +34,6 @@ from freeact_sub.agents.traces import traced_program
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
-from freeact_sub.agents.turn.calls import acting_as, permit
 from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.run_hooks import RunHooks
 from freeact_sub.agents.turn.single_request import SingleRequests
@@ -207,8 +206,9 @@ class AgentLoop:
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
                 if (saved := self._variables) is not None:
                     stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
-            closing, kernel = self.agent.run.features.closing, self.resources.kernel
-            stack.push_async_callback(lambda: carry_out(closing(ending, kernel), timeout_seconds=CLOSING_SECONDS))
+            parts, kernel = self.agent.run.features, self.resources.kernel
+            closing_seconds = parts.closing_seconds + CLOSE_SECONDS  # each part has a bound of its own
+            stack.push_async_callback(lambda: carry_out(parts.closing(ending, kernel), timeout_seconds=closing_seconds))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
 
@@ -288,7 +288,7 @@ class AgentLoop:
         kernel = self.resources.kernel
         kernel.start_soon()
         news = await kernel.past.bring_back()  # first: what is undone later goes back to that
-        told = await self.agent.run.features.opening(work.prompt)
+        told = await self.agent.run.features.opening(work.prompt, is_prompt=True)
         kernel.past.replace(None)
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent

@@ -25,10 +25,12 @@ from pydantic_ai.models import ModelRequestParameters
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.feature import NO_PARTS, RunParts
 from freeact_sub.agents.ports import KernelHolder
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.approvals import Policy
+from freeact_sub.approvals.advice import Adviser
 from freeact_sub.calls import FanOut
-from freeact_sub.config.budget import Budget
+from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import ApprovalDeniedError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events.ending import RunStatus
 from freeact_sub.system.stopwatch import Stopwatch
@@ -276,6 +278,11 @@ class PresentRun:
         return time.monotonic() - self._started
 
     @property
+    def usage(self) -> Usage:
+        """The spending of the agent itself in this run, up to now."""
+        return self.account.own_usage
+
+    @property
     def left(self) -> Budget:
         """The most that a child could be given at this moment."""
         return self.account.remaining(seconds=self.clock.left)
@@ -284,6 +291,10 @@ class PresentRun:
     def is_cancelled(self) -> bool:
         """Whether it, or the run of an ancestor, is being cancelled."""
         return any(run.scope is not None and run.scope.cancel_called for run in self._with_ancestors())
+
+    def advisers(self, asker: Asker) -> Sequence[Adviser]:
+        """Return the advisers of all features on a call."""
+        return self.features.advisers(asker)
 
     def begin(self) -> None:
         """Begin the run: start its clock and open its cancel scope."""

@@ -14,7 +14,8 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.call import Asker
+from freeact_sub.agents.call import permit
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.forking import fork_note, fork_session, originals_of, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
@@ -32,7 +33,6 @@ from freeact_sub.agents.sessions.variables import (
 )
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import permit
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config

@@ -84,4 +84,4 @@ class Replay:
             ended = await run_code(self._loop, cell.code, PREFIX)
         except ApprovalDeniedError as error:
             return f"not run: {error}"
-        return "" if ended.outcome == "success" else (ended.text.strip().splitlines() or [ended.outcome])[-1]
+        return "" if ended.status == "ok" else (ended.text.strip().splitlines() or [ended.status])[-1]

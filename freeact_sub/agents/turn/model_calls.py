@@ -1,4 +1,4 @@
-"""`ModelCalls`: makes the model's tool calls through `ToolCalls`, and returns what the model reads.
+"""`ModelCalls`: makes the model's tool calls through `make`, and returns what the model reads.
 
 `UnmadeCalls` reports the calls that no tool is run for, `Repeats` notices a model that goes in circles.
 """
@@ -24,8 +24,8 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
-from freeact_sub.agents.call import EndedCall, RequestedCall
-from freeact_sub.agents.turn.calls import Refusal, error_text, make, permit
+from freeact_sub.agents.call import Refusal, error_text, make, permit
+from freeact_sub.agents.requested_call import EndedCall, RequestedCall
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
@@ -121,7 +121,7 @@ class UnmadeCalls:
         self._outputs, self._is_told = outputs, False
 
     def made(self, call_id: str) -> None:
-        """Run a tool for a call, which `ToolCalls` reports."""
+        """Run a tool for a call, which `make` reports."""
         self._take(call_id)
 
     def tell(self, messages: Sequence[ModelMessage]) -> None:

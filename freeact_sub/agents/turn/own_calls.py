@@ -1,4 +1,7 @@
-"""Cells of the program's own code, such as `agent.execute`. Whoever makes them may note the ids of their calls."""
+"""Cells that no model asks for: of the program's own code, such as `agent.execute`, or of a person.
+
+Whoever makes them may note the ids of their calls.
+"""
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
@@ -6,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
-from freeact_sub.agents.call import EndedCall, RequestedCall
+from freeact_sub.agents.call import make
+from freeact_sub.agents.requested_call import EndedCall, RequestedCall
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.calls import make
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import KernelLostError
@@ -39,17 +42,19 @@ async def run_own_cell(
     lock: AbstractAsyncContextManager[Any] = NO_LOCK,
     *,
     is_asked: bool = True,
+    may_replace_kernel: bool = False,
 ) -> CodeExecutionOutput:
     """Run a cell without a model, as a call with events.
 
     Args:
         code: Its code.
-        prefix: That of the call's id.
-        agent: Makes the call: the agent, or a node.
+        prefix: The beginning of the call's id.
+        agent: The agent or the node that makes the call.
         kernel: Returns the kernel.
-        context_of: Returns what the cell's run needs, from the id of the call.
+        context_of: Returns the context of the cell's run, from the id of the call.
         lock: Held while the cell runs.
         is_asked: Rules and people judge the cell, not only what it does.
+        may_replace_kernel: A kernel that ends in the cell is no error if another one may take its place.
 
     Raises:
         LimitReachedError: The budget has no call left.
@@ -60,11 +65,11 @@ async def run_own_cell(
     if (ids := _NOTED.get()) is not None:
         ids.add(call_id)
 
-    async def work(_: RequestedCall) -> EndedCall[CodeExecutionOutput]:
+    async def work(made: RequestedCall) -> EndedCall[CodeExecutionOutput]:
         async with lock:
             live = await kernel()
-            output = await run_cell(code, live, context_of(call_id))
-        if live.lost_reason is not None:
+            output = await run_cell(made.args["code"], live, context_of(call_id))
+        if live.lost_reason is not None and not (may_replace_kernel and live.may_be_replaced):
             raise KernelLostError(f"the kernel of {agent.label} is gone: {live.lost_reason}")
         outcome: Outcome = "success" if output.status == "ok" else "failed"
         return EndedCall(value=output, text=output.text, outcome=outcome)

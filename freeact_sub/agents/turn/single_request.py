@@ -32,7 +32,7 @@ from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameter
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.call import Question
+from freeact_sub.agents.requested_call import Question
 from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -103,7 +103,7 @@ class SingleRequests:
         # its own account: several questions may be open at once, and an account holds one request
         account = Account(ledger=payer.ledger, owner=agent.agent_id, budget=Budget(), parent=payer)
         turns = Turns(agent=agent, account=account, is_question=True, answers=AnswerCheck(texts=typed is None))
-        question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
+        question = _OneRequest(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
         try:
             with turns.open():
                 return await question.answer()
@@ -133,7 +133,7 @@ class SingleRequests:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Question:
+class _OneRequest:
     """One question to one model."""
 
     turns: Turns

@@ -1,7 +1,7 @@
 """`Turns`: the state that the hooks of one run share, including how the run must end.
 
 `ended` notes the reason of an ending when it is decided, because a user's capability may turn our refusal into a normal
-result. `PersonMessages`: what a person sends to a working agent; its hooks judge it before the model reads it.
+result. `PersonMessages` holds what a person sends to a working agent until features have read it; then the model reads it.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.channel import Emitter
-from freeact_sub.errors import LimitReachedError
-from freeact_sub.events import ModelProgress
+from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
+from freeact_sub.events import ModelProgress, Notice
 from freeact_sub.models.observers import Meter, watch
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.text import whole_text, wrong_fields
@@ -40,7 +40,7 @@ STEP_SECONDS: Final = 1.0
 
 @dataclass(kw_only=True, eq=False)
 class PersonMessages:
-    """Of one run."""
+    """The messages of one run."""
 
     agent: TreeAgent
     ends: bool = False
@@ -56,25 +56,32 @@ class PersonMessages:
         except UserError:  # the run has made its last request
             return False
         if queued is not None:
-            ctx.dequeue(queued)  # the queue is open, and the model reads nothing before the hooks
+            ctx.dequeue(queued)  # the queue is open, and the model reads nothing before features do
             self._waiting.append(text)
         return True
 
     async def judge(self, ctx: RunContext[Any], *, at_end: bool) -> None:
-        """Run the hooks on what has come, and hand on what the model may read.
+        """Let features read the messages that have come, and hand on those that the model may read.
 
         Args:
-            ctx: Of the present step.
+            ctx: The context of the present step.
             at_end: The run ends unless there is something to read.
 
         Raises:
-            ApprovalDeniedError: A hook ends the run.
+            ApprovalDeniedError: A feature ends the run.
         """
         goes_on = False
         while self._waiting:
-            if (text := await self.agent.run.features.message(self._waiting.pop(0))) is not None:
-                ctx.enqueue(whole_text(text))
-                goes_on = True
+            text = self._waiting.pop(0)
+            try:
+                told = await self.agent.run.features.opening(text, is_prompt=False)
+            except ApprovalDeniedError as error:
+                if error.ends_run:
+                    raise
+                self.agent.emitter.put(Notice(content=error.reason))
+                continue
+            ctx.enqueue(whole_text("\n\n".join(filter(None, (text, told)))))
+            goes_on = True
         self.ends = at_end and not goes_on
 
 
@@ -236,11 +243,11 @@ class Turns:
 
         Args:
             text: The message.
-            of_person: A person sends it, so that the agent's hooks judge it.
+            of_person: A person sends it, so that features read it first.
         """
         if self.context is None:
             return None
-        if of_person and isinstance(text, str) and self.agent.run.features.hear_messages:
+        if of_person and isinstance(text, str):
             return self.person_messages.put(self.context, text)
         try:
             self.context.enqueue(whole_text(text) if isinstance(text, str) else text)

@@ -1,4 +1,4 @@
-"""The context window of an agent's model: how a conversation is shortened before it is full.
+"""`CompactionFeature`: shortens a conversation before the context window of the model is full.
 
 - `summary`: replaces all but the beginning and the newest turns with a summary.
 - `compactor`: decides when to do which, replaces old outputs with notes that name a file, and emits the event. Its hook is
@@ -15,59 +15,63 @@ from typing import Any
 from pydantic_ai.capabilities import AbstractCapability
 
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.root import Root
+from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.runs.run import Run
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.tree_agent import tree_agent
 from freeact_sub.events import Compacted
 from freeact_sub.features.compaction.by_hand import CompactionByHand
 from freeact_sub.features.compaction.compactor import CompactionHooks, Compactor, RefusesCompaction
+from freeact_sub.tools import SpawnRequest
 
-__all__ = ["Compaction", "RefusesCompaction"]
+__all__ = ["CompactionFeature", "RefusesCompaction"]
 
 
-class _CompactionOfRun(RunPart):
+class CompactionPart(RunPart):
+    """Shortens the conversation of one run."""
+
     def __init__(self, compactor: Compactor) -> None:
         self._compactor, self._prompt = compactor, ""
 
-    async def opening(self, prompt: str) -> str:
-        """Note what a child has to do: it stays where its prompt is summarised."""
+    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+        """Note the task of a child: it stays where its prompt is summarised."""
+        del request
         self._prompt = prompt
-        return ""
 
     def capability(self) -> AbstractCapability[Any]:
         """Shorten the conversation before a request that would be too long."""
         return CompactionHooks(compactor=self._compactor.for_task(self._prompt))
 
 
-class Compaction(Feature):
-    """See the module."""
+class CompactionFeature(Feature):
+    """Shortens the conversations of a tree of agents."""
 
     name = "compaction"
 
     def __init__(self) -> None:
         self._of_root: Compactor | None = None
 
-    def run(self, agent: TreeAgent) -> RunPart:
+    def run(self, agent: FeatureAgent) -> RunPart:
         """Keep an eye on the conversation; the root's goes on from run to run."""
-        if agent.parent is not None:
-            return _CompactionOfRun(Compactor(agent=agent))
-        self._of_root = self._of_root or Compactor(agent=agent)
-        return _CompactionOfRun(self._of_root)
+        whole = tree_agent(agent)
+        if whole.parent is not None:
+            return CompactionPart(Compactor(agent=whole))
+        self._of_root = self._of_root or Compactor(agent=whole)
+        return CompactionPart(self._of_root)
 
     @property
     def of_root(self) -> Compactor:
         """Shortens the root's conversation."""
-        return self._of_root or Compactor(agent=self.root.agent)
-
-    @property
-    def _whole_root(self) -> Root:
-        assert isinstance(self.root, Root)
-        return self.root
+        return self._of_root or Compactor(agent=tree_agent(self.root.agent))
 
     async def compact(self, keep: str = "") -> Compacted | None:
-        """See `Agent.compact`."""
+        """Summarise the conversation now, as `Agent.compact` says."""
         return await CompactionByHand(self._whole_root, self.of_root).compact(keep)
 
     def run_compaction(self, keep: str = "") -> Run[str]:
-        """See `Agent.run_compaction`."""
+        """Make a run that does what `compact` does."""
         return CompactionByHand(self._whole_root, self.of_root).run_compaction(keep)
+
+    @property
+    def _whole_root(self) -> Root:
+        return whole_root(self.root)

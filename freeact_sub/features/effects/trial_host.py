@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.from_code.actions import action_of
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import Call, NetworkConnect
@@ -70,7 +71,7 @@ class TrialHost:
             return f"connect to {_short(host)}" if host else "use the network"
         call = action_of(params, self._agent.shared.config.workspace)
         check_has_tool(self._agent, call)
-        if isinstance(call, NetworkConnect) or self._agent.run.features.advisers(self._agent, None):
+        if isinstance(call, NetworkConnect) or any(adviser.hears(call) for adviser in self._asker.advisers):
             return _short(call.summary)
         return "" if await self._is_allowed(call) else _short(call.summary)
 
@@ -79,6 +80,10 @@ class TrialHost:
         if ruling.verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         return ruling.verdict == "allow"
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(agent=self._agent, by="code")
 
     @property
     def _policy(self) -> Policy:

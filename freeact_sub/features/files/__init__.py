@@ -1,6 +1,7 @@
-"""Which files of the workspace a run has read, written and removed, and which agent wrote which (`attribution.py`).
+"""`FilesFeature`: knows the files of the workspace that a run has read, written and removed.
 
-Kernels report them after their cells (`reports.py`). A part of a run that is a `HearsUsed` is told of each use.
+Kernels report them after their cells (`reports.py`); `attribution.py` finds the agent that wrote a file. A part of a run
+that is a `HearsUsed` is told of each use.
 """
 
 import asyncio
@@ -10,15 +11,16 @@ from typing import Any
 
 from freeact_sub.agents.feature import Feature, Handler, RunPart
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.features.files.attribution import FileAttribution, RunFiles, obeyed
 from freeact_sub.features.files.reports import FileReports, HearsUsed
 
-__all__ = ["Files", "FilesOfRun", "HearsUsed", "RunFiles"]
+__all__ = ["FilesFeature", "FilesPart", "HearsUsed", "RunFiles"]
 
 
-class FilesOfRun(RunPart):
+class FilesPart(RunPart):
     """The files of one run."""
 
     def __init__(self, agent: TreeAgent, attribution: FileAttribution) -> None:
@@ -45,24 +47,25 @@ class FilesOfRun(RunPart):
         )
 
 
-class Files(Feature):
-    """See the module."""
+class FilesFeature(Feature):
+    """Knows who used which files, in one tree of agents."""
 
     def __init__(self) -> None:
         self._attribution = FileAttribution()
 
-    def run(self, agent: TreeAgent) -> RunPart:
-        """A run of the root begins a new account of who wrote what."""
-        if agent.parent is None:
+    def run(self, agent: FeatureAgent) -> RunPart:
+        """Make the part; a run of the root begins a new account of who wrote what."""
+        if agent.parent_id is None:
             self._attribution = FileAttribution()
-        return FilesOfRun(agent, self._attribution)
+        return FilesPart(tree_agent(agent), self._attribution)
 
-    def requests(self, agent: TreeAgent) -> Mapping[str, Handler]:
-        """A kernel reports what its code has used."""
+    def requests(self, agent: FeatureAgent) -> Mapping[str, Handler]:
+        """Take the reports of a kernel on the files that its code has used."""
+        whole = tree_agent(agent)
+        reports = FileReports(whole)
 
         async def files(params: Mapping[str, Any], _clock: Any) -> None:
-            for part in agent.run.features.all(FilesOfRun):
+            for part in whole.run.features.all(FilesPart):
                 await reports.note(params, part.files, part.attribution, part.looking)
 
-        reports = FileReports(agent)
         return {"files": files}

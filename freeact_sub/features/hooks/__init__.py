@@ -1,7 +1,7 @@
-"""The hooks of a person: commands and functions that run at certain moments (docs/hooks.md).
+"""`HooksFeature`: runs the hooks of a person, commands and functions, at certain moments (docs/hooks.md).
 
-A hook of a root holds for all agents of its tree; one of an agent type for its agents and all below them. This file is
-about the whole tree, `of_run.py` about one run: each event, what it hands over, and what becomes of the answer. It needs
+A hook of a root holds for all agents of its tree; a hook of an agent type holds for its agents and all below them. This file
+is about the whole tree, `of_run.py` about one run: each event, what it hands over, and what becomes of the answer. It knows
 agent types, which may bring hooks.
 """
 
@@ -14,13 +14,14 @@ from typing import Any, Final
 import anyio
 
 from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
+from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.traces import conversation_of
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import CommandHook, HookEvent
 from freeact_sub.events import ApprovalRequest, Notice, QuestionRequest
-from freeact_sub.features.hooks.of_run import HooksOfRun, type_name
+from freeact_sub.features.hooks.of_run import HooksPart, type_name
 from freeact_sub.hooks import Hook, HookAnswer, HookRunner, matched, names_of
 from freeact_sub.hooks.runner import AnyHook
 from freeact_sub.kernels import KernelSpec
@@ -40,8 +41,10 @@ END_SECONDS: Final = 10.0
 """The time of all hooks of `SessionEnd`, and of notifications that are under way when the root is closed."""
 
 
-class Hooks(Feature):
-    """The hooks of one tree of agents."""
+class HooksFeature(Feature):
+    """Runs the hooks of one tree of agents."""
+
+    name = "hooks"
 
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
         """Args: hooks: functions of the program, besides the hooks of files."""
@@ -52,8 +55,7 @@ class Hooks(Feature):
 
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
         """Read the hooks of files, and hear when a person is asked."""
-        super().attach(root)
-        config = root.agent.shared.config
+        config = root.agent.config
         self._runner = HookRunner((*config.found_hooks.hooks, *self._given), config.workspace)
         for problem in config.found_hooks.problems:
             root.notice(problem)
@@ -70,17 +72,19 @@ class Hooks(Feature):
             begun, self.session_has_begun = self.session_has_begun, False
             if begun:
                 with anyio.move_on_after(END_SECONDS):
-                    await self.run_hooks(self.root.agent, "SessionEnd", ("other",), lambda _: {"reason": "other"})
+                    await self.run_hooks(
+                        tree_agent(self.root.agent), "SessionEnd", ("other",), lambda _: {"reason": "other"}
+                    )
 
-    def run(self, agent: TreeAgent) -> RunPart:
+    def run(self, agent: FeatureAgent) -> RunPart:
         """Run the hooks of one run."""
-        return HooksOfRun(self, agent)
+        return HooksPart(self, tree_agent(agent))
 
-    def kernel(self, agent: TreeAgent, spec: KernelSpec) -> KernelSpec:
+    def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
         """Keep kernels from writing the programs of hooks, those of types that nobody has started yet included."""
         if spec.sandbox is None or not spec.sandbox.writable:
             return spec
-        of_types = (hook for agent_type in agent.shared.types.types.values() for hook in agent_type.found_hooks)
+        of_types = (hook for agent_type in tree_agent(agent).shared.types.types.values() for hook in agent_type.found_hooks)
         programs = tuple(
             LaterProgram(
                 name=f"hook `{one_line(hook.command)}`", command=words[0], args=tuple(words[1:]), cwd=str(spec.workspace)
@@ -128,8 +132,8 @@ class Hooks(Feature):
 
     def _notify(self, event: ApprovalRequest | QuestionRequest) -> None:
         """Run the hooks of `Notification` beside the run."""
-        agent = self.root.find(event.agent_id)
-        if event.headless or agent is None or not self.has_hook(agent, "Notification"):
+        found = self.root.find(event.agent_id)
+        if event.headless or found is None or not self.has_hook(agent := tree_agent(found), "Notification"):
             return
         if isinstance(event, ApprovalRequest):
             kind, message = "permission_prompt", f"{agent.name} {event.call.question}"

@@ -1,13 +1,13 @@
-"""`HooksOfRun`: where the hooks of a person run in one run of an agent, and what becomes of what they say."""
+"""`HooksPart`: where the hooks of a person run in one run of an agent, and what becomes of what they say."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.feature import RunPart
-from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.approvals.advice import Adviser
+from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
+from freeact_sub.approvals.advice import Advice, Adviser
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.config.hooks import HookEvent
 from freeact_sub.errors import ApprovalDeniedError
@@ -15,7 +15,7 @@ from freeact_sub.events import Notice
 from freeact_sub.hooks import CallNames, HookAnswer, names_of
 
 if TYPE_CHECKING:
-    from freeact_sub.features.hooks import Hooks
+    from freeact_sub.features.hooks import HooksFeature
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ MAX_ACTIONS: Final = 1000
 SAYS: Final = "[A hook of the user says: {text}]"
 
 
-class HooksOfRun(RunPart):
+class HooksPart(RunPart):
     """Runs hooks in one run."""
 
-    def __init__(self, hooks: "Hooks", agent: TreeAgent) -> None:
+    def __init__(self, hooks: "HooksFeature", agent: TreeAgent) -> None:
         self.hooks, self._agent = hooks, agent
         self.contexts: dict[str | None, list[str]] = {}
         """What hooks before a call tell the model, by its call."""
@@ -38,19 +38,24 @@ class HooksOfRun(RunPart):
         self._continued = 0
         """How often they have had the run go on."""
 
-    async def opening(self, prompt: str) -> str:
-        """Run those of `SubagentStart`, or of `SessionStart` and `UserPromptSubmit`."""
-        agent, hooks = self._agent, self.hooks
+    async def opening(self, said: str, *, is_prompt: bool) -> str:
+        """Run the hooks of `SubagentStart`, or of `SessionStart` and `UserPromptSubmit`."""
+        agent, hooks, data = self._agent, self.hooks, {"prompt": said}
         with agent.run.clocks_paused():
-            if agent.parent is not None:
-                started = await hooks.run_hooks(agent, "SubagentStart", (type_name(agent),), lambda _: {"prompt": prompt})
+            if is_prompt and agent.parent is not None:
+                started = await hooks.run_hooks(agent, "SubagentStart", (type_name(agent),), lambda _: data)
                 _check_goes_on(started)
                 return "" if started is None else started.context
-            begun = await self._session_begins()
-            answer = await hooks.run_hooks(agent, "UserPromptSubmit", (), lambda _: {"prompt": prompt})
-        if answer is not None and answer.verdict == "deny":
-            raise ApprovalDeniedError(f"a hook refuses the prompt: {answer.reason}")
-        return "\n\n".join(filter(None, (begun, answer.context if answer is not None else "")))
+            begun = await self._session_begins() if is_prompt else ""
+            answer = await hooks.run_hooks(agent, "UserPromptSubmit", (), lambda _: data)
+        if answer is None:
+            return begun
+        if answer.verdict == "deny" and (is_prompt or answer.ends):
+            thing = "prompt" if is_prompt else "message"
+            raise ApprovalDeniedError(f"a hook refuses the {thing}: {answer.reason}", ends_run=not is_prompt)
+        if answer.verdict == "deny":
+            raise ApprovalDeniedError(f"a hook refuses your message, and the model does not read it: {answer.reason}")
+        return "\n\n".join(filter(None, (begun, answer.context)))
 
     async def _session_begins(self) -> str:
         agent, hooks = self._agent, self.hooks
@@ -63,40 +68,24 @@ class HooksOfRun(RunPart):
         _check_goes_on(answer)
         return "" if answer is None else answer.context
 
-    async def message(self, text: str) -> str | None:
-        """Run those of `UserPromptSubmit` on what a person sends to a working agent."""
-        agent = self._agent
-        with agent.run.clocks_paused():
-            heard = await self.hooks.run_hooks(agent, "UserPromptSubmit", (), lambda _: {"prompt": text})
-        if heard is None or heard.verdict != "deny":
-            return "\n\n".join(filter(None, (text, heard.context if heard is not None else "")))
-        if heard.ends:
-            raise ApprovalDeniedError(f"a hook refuses the message: {heard.reason}", ends_run=True)
-        agent.emitter.put(Notice(content=f"a hook refuses your message, and the model does not read it: {heard.reason}"))
-        return None
-
-    @property
-    def hears_messages(self) -> bool:
-        """Without such a hook, a message need not wait."""
-        return self.hooks.has_hook(self._agent, "UserPromptSubmit")
-
-    def advisers(self, agent: TreeAgent, tool_call_id: str | None) -> Sequence[Adviser]:
-        """Those of `PreToolUse` and `PermissionRequest`."""
+    def advisers(self, asker: Asker) -> Sequence[Adviser]:
+        """Return the hooks of `PreToolUse` and `PermissionRequest`."""
+        agent = tree_agent(asker.agent)
         has_any = self.hooks.has_hook(agent, "PreToolUse") or self.hooks.has_hook(agent, "PermissionRequest")
-        return (_HooksOfCall(self, agent, tool_call_id),) if has_any else ()
+        return (HookAdviser(self, agent, asker.tool_call_id),) if has_any else ()
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
-        """Run those of `PostToolUse`; after a cell, also those after what its code has done."""
-        ended = await proceed()
-        if ended.outcome == "denied" or not (self.hooks.hooks_of(call.agent)):
+        """Run the hooks of `PostToolUse`; after a cell, also those after what its code has done."""
+        ended, agent = await proceed(), tree_agent(call.agent)
+        if ended.outcome == "denied" or not self.hooks.hooks_of(agent):
             return ended
         tool_call_id = "" if call.by == "code" else call.tool_call_id
         calls: list[tuple[Call, Mapping[str, Any]]] = [(call.call, {"text": ended.text, "outcome": ended.outcome})]
         if isinstance(call.call, CodeAction):
-            done = self._actions.pop(call.agent.agent_id, {}).values()
+            done = self._actions.pop(agent.agent_id, {}).values()
             calls = [*((inner, _response(inner)) for inner in done), *calls]
         with call.paused():
-            answers = await asyncio.gather(*(self._after(call.agent, one, tool_call_id, said) for one, said in calls))
+            answers = await asyncio.gather(*(self._after(agent, one, tool_call_id, said) for one, said in calls))
         told = self.contexts.pop(tool_call_id, [])
         for answer in answers:
             told += [text for text in (answer.context, answer.reason if answer.verdict == "deny" else "") if text]
@@ -122,15 +111,15 @@ class HooksOfRun(RunPart):
             run.must_end = ApprovalDeniedError(f"a hook says: {answer.reason}", ends_run=True)
         return answer
 
-    def did(self, agent: TreeAgent, call: Call) -> None:
+    def did(self, agent: FeatureAgent, call: Call) -> None:
         """Keep what code has done until its cell has ended; what is done twice is told once."""
-        if self.hooks.has_hook(agent, "PostToolUse", call):
+        if self.hooks.has_hook(tree_agent(agent), "PostToolUse", call):
             actions = self._actions.setdefault(agent.agent_id, {})
             if len(actions) < MAX_ACTIONS:
                 actions[call.kind, call.summary] = call
 
     async def answer(self, text: str) -> str:
-        """Run those of `Stop` or `SubagentStop`, which may have the run go on."""
+        """Run the hooks of `Stop` or `SubagentStop`, which may have the run go on."""
         agent, times = self._agent, self._continued
         event: HookEvent = "Stop" if agent.parent is None else "SubagentStop"
         names = () if agent.parent is None else (type_name(agent),)
@@ -147,7 +136,7 @@ class HooksOfRun(RunPart):
         return SAYS.format(text=heard.reason)
 
     async def refuses_compaction(self, trigger: str, keep: str = "") -> str:
-        """Run those of `PreCompact`: see `RefusesCompaction`."""
+        """Run the hooks of `PreCompact`, which may keep a conversation from being shortened."""
         agent, data = self._agent, {"trigger": trigger, "custom_instructions": keep}
         with agent.run.clocks_paused():
             heard = await self.hooks.run_hooks(agent, "PreCompact", (trigger,), lambda _: data)
@@ -159,29 +148,32 @@ class HooksOfRun(RunPart):
         return heard.reason
 
 
-class _HooksOfCall:
-    """An `Adviser` of one call."""
+class HookAdviser(Adviser):
+    """Runs the hooks that have a say on one call."""
 
-    def __init__(self, part: HooksOfRun, agent: TreeAgent, tool_call_id: str | None) -> None:
+    source = "a hook"
+
+    def __init__(self, part: HooksPart, agent: TreeAgent, tool_call_id: str | None) -> None:
         self._part, self._agent, self._tool_call_id = part, agent, tool_call_id
 
     def hears(self, call: Call) -> bool:
         """Whether a hook runs before such a call."""
         return self._part.hooks.has_hook(self._agent, "PreToolUse", call)
 
-    async def before(self, call: Call) -> HookAnswer | None:
-        """Hear those that run before a call."""
+    async def before(self, call: Call) -> Advice | None:
+        """Run the hooks before a call."""
         names = names_of(call)
         answer = await self._part.hooks.run_hooks(self._agent, "PreToolUse", names.all_names, self._data(names))
         if answer is not None and answer.context:
             self._part.contexts.setdefault(self._tool_call_id, []).append(answer.context)
-        return self._part.noted(answer)
+        return _advice(self._part.noted(answer))
 
-    async def on_question(self, call: Call, suggested: Sequence[str]) -> HookAnswer | None:
-        """Hear those that run before a question. Args: suggested: see `ApprovalRequest`."""
+    async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
+        """Run the hooks before a question."""
         names = names_of(call)
         data = self._data(names, permission_suggestions=list(suggested))
-        return self._part.noted(await self._part.hooks.run_hooks(self._agent, "PermissionRequest", names.all_names, data))
+        answer = await self._part.hooks.run_hooks(self._agent, "PermissionRequest", names.all_names, data)
+        return _advice(self._part.noted(answer))
 
     def _data(self, names: CallNames, **more: Any) -> Callable[[str], dict[str, Any]]:
         return lambda matched_name: data_of(names, matched_name, self._tool_call_id) | more
@@ -200,6 +192,10 @@ def type_name(agent: TreeAgent) -> str:
 
 def _response(call: Call) -> dict[str, str]:
     return {"filePath": call.path} if isinstance(call, FileWrite) else {}
+
+
+def _advice(heard: HookAnswer | None) -> Advice | None:
+    return None if heard is None else Advice(verdict=heard.verdict, reason=heard.reason, ends=heard.ends)
 
 
 def _check_goes_on(heard: HookAnswer | None) -> None:

@@ -1,26 +1,26 @@
-"""What a run has really done, as the host saw it: cells, commands, calls and children, and whether files exist.
+"""`ReceiptsFeature`: keeps what a run has done, as the host saw it: cells, commands, calls, children, and existing files.
 
-It needs `files`: their digests are receipts too. Without that feature there are none.
+It knows `files`, because digests of files are receipts too. Without that feature there are no digests.
 """
 
 from dataclasses import replace
 from typing import TypeVar
 
-from freeact_sub.agents.call import EndedCall, Proceed, RequestedCall
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, RequestedCall
 from freeact_sub.agents.runs.results import RunResult, text_of
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.features.files import FilesOfRun
+from freeact_sub.features.files import FilesPart
 from freeact_sub.features.receipts.book import ReceiptBook
 from freeact_sub.features.receipts.file_facts import FileFacts, file_facts
 
 T = TypeVar("T")
 
 
-class ReceiptsOfRun(RunPart):
+class ReceiptsPart(RunPart):
     """The receipts of one run."""
 
     def __init__(self, agent: TreeAgent) -> None:
@@ -40,7 +40,7 @@ class ReceiptsOfRun(RunPart):
             self.book.call(call.call, "ok" if ended.outcome == "success" else "failed", code=code, text=ended.text)
         return ended
 
-    def did(self, agent: TreeAgent, call: Call) -> None:
+    def did(self, agent: FeatureAgent, call: Call) -> None:
         """Give a receipt for a program that code starts."""
         del agent
         if isinstance(call, ShellCommand):
@@ -49,7 +49,7 @@ class ReceiptsOfRun(RunPart):
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
         """Look at the files; a copy of the workspace ends with its kernel."""
         run = self._agent.run
-        for part in run.features.all(FilesOfRun):
+        for part in run.features.all(FilesPart):
             if not kernel.has_own_files:
                 answer = text_of(ending.output) if run.has_model and ending.status == "completed" else ""
                 self._found = await file_facts(part.files, answer, self._agent.shared.config.workspace)
@@ -62,13 +62,13 @@ class ReceiptsOfRun(RunPart):
     def ended(self, result: RunResult) -> None:
         """Give the parent's run a receipt for its child."""
         parent = self._agent.run.parent
-        for part in () if parent is None else parent.features.all(ReceiptsOfRun):
+        for part in () if parent is None else parent.features.all(ReceiptsPart):
             part.book.child(self._agent.agent_id, result.status)
 
 
-class Receipts(Feature):
-    """See the module."""
+class ReceiptsFeature(Feature):
+    """Keeps receipts in one tree of agents."""
 
-    def run(self, agent: TreeAgent) -> RunPart:
+    def run(self, agent: FeatureAgent) -> RunPart:
         """Keep the receipts of the run."""
-        return ReceiptsOfRun(agent)
+        return ReceiptsPart(tree_agent(agent))

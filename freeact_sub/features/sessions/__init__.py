@@ -1,6 +1,7 @@
-"""Records a session. In this spike only its calls: their start is on disk before they run, their result before it is used.
+"""`SessionsFeature`: records the runs, conversations and calls of a session, and answers again what was answered before.
 
-What is still in the core: runs, messages, variables, answers (`agents/sessions/`).
+The start of a call is on disk before it runs, its result before anybody uses it. The store, ids, variables and the replay of
+a session are in `agents/sessions/`.
 """
 
 import asyncio
@@ -13,39 +14,40 @@ from pydantic_ai.exceptions import ToolFailed, ToolFailedError
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
-from freeact_sub.agents.call import EndedCall, Proceed, Question, RequestedCall
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.journal import Journal, jsonable
 from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_task, keep_answer, known_answer
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.sessions.stored_agent import stored_agent
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.errors import FreeactError
 from freeact_sub.tools import SpawnRequest, head_and_tail, text_of
 
 T = TypeVar("T")
 
 
-class _Messages(AbstractCapability[Any]):
+class _MessageRecorder(AbstractCapability[Any]):
     """Records what is new in a conversation, before its next request and before anything is done with a response."""
 
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
         self._journal, self._agent_id = journal, agent.agent_id
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai."""
+        """Record the conversation before a request."""
         self._journal.messages(self._agent_id, ctx.messages)
         return request_context
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
-        """See pydantic-ai, which calls `before_tool_execute` only inside of this: too late, the call is on disk by then."""
+        """Record it before a call is: pydantic-ai calls `before_tool_execute` only inside of this."""
         del call, tool_def
         self._journal.messages(self._agent_id, ctx.messages)
         return await handler(args)
 
 
-class SessionOfRun(RunPart):
+class SessionsPart(RunPart):
     """Records one run."""
 
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
@@ -56,7 +58,7 @@ class SessionOfRun(RunPart):
     def begins(self, prompt: str, request: SpawnRequest | None) -> None:
         """Record the start of the run."""
         agent, budget = self._agent, self._agent.run.account.budget
-        self._journal.run_begins(agent.agent_id, lambda: agent.stored, prompt, budget, of_root=agent.parent is None)
+        self._journal.run_begins(agent.agent_id, lambda: stored_agent(agent), prompt, budget, of_root=agent.parent is None)
         self._digest = None if request is None else digest_of_task(request, agent)
 
     def known(self) -> RunResult | None:
@@ -87,7 +89,7 @@ class SessionOfRun(RunPart):
 
     def capability(self) -> AbstractCapability[Any]:
         """Record the conversation."""
-        return _Messages(self._journal, self._agent)
+        return _MessageRecorder(self._journal, self._agent)
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
         """Record the call around everything that it does. Whoever makes it gets the result when it is recorded."""
@@ -121,10 +123,12 @@ class SessionOfRun(RunPart):
         )
 
 
-class Sessions(Feature):
-    """See the module."""
+class SessionsFeature(Feature):
+    """Records what the agents of a tree do."""
 
-    def run(self, agent: TreeAgent) -> RunPart | None:
+    name = "sessions"
+
+    def run(self, agent: FeatureAgent) -> RunPart | None:
         """Record the run, if there is a session."""
-        journal = agent.shared.journal
-        return None if journal.writer is None else SessionOfRun(journal, agent)
+        journal = (whole := tree_agent(agent)).shared.journal
+        return None if journal.writer is None else SessionsPart(journal, whole)

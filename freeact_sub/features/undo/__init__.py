@@ -1,7 +1,6 @@
-"""Restores conversation, variables and files as they were before a prompt: the methods of `Agent` for undo.
+"""`UndoFeature`: restores conversation, variables and files as they were before a prompt.
 
-It costs a branch of the kernel before each prompt, so it is off until `keep_undo`. It needs sessions, which
-keep the states of earlier prompts.
+It costs a branch of the kernel before each prompt, so it is off until `keep_undo`.
 """
 
 from collections.abc import AsyncIterator
@@ -9,28 +8,31 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.root import Root
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.events.effects import Effects
 from freeact_sub.features.undo.undo import Undo, UndoReport
 
-__all__ = ["UndoReport", "Undoable"]
+__all__ = ["UndoFeature", "UndoReport"]
 
 NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
 
 
-class _UndoOfRun(RunPart):
-    def __init__(self, feature: "Undoable") -> None:
+class UndoPart(RunPart):
+    """Keeps the state before the prompt of one run."""
+
+    def __init__(self, feature: "UndoFeature") -> None:
         self._feature = feature
 
-    async def opening(self, prompt: str) -> str:
+    async def opening(self, said: str, *, is_prompt: bool) -> str:
         """Keep the present state: what hooks and the session have done before the prompt stays when it is undone."""
-        await self._feature.keep(prompt)
+        if is_prompt:
+            await self._feature.keep(said)
         return ""
 
 
-class Undoable(Feature):
+class UndoFeature(Feature):
     """The prompts of a root that can be undone and redone, once `keep_undo` was called."""
 
     name = "undo"
@@ -48,14 +50,13 @@ class Undoable(Feature):
             if undo is not None:
                 await undo.aclose()
 
-    def run(self, agent: TreeAgent) -> RunPart | None:
+    def run(self, agent: FeatureAgent) -> RunPart | None:
         """Keep the state before each prompt of the root."""
-        return _UndoOfRun(self) if agent.parent is None else None
+        return UndoPart(self) if agent.parent_id is None else None
 
     @property
     def _whole_root(self) -> Root:
-        assert isinstance(self.root, Root)
-        return self.root
+        return whole_root(self.root)
 
     async def keep(self, prompt: str) -> None:
         """Keep the present state, if anything is kept."""
@@ -69,7 +70,7 @@ class Undoable(Feature):
         state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
         """
         if self._undo is None:
-            self._undo = Undo(self._whole_root.opened, self.root.agent.shared.config.workspace)
+            self._undo = Undo(self._whole_root.opened, self.root.agent.config.workspace)
 
     @property
     def undoable(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ USE_FORK = (
 )
 
 
-class Advice:
+class KeptAdvice:
     """Advice on what code can do instead."""
 
     def __init__(self) -> None:
@@ -64,4 +64,4 @@ def _notes_of(error: BaseException) -> list[str]:
     return notes
 
 
-ADVICE = Advice()
+ADVICE = KeptAdvice()

@@ -11,7 +11,7 @@ from freeact_sub.terminal.drawing.parts import marked
 from freeact_sub.text import counted, duration, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.comparing import Continuation
+    from freeact_sub.strategies.comparing import Continuation
 
 MODEL_CHARS: Final = 28
 ANSWER_CHARS: Final = 300

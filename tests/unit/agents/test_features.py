@@ -1,16 +1,31 @@
 """Features: the core runs without one, a user's own takes part, and one that fails harms nobody."""
 
+import asyncio
+import logging
 import subprocess
 import sys
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub import (
+    Advice,
+    Adviser,
+    AgentFinished,
+    ApprovalDeniedError,
+    ApprovalRequest,
+    CodeAction,
+    Feature,
+    FreeactError,
+    Hook,
+    InvalidRequestError,
+    Notice,
+    RunPart,
+    default_features,
+)
 from freeact_sub.channel import hearing
-from freeact_sub.errors import FreeactError
-from freeact_sub.events import AgentFinished
-from freeact_sub.features import default_features
+
+CELL = ToolCallPart("execute_ipython_cell", {"code": "print(1)"})
 
 BARE = """
 import asyncio, sys
@@ -53,7 +68,6 @@ class Audit(Feature):
         self.told = []
 
     def attach(self, root):
-        super().attach(root)
         return [hearing(lambda event: self.told.append(f"finished {event.status}"), AgentFinished)]
 
     def run(self, agent):
@@ -64,8 +78,8 @@ class AuditOfRun(RunPart):
     def __init__(self, told):
         self._told = told
 
-    async def opening(self, prompt):
-        self._told.append(f"opening {prompt}")
+    async def opening(self, said, *, is_prompt):
+        self._told.append(f"opening {said}" if is_prompt else f"message {said}")
         return "Be brief."
 
     async def call(self, call, proceed):
@@ -87,7 +101,7 @@ async def test_a_users_feature_takes_part(make):
 
     def script(messages, info):
         read.append(str(messages[-1].parts))
-        return [ToolCallPart("execute_ipython_cell", {"code": "print(1)"}), "done", "done"][len(messages) // 2]
+        return [CELL, "done", "done"][len(messages) // 2]
 
     async with make(script, config={"mode": "full"}, features=[*default_features(), audit]) as agent:
         assert (await agent.run("root").result()).output == "done"
@@ -129,3 +143,108 @@ async def test_a_method_of_a_missing_feature_names_it(make):
     async with make(["done"], features=()) as agent:
         with pytest.raises(FreeactError, match="this agent has no undo"):
             await agent.undo()
+
+
+def part_of(**methods):
+    """A feature whose parts have these methods."""
+    part = type("Part", (RunPart,), methods)
+    return type("Mine", (Feature,), {"run": lambda _self, _agent: part()})()
+
+
+async def test_each_part_has_a_bound_of_its_own_at_the_end(make, caplog):
+    closed = []
+
+    async def hang(self, ending, kernel):
+        await asyncio.Event().wait()
+
+    async def close(self, ending, kernel):
+        closed.append(ending.status)
+
+    slow = part_of(closing=hang, closing_seconds=0.05)
+    with caplog.at_level(logging.ERROR):
+        async with make(["done"], features=[slow, part_of(closing=close)]) as agent:
+            result = await agent.run("root").result()
+    assert (result.status, closed) == ("completed", ["completed"])
+    assert "closing of a feature failed: Part" in caplog.text
+
+
+async def test_an_adviser_denies_asks_and_answers(make):
+    class Says(Adviser):
+        source = "my company"
+
+        def __init__(self, verdict):
+            self.verdict = verdict
+
+        def hears(self, call):
+            return isinstance(call, CodeAction)
+
+        async def before(self, call):
+            return Advice(verdict=self.verdict, reason="of the night")
+
+    seen = {}
+    for mode, verdict in (("full", "deny"), ("full", "ask"), ("ask", "allow")):
+        says = Says(verdict)
+        feature = part_of(advisers=lambda _self, _asker, says=says: [says])
+        asked = []
+        async with make([CELL, "done"], config={"mode": mode}, features=[feature]) as agent, agent.run("root") as run:
+            async for event in run:
+                if isinstance(event, ApprovalRequest) and not event.headless:
+                    asked.append(event.reason)
+                    event.approve()
+        seen[verdict] = (asked, agent.provider.kernels[0].cells)
+    assert seen == {"deny": ([], 0), "ask": (["my company asks: of the night"], 1), "allow": ([], 1)}
+
+
+async def test_a_feature_reads_what_is_said_before_the_model(make):
+    """It adds to the prompt, and a message that it refuses is not read."""
+    read, release = [], asyncio.Event()
+
+    async def opening(self, said, *, is_prompt):
+        if said == "secret":
+            raise ApprovalDeniedError("this is secret")
+        return f"[{'prompt' if is_prompt else 'message'} seen]"
+
+    async def tool() -> str:
+        run.send("secret")
+        run.send("and be quick")
+        release.set()
+        return "ok"
+
+    def script(messages, info):
+        read.append(str(messages[-1].parts))
+        return [ToolCallPart("tool", {}), "done"][len(messages) // 2]
+
+    notices = []
+    agent = make(script, config={"mode": "full"}, features=[part_of(opening=opening)], tools=[tool])
+    async with agent, agent.run("root") as run:
+        async for event in run:
+            if isinstance(event, Notice):
+                notices.append(event.content)
+            elif isinstance(event, ApprovalRequest):
+                event.approve()
+        assert (await run.result()).output == "done"
+    assert "[prompt seen]" in read[0]
+    assert ("and be quick" in read[1], "[message seen]" in read[1], "secret" in read[1]) == (True, True, False)
+    assert notices == ["this is secret"]
+
+
+def test_an_object_belongs_to_one_agent(make):
+    feature = Audit()
+    make(["done"], features=[feature])
+    with pytest.raises(InvalidRequestError, match="this Audit belongs to another agent: make a new one for each Agent"):
+        make(["done"], features=[feature])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"features": [Audit]}, "features: the class Audit is no Feature"),
+        ({"features": [print]}, "features: a builtin_function_or_method is no Feature"),
+        ({"features": [], "hooks": [Hook("Stop", print)]}, r"hooks: leave it out.*default_features\(hooks\)"),
+        ({"features": [], "session": "new"}, "session: nothing records it.*`features` has no `sessions`"),
+        ({"features": [type("Wrong", (Feature,), {"run": lambda *_: object()})()]}, "Wrong.run returned a object"),
+    ],
+)
+def test_wrong_features_are_refused_by_name(make, options, problem):
+    with pytest.raises(InvalidRequestError, match=problem):
+        make(["done"], **options)

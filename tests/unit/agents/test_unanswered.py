@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.agents import cell, finished, of_kind, read, task
+from support.askers import AskerFake
 from support.virtual_time import in_virtual_time
 from support.waiting import eventually
 
@@ -66,7 +67,8 @@ def gate(tmp_path):
 
     def start(**kwargs):
         emitter = Emitter(channel=channel, agent_id="agent-1")
-        check = Gate(**kwargs).check(CodeAction(code="print(1)"), Policy(workspace=tmp_path), emitter, path=("agent-1",))
+        asker = AskerFake(policy=Policy(workspace=tmp_path), emitter=emitter, path=("agent-1",))
+        check = Gate(**kwargs).check(CodeAction(code="print(1)"), asker)
         return SimpleNamespace(task=asyncio.create_task(check), received=channel.receive)
 
     return start

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.askers import AskerFake
 
 from freeact_sub.approvals import Gate, Policy
+from freeact_sub.approvals.advice import Adviser
 from freeact_sub.approvals.gate import NOBODY
 from freeact_sub.approvals.policy import Ruling
 from freeact_sub.calls import Call, CodeAction
@@ -29,8 +31,10 @@ SAYINGS = [
 ]
 
 
-class Hooks:
+class Hooks(Adviser):
     """Hooks that say always the same, and note that they were heard."""
+
+    source = "a hook"
 
     def __init__(self, before: HookAnswer | None, on_question: HookAnswer | None) -> None:
         self.answers, self.heard = (before, on_question), list[str]()
@@ -61,9 +65,8 @@ class Ruled(Gate):
 async def outcome(gate: Gate, hooks: Hooks | None) -> str:
     emitter = Emitter(channel=EventChannel(), agent_id="agent-1")
     try:
-        await gate.check(
-            CodeAction(code="1"), Policy(workspace=Path("/w")), emitter, path=(), advisers=() if hooks is None else (hooks,)
-        )
+        asker = AskerFake(policy=Policy(workspace=Path("/w")), emitter=emitter, advisers=() if hooks is None else (hooks,))
+        await gate.check(CodeAction(code="1"), asker)
     except ApprovalDeniedError as error:
         return "asked" if error.reason.startswith(NOBODY) else "deny"
     return "allow"

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.askers import AskerFake
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules, make_rules
 from freeact_sub.approvals.rules import project_rules
@@ -44,7 +45,7 @@ def emitter(channel):
 @pytest.fixture
 def ask(policy, emitter):
     def start(gate, call, policy=policy, **kwargs):
-        return asyncio.create_task(gate.check(call, policy, emitter, path=("agent-1",), **kwargs))
+        return asyncio.create_task(gate.check(call, AskerFake(policy=policy, emitter=emitter, path=("agent-1",), **kwargs)))
 
     return start
 
@@ -83,7 +84,7 @@ async def test_always_answers_open_questions_of_the_same_kind_as_well(channel, a
     request = await channel.receive()
     request.approve(remember="session")
     await asyncio.wait_for(asyncio.gather(first, same), 120)
-    await gate.check(CodeAction(code="3"), policy, emitter, path=())
+    await gate.check(CodeAction(code="3"), AskerFake(policy=policy, emitter=emitter))
     assert not other.done()
     gate.abandon()
     with pytest.raises(ApprovalDeniedError, match="nobody"):
@@ -320,7 +321,10 @@ async def test_eight_askers_at_two_depths_answered_in_random_order_200_times(pol
         pens = {name: Emitter(channel=channel, agent_id=name, depth=int(name[0])) for name in names}
         tasks = {
             name: asyncio.create_task(
-                gate.check(CodeAction(code=name), policy, pens[name], path=("root", name), tool_call_id=f"call-{name}")
+                gate.check(
+                    CodeAction(code=name),
+                    AskerFake(policy=policy, emitter=pens[name], path=("root", name), tool_call_id=f"call-{name}"),
+                )
             )
             for name in chance.sample(names, 8)
         }
@@ -344,7 +348,7 @@ async def test_without_an_answerer_all_are_decided_at_once(policy):
     channel = EventChannel(64)
     pens = [Emitter(channel=channel, agent_id=str(number), depth=1 + number % 2) for number in range(8)]
     gate = Gate(headless="auto")
-    tasks = [asyncio.create_task(gate.check(CodeAction(code="1"), policy, pen, path=())) for pen in pens]
+    tasks = [asyncio.create_task(gate.check(CodeAction(code="1"), AskerFake(policy=policy, emitter=pen))) for pen in pens]
     done, waiting = await asyncio.wait(tasks, timeout=120)
     assert not waiting
     assert all(isinstance(task.exception(), ApprovalDeniedError) for task in done)

@@ -5,6 +5,7 @@ import os
 from contextlib import ExitStack
 
 import pytest
+from support.askers import AskerFake
 from support.waiting import eventually
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
@@ -50,7 +51,7 @@ def judge(workspace, channel):
         emitter = Emitter(channel=channel, agent_id="agent-1")
 
         async def said(call=MAKE):
-            task = asyncio.create_task(gate.check(call, policy, emitter, path=()))
+            task = asyncio.create_task(gate.check(call, AskerFake(policy=policy, emitter=emitter)))
             told = []
             while True:
                 receiving = asyncio.create_task(channel.receive())
@@ -151,13 +152,13 @@ async def test_an_answer_is_never_kept_through_a_link_and_says_so(workspace, cha
     (workspace / planted).parent.mkdir(exist_ok=True)
     (workspace / planted).symlink_to(inside if planted == ".freeact" else inside / "permissions.toml")
     emitter = Emitter(channel=channel, agent_id="agent-1")
-    task = asyncio.create_task(gate.check(MAKE, Policy(workspace=workspace), emitter, path=()))
+    task = asyncio.create_task(gate.check(MAKE, AskerFake(policy=Policy(workspace=workspace), emitter=emitter)))
     request = await channel.receive()
     assert request.approve(remember="project")
     await task
     assert "symbolic link" in [await channel.receive() for _ in range(2)][1].content
     assert (inside / "permissions.toml").read_bytes() == b""
-    await gate.check(MAKE, Policy(workspace=workspace), emitter, path=())  # it holds for the session
+    await gate.check(MAKE, AskerFake(policy=Policy(workspace=workspace), emitter=emitter))  # it holds for the session
 
 
 @pytest.mark.parametrize("broken", ["alow = []", None])
@@ -166,7 +167,7 @@ async def test_an_answer_that_cannot_be_kept_says_so(workspace, channel, broken,
     file.write_text(broken) if broken else file.mkdir()
     gate = Gate(project=ProjectRules(workspace, Trust(tmp_path / "own")))
     emitter = Emitter(channel=channel, agent_id="agent-1")
-    task = asyncio.create_task(gate.check(MAKE, Policy(workspace=workspace), emitter, path=()))
+    task = asyncio.create_task(gate.check(MAKE, AskerFake(policy=Policy(workspace=workspace), emitter=emitter)))
     assert (await channel.receive()).approve(remember="project")
     await task
     events = [await channel.receive() for _ in range(2)]

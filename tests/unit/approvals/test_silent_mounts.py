@@ -10,6 +10,7 @@ import pytest
 PROGRAM = """
 import asyncio, ctypes, os
 from pathlib import Path
+from support.askers import AskerFake
 from freeact_sub.approvals import Gate, Policy, Rules, gate, make_rules, shipped_rules
 from freeact_sub.calls import FileWrite, ShellCommand
 from freeact_sub.channel import Emitter, EventChannel
@@ -56,7 +57,7 @@ async def main():
         assert beats > before, call
         return ruling
     for call in CALLS:  # a person is asked, and what is mounted is named
-        task = asyncio.create_task(gate.check(call, policy(allow=["shell", "write"]), emitter, path=()))
+        task = asyncio.create_task(gate.check(call, AskerFake(policy=policy(allow=["shell", "write"]), emitter=emitter)))
         request = await asyncio.wait_for(channel.receive(), 240)
         assert str(silent) in request.reason and not request.suggested, (call, request.reason)
         assert not call.kind == "shell" or not call.outside or not request.if_nobody.allowed

@@ -7,7 +7,7 @@ from support.agents import cell, task
 
 from freeact_sub.actions import Action
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
-from freeact_sub.features.files import FilesOfRun
+from freeact_sub.features.files import FilesPart
 from freeact_sub.testing import first_prompt
 
 
@@ -26,7 +26,7 @@ async def test_the_answer_of_a_child_that_has_written_or_removed_files_is_not_ke
     async with make(script, config={"mode": "full"}, session="new") as agent:
         child = await agent.spawn("write")
         run = agent.debug.agents[child.agent_id].run
-        getattr(next(run.features.all(FilesOfRun)).files, what)["out.txt"] = None  # as the kernel's hook reports it
+        getattr(next(run.features.all(FilesPart)).files, what)["out.txt"] = None  # as the kernel's hook reports it
         assert (await child.result()).status == "completed"
     assert kept_for(store, agent) == ({child.agent_id} if what == "read" else set())
 
