@@ -28,6 +28,7 @@ PROGRAMS = (
     "extending/own_tool",
     "extending/own_tools_in_cells",
     "extending/hooks",
+    "extending/feature",
     "extending/skills/run",
 )
 OTHERS = (  # a real model is asked more than once
@@ -301,6 +302,11 @@ def test_hooks(examples: Path) -> None:
     assert output_of(examples, "extending/hooks") == (
         "denied: git push\na cell has ended: success\nThe push was denied; the sum is 42.\n"
     )
+
+
+def test_feature(examples: Path) -> None:
+    said = output_of(examples, "extending/feature")
+    assert re.fullmatch(r"3 cells have failed. What should [0-9a-f]{4} do\?\nThe sum is 42.\n", said), said
 
 
 def test_skills(examples: Path) -> None:
