@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: demo test test-fast check format docs docs-serve live bench clean
+.PHONY: demo test test-fast test-bare check format docs docs-serve live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	@$(BIN)/python examples/demo/demo.py $(ARGS)
@@ -17,6 +17,9 @@ test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what
 
 test-fast: $(STAMP)  ## those that start no process and are not slow
 	$(BIN)/python -m pytest -n auto -m "not (kernel or mcp or e2e or slow)" $(ARGS)
+
+test-bare: $(STAMP)  ## the tests of the core, with agents that have no features
+	$(BIN)/python -m pytest -n auto --bare tests/unit/agents --ignore tests/unit/agents/sessions $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers, import circles
 	$(BIN)/ruff format --check .

@@ -48,6 +48,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Tests of the core hold without any feature as well (`tests/unit/conftest.py`)."""
+    parser.addoption(
+        "--bare", action="store_true", help="agents of unit tests have no features; tests of features are left out"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--bare"):
+        of_features = [item for item in items if item.get_closest_marker("features")]
+        config.hook.pytest_deselected(items=of_features)
+        items[:] = [item for item in items if not item.get_closest_marker("features")]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests have an empty home folder: what the user trusts and has used before is none of their business."""
     home = tempfile.TemporaryDirectory(

@@ -1,9 +1,19 @@
-"""What unit tests of agents share."""
+"""What unit tests of agents share.
+
+With `--bare`, the agents of `tests/unit/agents` have no features, and tests marked `features` are left out: all others hold
+for the core alone.
+"""
 
 import pytest
 
 from freeact_sub import Agent, Config
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
+
+
+@pytest.fixture(autouse=True)
+def bare(request, monkeypatch):
+    if request.config.getoption("--bare"):
+        monkeypatch.setattr("freeact_sub.agent.default_features", lambda _hooks=(): ())
 
 
 @pytest.fixture

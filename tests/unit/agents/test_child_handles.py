@@ -67,7 +67,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-@pytest.mark.parametrize("session", [None, "new"])
+@pytest.mark.parametrize("session", [None, pytest.param("new", marks=pytest.mark.features)])
 async def test_a_handle_tells_task_and_end_here_and_elsewhere(make, case, session):
     request, status, error, output = ENDS[case]
     config = {"mode": "full", "subagents": {"salvage": False}}
@@ -110,6 +110,7 @@ async def test_a_child_whose_program_was_killed_is_interrupted(make, tmp_path):
         assert child.record.output == "late"
 
 
+@pytest.mark.features
 async def test_each_handle_stands_for_its_own_run(make):
     def answers(messages, _info):
         return f"answer {sum(message.kind == 'response' for message in messages) + 1}"
@@ -126,6 +127,7 @@ async def test_each_handle_stands_for_its_own_run(make):
     ]
 
 
+@pytest.mark.features
 async def test_a_stored_child_is_resumed_in_another_session_of_work(make, tmp_path):
     async with make(turns, session="new") as agent:
         child = await agent.spawn("one")

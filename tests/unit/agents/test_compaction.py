@@ -19,6 +19,8 @@ from freeact_sub.features.compaction.summary import SMALLEST, transcript
 from freeact_sub.models.small.block_mode import SUMMARISED
 from freeact_sub.testing import FakeKernelProvider
 
+pytestmark = pytest.mark.features
+
 WORDS = "one two six ten "
 FACT = re.compile(r"fact \d+ is \w+")
 

@@ -22,6 +22,8 @@ from freeact_sub.events import (
 )
 from freeact_sub.testing import FakeKernelProvider
 
+pytestmark = pytest.mark.features
+
 
 class Seen:
     """A hook that notes what it reads, and says something."""
