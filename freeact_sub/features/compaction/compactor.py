@@ -163,7 +163,7 @@ class Compactor:
     _again_at: int = 0
     """The size in tokens at which to try again."""
     _task: str = ""
-    """What a child has to do; it stays where its prompt is summarised."""
+    """The task of a child; it stays where its prompt is summarised."""
 
     def for_task(self, prompt: str) -> Self:
         """Note the prompt of a run, and return this."""
@@ -342,7 +342,7 @@ class CompactionHooks(AbstractCapability[Any]):
     """Since the request that is being made."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. The run continues with the shorter conversation."""
+        """Shorten the conversation before a request; the run continues with the shorter one."""
         self.compactor.parameters, self._shorter = request_context.model_request_parameters, _Shorter()
         if self.compactor.agent.run.is_to_end():
             return request_context
@@ -355,7 +355,7 @@ class CompactionHooks(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """See pydantic-ai. A request that was too long is made again with a shorter conversation, while there is one."""
+        """Make a request that was too long again with a shorter conversation, while there is one."""
         del request_context
         refusals = error.exceptions if isinstance(error, FallbackExceptionGroup) else [error]
         if not any(isinstance(refusal, ContextOverflowError) for refusal in refusals):
@@ -368,7 +368,7 @@ class CompactionHooks(AbstractCapability[Any]):
         raise RetryModelRequest from error
 
     async def prepare_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. After a refusal the request gets the shorter conversation."""
+        """Give the request the shorter conversation after a refusal."""
         del ctx
         if not self._shorter.parts:
             return request_context

@@ -1,4 +1,4 @@
-"""What a trial has changed in its copy of the workspace, as diffs.
+"""Diffs of the changes that a trial has made in its copy of the workspace.
 
 The copy was written by code that nobody has approved: it is reached folder by folder, without following a link.
 """
@@ -46,7 +46,7 @@ class _Standing:
 
     @classmethod
     def at(cls, root: int, path: str) -> "_Standing | None":
-        """What stands at a path. None: nothing that can be reached without a link."""
+        """The entry at a path. None: there is none that can be reached without a link."""
         try:
             with around(root, path.rstrip("/")) as (folder, name):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentTrials:
-    """Those of one agent."""
+    """The trials of one agent."""
 
     def __init__(self, agent: TreeAgent, places: asyncio.Semaphore) -> None:
         """There is none yet. Args: agent: its policy decides. places: the right of a trial to run; more wait."""
@@ -52,7 +52,7 @@ class AgentTrials:
         self._is_closed = False
 
     def of(self, call: Call) -> TryOut | None:
-        """What tries a call, or why nothing does. None: it is no cell."""
+        """Return the trial of a call, or why there is none. None: it is no cell."""
         if not isinstance(call, CodeAction):
             return None
         reason = ""
@@ -173,7 +173,7 @@ class CellTrial:
         return ""
 
     async def _variables(self) -> tuple[tuple[VariableChange, ...], bool]:
-        """What the trial says of its variables, and whether a program still runs; nothing of it is trusted."""
+        """The report of the trial on its variables and on programs that still run; nothing of it is trusted."""
         scratch, name = self._kernel.scratch, f"variables-{uuid.uuid4().hex}"
         if self._kernel.lost_reason is not None or scratch is None:
             return (), False

@@ -29,7 +29,7 @@ WORDS: Final = {
     "skill": "load a skill",
     "task": "start a child",
 }
-"""What a request wants, by its method."""
+"""The words for each request, by its method."""
 NAMES: Final = ("command", "server", "tool", "description", "prompt", "name")
 """Parameters that say more."""
 CHARS: Final = 120
@@ -46,12 +46,12 @@ class TrialHost:
         self.folders: tuple[Path, ...] = ()
         """The trial's own."""
         self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """What the trial must not do, once it wants that."""
+        """The action that the trial must not do, once it wants to do one."""
         self.looked = asyncio.Event()
         """Set when its files have been looked at. Until then the code that was stopped gets no reply, so it waits."""
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
-        """See `HostRequestHandler`: what needs nobody may happen; at anything else the trial ends."""
+        """Reply to a request that needs nobody; at any other request the trial ends."""
         del clock
         if method == "files":  # what a cell has used is counted when it runs for its agent
             return
@@ -65,7 +65,7 @@ class TrialHost:
         raise asyncio.CancelledError  # where the code waits for the reply, it is interrupted
 
     async def _wanted(self, params: Mapping[str, Any]) -> str:
-        """What an action would be that must not happen. Empty: it may. Raises: ApprovalDeniedError: A rule denies it."""
+        """Words for an action that must not happen. Empty: it may. Raises: ApprovalDeniedError: A rule denies it."""
         if params.get("kind") == "network":
             host = str(params.get("host") or "")
             return f"connect to {_short(host)}" if host else "use the network"

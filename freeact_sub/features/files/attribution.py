@@ -64,7 +64,7 @@ class Writing:
 
 @dataclass(kw_only=True, eq=False)
 class FileAttribution:
-    """Which agent of a root wrote which file, in one run of the root."""
+    """The writers of files in one run of a root, by agent."""
 
     _files: dict[str, dict[str, Writing]] = field(default_factory=dict)
     """The last writing, by name and by the agent's key."""

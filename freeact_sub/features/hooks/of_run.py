@@ -22,7 +22,7 @@ T = TypeVar("T")
 MAX_CONTINUES: Final = 5
 """How often hooks may have one run go on."""
 MAX_ACTIONS: Final = 1000
-"""What one cell does that hooks hear of."""
+"""Actions of one cell that hooks hear of, at most."""
 SAYS: Final = "[A hook of the user says: {text}]"
 
 
@@ -32,9 +32,9 @@ class HooksPart(RunPart):
     def __init__(self, hooks: "HooksFeature", agent: TreeAgent) -> None:
         self.hooks, self._agent = hooks, agent
         self.contexts: dict[str | None, list[str]] = {}
-        """What hooks before a call tell the model, by its call."""
+        """Texts of hooks before a call for the model, by its call."""
         self._actions: dict[str, dict[tuple[str, str], Call]] = {}
-        """What the code of an agent or node has done since its last cell, by kind and summary."""
+        """Actions of the code of an agent or node since its last cell, by kind and summary."""
         self._continued = 0
         """How often they have had the run go on."""
 
@@ -180,7 +180,7 @@ class HookAdviser(Adviser):
 
 
 def data_of(names: CallNames, matched_name: str, tool_call_id: str | None) -> dict[str, Any]:
-    """What a hook reads of a call."""
+    """The fields of a call that a hook reads."""
     tool = {"tool_name": names.name_for(matched_name), "tool_input": names.tool_input}
     return {**tool, "tool_use_id": tool_call_id or ""}
 

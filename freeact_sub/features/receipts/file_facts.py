@@ -1,4 +1,4 @@
-"""What the host finds out about the files of a run at its end: digests, and whether those that its answer names exist."""
+"""Facts about the files of a run at its end: their digests, and whether the files that its answer names exist."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ _NAME: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """What is known of a run's files at its end."""
+    """The facts about the files of one run."""
 
     read: tuple[FileReceipt, ...] = ()
     written: tuple[FileReceipt, ...] = ()

@@ -62,7 +62,7 @@ class SessionsPart(RunPart):
         self._digest = None if request is None else digest_of_task(request, agent)
 
     def known(self) -> RunResult | None:
-        """What the same child has answered before a crash."""
+        """Return the answer that the same child gave before a crash."""
         if self._digest is None or (known := known_answer(self._agent, self._digest)) is None:
             return None
         self._digest = None

@@ -1,4 +1,4 @@
-"""What has changed between two states, as effects of a prompt."""
+"""Differences between two states, as effects of a prompt."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ DIFF_LINES: Final = 200
 async def effects_since(
     before: Kernel | None, present: KernelAccess, files: Sequence[ChangedFile], problem: str, *, known: bool
 ) -> Effects:
-    """What has changed.
+    """Return the differences.
 
     Args:
         before: The kernel as it was. None: there were no variables, or they are not known.

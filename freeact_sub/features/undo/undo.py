@@ -63,7 +63,7 @@ class _BetweenPrompts:
 
     history: list[ModelMessage]
     news: News | None = None
-    """What the model is still to read of the kernel."""
+    """News about the kernel that the model has not read yet."""
     tree: str = ""
     """The tree of the files. Empty: they are not stored."""
     files_problem: str = ""
