@@ -33,7 +33,7 @@ from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.mcp_server import unread_keys
+from freeact_sub.config.mcp_server import notices_on
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
@@ -376,8 +376,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    unread = unread_keys(shared.servers)
-    for problem in (*shared.types.problems, *shared.skills.problems, *unread):
+    for problem in (*shared.types.problems, *shared.skills.problems, *notices_on(shared.servers)):
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     root = Root(tree, agent, held, output_type=output_type, closes_provider=kernel_provider is None)

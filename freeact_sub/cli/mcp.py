@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from freeact_sub.cli.streams import asking_terminal, print_line, tell
 from freeact_sub.config.load import mcp_files, read_mcp_servers
 from freeact_sub.config.mcp_edit import add_server, remove_server
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.mcp_server import McpServerConfig, notices_on
 from freeact_sub.config.own_folders import state_folder
 from freeact_sub.config.schema import MCP_FILE, Config, user_folder
 from freeact_sub.config.trust import Trust
@@ -55,6 +55,8 @@ def _list(options: argparse.Namespace, config: Config) -> int:
     of_types = _of_types(config)
     for name, server in config.mcp_servers.items():
         print_line(f"{name}: {places.get(name, 'settings')}, {_kind(name, server)}: {_target(server)}")
+    for notice in notices_on(config.mcp_servers):
+        tell(f"note: {notice}")
     for name, (server, agent_type) in of_types.items():
         mark = _mark(Path(agent_type.file))
         print_line(f"{name}: of the agent type {agent_type.name}{mark}, {_kind(name, server)}: {_target(server)}")
@@ -104,7 +106,8 @@ def _kind(name: str, server: McpServerConfig) -> str:
 def _target(server: McpServerConfig) -> str:
     """The address or command, without what may be secret."""
     if server.url is None:
-        return one_line(" ".join((str(server.command), *server.args)), SHOWN_CHARS)
+        arguments = f" with {counted(len(server.args), 'argument')}" if server.args else ""
+        return f"{one_line(server.command or 'no command', SHOWN_CHARS)}{arguments}"
     url = urlsplit(server.url)
     return one_line(f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}", SHOWN_CHARS)
 
@@ -155,7 +158,7 @@ def _server(options: argparse.Namespace) -> dict[str, Any]:
 def _pair(text: str, sign: str, form: str) -> tuple[str, str]:
     name, found, value = text.partition(sign)
     if not found or not name.strip():
-        raise ConfigError(f"{one_line(name, 40)!r} is not {form}")
+        raise ConfigError(f"a value of {form.partition(' ')[0]} is not of the form {form}")
     return name.strip(), value.strip() if sign == ":" else value
 
 
@@ -275,7 +278,7 @@ async def _tried(servers: dict[str, McpServerConfig]) -> dict[str, tuple[bool, s
 async def _try(connections: Any, name: str, server: McpServerConfig) -> tuple[bool, str]:
     """Whether a server can be used; and what it offers, or why not."""
     if server.disabled:
-        return True, "disabled"
+        return not server.notice, server.notice or "disabled"
     try:
         tools = [tool.name for tool in await connections.tools(name)]
         resources = [resource.uri for resource in await connections.resources(name)]

@@ -83,6 +83,7 @@ class McpServerValues(TypedDict, total=False):
     only_tools: Sequence[str] | None
     without_tools: Sequence[str]
     unread: Sequence[str]
+    notice: str
 
 
 class ConfigValues(TypedDict, total=False):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from freeact_sub.config.frontmatter import read_document
-from freeact_sub.config.parsing import SHOWN, parse_json, text_of_file
+from freeact_sub.config.parsing import SHOWN, kind_of, parse_json, text_of_file
 from freeact_sub.config.trust import digest
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import is_file, is_folder, read_file
@@ -169,7 +169,7 @@ def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any], str]]
         table = _table(group, f"{place}`")
         pattern = table.get("matcher", "")
         if not isinstance(pattern, str):
-            raise ConfigError(f"{place}.matcher` must be a text, not {SHOWN.repr(pattern)}")
+            raise ConfigError(f"{place}.matcher` must be a text, not {kind_of(pattern)}")
         try:
             check_matcher(pattern)
         except ConfigError as error:
@@ -192,21 +192,23 @@ def _command_hook(event: HookEvent, matcher: str, settings: Mapping[str, Any], w
     if not isinstance(command, str) or not command.strip():
         raise ConfigError(f"{where} needs a `command`, a text for a shell")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 86_400:
-        raise ConfigError(f"{where}: `timeout` must be a number of seconds, up to a day, not {SHOWN.repr(timeout)}")
+        raise ConfigError(
+            f"{where}: `timeout` must be a number of seconds, up to a day, not {timeout if isinstance(timeout, int | float) else kind_of(timeout)}"
+        )
     if not isinstance(required, bool):
-        raise ConfigError(f"{where}: `required` must be true or false, not {SHOWN.repr(required)}")
+        raise ConfigError(f"{where}: `required` must be true or false, not {kind_of(required)}")
     return CommandHook(event=event, command=command, matcher=matcher, timeout_seconds=float(timeout), required=required)
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where} must be an object, not {SHOWN.repr(value)}")
+        raise ConfigError(f"{where} must be an object, not {kind_of(value)}")
     return value
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ConfigError(f"{where} must be a list, not {SHOWN.repr(value)}")
+        raise ConfigError(f"{where} must be a list, not {kind_of(value)}")
     return value
 
 

@@ -7,7 +7,7 @@ setting's path in capitals with `__` between its parts (`FREEACT_KERNEL__CELL_TI
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,9 +16,9 @@ from pydantic import BaseModel, ValidationError
 from freeact_sub.config.foreign_mcp import as_ours
 from freeact_sub.config.hooks import HOOKS_FILE, scripts_of_type
 from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES, nested_files
-from freeact_sub.config.jsonc import parse_jsonc
-from freeact_sub.config.mcp_server import McpServerConfig, OAuthConfig
-from freeact_sub.config.parsing import check, parse_json, parse_toml
+from freeact_sub.config.jsonc import parse_jsonc, plain_json
+from freeact_sub.config.mcp_server import INNER, McpServerConfig, OAuthConfig, is_server_name
+from freeact_sub.config.parsing import SHOWN, check, parse_json, parse_toml, text_of_file
 from freeact_sub.config.schema import (
     AGENT_TYPES,
     CONFIG_FILE,
@@ -36,6 +36,8 @@ from freeact_sub.system.safe_files import files_in, full_path, is_file, is_folde
 ENVIRONMENT_PREFIX = "FREEACT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_KNOWN = frozenset(McpServerConfig.model_fields) - INNER
+_KNOWN_OAUTH = frozenset(OAuthConfig.model_fields)
 _IS_THERE = {"permission_files": os.path.lexists, "hook_files": os.path.lexists, "instruction_files": is_file}
 
 
@@ -202,13 +204,42 @@ def read_mcp_servers(path: Path | str, environment: Mapping[str, str] | None = N
 
 def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     try:
-        content = parse_jsonc(text)
+        content = parse_jsonc(text) if plain_json(text_of_file(text)).strip() else {}
     except ValueError as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
+    if content == {}:
+        return {}
     servers = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(servers, dict):
         raise ConfigError(f'{path} has no object `mcpServers`: write {{"mcpServers": {{"name": {{"command": …}}}}}}')
-    return servers_in(servers, path, variables)
+    entries: dict[str, Any] = {}
+    for name, server in servers.items():
+        ours = _own_name(name, servers.keys() | entries.keys())
+        entries[ours] = _entry(name, server, path, variables)
+        if ours != name:
+            called = f"MCP server {SHOWN.repr(name)} of {path} is called {ours!r} here"
+            entries[ours] = {"notice": called, **entries[ours]}
+    return entries
+
+
+def _entry(name: str, server: Any, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
+    """A server of a file. One that cannot be used is left out, with a notice: it must not cost the others."""
+    try:
+        read: dict[str, Any] = servers_in({name: server}, path, variables)[name]
+    except ConfigError as error:
+        is_off = isinstance(server, dict) and as_ours(server, _KNOWN, _KNOWN_OAUTH).get("disabled") is True
+        notice = "" if is_off else f"MCP server {SHOWN.repr(name)} is left out: {error}"
+        return {"disabled": True, **({"notice": notice} if notice else {})}
+    return read
+
+
+def _own_name(name: str, taken: Collection[str]) -> str:
+    """The name that a server has here: that of its file, or one of letters, digits, `-` and `_` that is like it."""
+    if is_server_name(name):
+        return name
+    like = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-") or "server"
+    numbered = (like, *(f"{like}_{number}" for number in range(2, len(taken) + 3)))
+    return next(each for each in numbered if each not in taken)
 
 
 def servers_in(servers: dict[str, Any], path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
@@ -218,10 +249,9 @@ def servers_in(servers: dict[str, Any], path: Path, variables: Mapping[str, str]
         ConfigError: A server is wrong, or names a variable that is not set.
     """
     filled: dict[str, Any] = fill_variables(servers, variables, path)
-    known, known_oauth = frozenset(McpServerConfig.model_fields), frozenset(OAuthConfig.model_fields)
     for name, server in filled.items():
         if isinstance(server, dict):
-            filled[name] = as_ours(server, known, known_oauth)
+            filled[name] = as_ours(server, _KNOWN, _KNOWN_OAUTH)
         _validate(McpServerConfig, filled[name], where=f"{path}, server {name!r}: ")
     return filled
 

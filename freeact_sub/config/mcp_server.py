@@ -1,7 +1,8 @@
 """`McpServerConfig`, the settings of one MCP server."""
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,7 +17,8 @@ def check_names(variables: dict[str, str]) -> dict[str, str]:
     """Raise ValueError unless all can be names of environment variables."""
     for name in variables:
         if not name or "=" in name:
-            raise ValueError(f"{name!r} is not the name of an environment variable: it must be text without `=`")
+            shown = name.partition("=")[0]  # behind it stands what may be secret
+            raise ValueError(f"{shown!r} is not the name of an environment variable: it must be text without `=`")
     return variables
 
 
@@ -56,7 +58,7 @@ class McpServerConfig(Section):
     type: str | None = None
     """The transport's name, as other programs write it: `stdio`, `http` or `streamable-http`."""
     disabled: bool = False
-    """`true`: the server is left out."""
+    """`true`: the server is left out, and needs neither of the others."""
     shared: bool = False
     """`true`: all agents use the root's connection, and what the server keeps for it. By default each has its own."""
     init_timeout_seconds: float = Field(default=30, gt=0)
@@ -71,6 +73,8 @@ class McpServerConfig(Section):
     """Tools that are not offered."""
     unread: tuple[str, ...] = ()
     """Keys of its file that mean nothing here: a notice names them at the start."""
+    notice: str = ""
+    """A sentence for the start of a session: its entry cannot be used, or its name is another one here."""
 
     def offers(self, tool: str) -> bool:
         """Whether agents may see a tool of the server."""
@@ -80,11 +84,27 @@ class McpServerConfig(Section):
 
     @model_validator(mode="after")
     def _one_transport(self) -> Self:
+        if self.disabled and self.command is None and self.url is None:
+            return self
         if (self.command is None) == (self.url is None):
             raise ValueError("needs either `command` or `url`")
         if self.url is not None:
             check_url(self.url, "http://127.0.0.1:8000/mcp")
         return self
+
+
+INNER: Final = frozenset({"unread", "notice"})
+"""What the reader of a file notes; no key of the file has this meaning."""
+
+
+def is_server_name(name: str) -> bool:
+    """Whether a server may have this name."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) is not None
+
+
+def notices_on(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:
+    """What is to be told of servers at the start: see `McpServerConfig.notice`, and the keys that mean nothing here."""
+    return (*(server.notice for server in servers.values() if server.notice), *unread_keys(servers))
 
 
 def unread_keys(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ MAX_KEY_PARTS: Final = 30
 DEEP_KEY: Final = re.compile(rf"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_KEY_PARTS}}}""")
 """A dotted key of TOML with too many parts: the parser takes quadratic time for it."""
 SHOWN: Final = reprlib.Repr()
-"""Shortens values in messages."""
+"""Shortens names and patterns in messages; values are named by `kind_of`, since they may be secret."""
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 100
 
 
@@ -128,9 +128,27 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{SHOWN.repr(text)} has half of a surrogate pair") from None
+        raise ValueError(f"a text of {len(text):,} characters has half of a surrogate pair") from None
     if "\0" in text:
-        raise ValueError(f"{SHOWN.repr(text)} has a null character")
+        raise ValueError(f"a text of {len(text):,} characters has a null character")
+
+
+def kind_of(value: object) -> str:
+    """What a value is, without the value: files of settings hold keys and tokens, and messages are passed on."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list() | tuple() | set():
+            return "a list"
+        case dict():
+            return "a table"
+    return f"a value of type {type(value).__name__}"
 
 
 def _too_deep() -> ValueError:

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.hooks import FoundHooks, read_hook_files
 from freeact_sub.config.instruction_files import read_commands, read_files
-from freeact_sub.config.mcp_server import McpServerConfig, check_names
+from freeact_sub.config.mcp_server import McpServerConfig, check_names, is_server_name
 from freeact_sub.config.section import Section
 from freeact_sub.config.skill_folders import SkillFolder, read_skill_folders
 from freeact_sub.config.terminal import TerminalConfig
@@ -354,7 +353,7 @@ class Config(Section):
     @classmethod
     def _server_names(cls, servers: dict[str, McpServerConfig]) -> dict[str, McpServerConfig]:
         for name in servers:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+            if not is_server_name(name):
                 raise ValueError(f"{name!r} is not a name of letters, digits, `-` and `_`")
         return servers
 

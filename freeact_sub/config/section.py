@@ -5,17 +5,20 @@ files, the arguments of a model) raises pydantic's `ValidationError`, which the 
 """
 
 import difflib
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from freeact_sub.config.parsing import SHOWN
+from freeact_sub.config.parsing import SHOWN, kind_of
 from freeact_sub.errors import ConfigError
 
 MAX_PROBLEMS: Final = 5
 """Problems in one message."""
+SHOWABLE: Final = re.compile("literal|(int|float|bool|finite)_|(greater|less)_")
+"""The types of problems of settings that are numbers, switches or one of a few words: what stands there is no secret."""
 
 
 class Section(BaseModel):
@@ -51,9 +54,18 @@ def _problems(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
             meant = " or ".join(f"`{'.'.join([*map(str, place), other])}`" for other in near)
             yield f"unknown setting `{name}`: " + (f"did you mean {meant}?" if near else "there is none here")
         elif name:
-            yield f"setting `{name}`: {problem['msg'].removeprefix('Value error, ')} (got {SHOWN.repr(problem['input'])})"
+            got = _got(problem["type"], problem["input"])
+            yield f"setting `{name}`: {problem['msg'].removeprefix('Value error, ')}{got}"
         else:
             yield problem["msg"].removeprefix("Value error, ")
+
+
+def _got(problem: str, value: Any) -> str:
+    """What stands in the place of a setting; only its kind where that may be a secret, and nothing behind our own words."""
+    if problem == "value_error":
+        return ""
+    is_open = SHOWABLE.match(problem) and isinstance(value, str | int | float)
+    return f" (got {SHOWN.repr(value) if is_open else kind_of(value)})"
 
 
 def _nearest(wrong: str, known: list[str]) -> list[str]:

@@ -5,6 +5,10 @@ layer less between us and the server's process (`MCPToolset` keeps the process a
 its shutdown is shielded and bounded at every step. The price is its rule that a client is left by the task that entered
 it. Hence the owner task: it enters, hands the client out, waits, and leaves. Requests come from any task.
 
+The protocol has two eras, and only in the older one, which begins with `initialize`, can a server send a request of its own
+in the middle of a call. So a server is met in the older one where it can ask there, and in the newer one (`server/discover`)
+where it speaks no other, or keeps no session over which it could ask. The SDK would always take the newer one.
+
 `transports.py` reaches the server, and imports the SDK. A connection is used once: when it fails or is lost, the next use
 makes another.
 """
@@ -27,7 +31,7 @@ from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswere
 from freeact_sub.mcp.listing import hear_changes, list_tools, listen
 from freeact_sub.mcp.progress import OnProgress, Pulse
 from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result
-from freeact_sub.mcp.transports import reason_of, transport_for
+from freeact_sub.mcp.transports import said, transport_for
 from freeact_sub.system.closing import end_task
 
 if TYPE_CHECKING:
@@ -47,6 +51,11 @@ LOOK_SECONDS: Final = 0.2
 """Between two looks at how much time a call has left, while a person is asked."""
 MAX_TRIES: Final = 3
 """Of a call that is refused so."""
+OLDER: Final = "legacy"
+NEWER_FIRST: Final = "auto"
+"""How `mcp.Client` begins: with `initialize`; with `server/discover`."""
+PING_SECONDS: Final = 5.0
+"""For the question whether a server still knows our session."""
 
 
 class McpConnection:
@@ -61,6 +70,7 @@ class McpConnection:
         log_root: Path,
         on_change: "Callable[[McpConnection], None]",
         auth: "httpx2.Auth | None" = None,
+        of: "McpConnection | None" = None,
     ) -> None:
         """Begin to connect.
 
@@ -71,6 +81,7 @@ class McpConnection:
             log_root: See `Transport`.
             on_change: Called with this connection when the server tells that its list of tools has changed.
             auth: See `Transport`.
+            of: The connection in the older era beside which this one, in the newer era, is used. None: it is used alone.
         """
         self._server = server
         self._on_change = on_change
@@ -83,7 +94,14 @@ class McpConnection:
         self._may_be_cancelled = False
         self.has_called = False
         """Whether a tool was called: the server may keep state for its caller."""
-        self._elicitations = Elicitations(server)
+        self._elicitations = Elicitations(server) if of is None else of._elicitations  # noqa: SLF001  # our own
+        self._of = of
+        self._newer: McpConnection | None = None
+        self._only_newer: set[str] = set()
+        """Requests, by their words in a sentence, that the server answers in the newer era alone."""
+        self._open_newer = partial(
+            McpConnection, server, config, log_file=log_file, log_root=log_root, on_change=lambda _: None, auth=auth, of=self
+        )
         self._requests: set[asyncio.Future[Any]] = set()
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
@@ -123,7 +141,7 @@ class McpConnection:
         except McpError:
             raise
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
-            raise McpError(f"{what} responded with an error: {reason_of(error)}", server=self._server) from error
+            raise McpError(f"{what} responded with an error: {said(error)}", server=self._server) from error
 
     def asking(self, ask: Ask | None) -> AbstractContextManager[AskingCall]:
         """Inside, the server may ask a person. Args: ask: see `call`."""
@@ -169,7 +187,7 @@ class McpConnection:
             may_repeat = error.code == NEEDS_PAGES and tries < MAX_TRIES
             if may_repeat and await self._elicitations.opens_pages(error.data):
                 return await self._call(tool, args, on_progress, tries + 1)
-            return failure(error.message)  # for example for its arguments
+            return failure(said(error))  # for example for its arguments
         return read_result(result)
 
     async def aclose(self) -> None:
@@ -178,13 +196,52 @@ class McpConnection:
         self._stop.set()
         if not self._ready.done() and self._may_be_cancelled:
             self._scope.cancel()
+        newer = asyncio.gather(*(each.aclose() for each in (self._newer,) if each is not None))
         await asyncio.wait({self._owner, *self._requests}, timeout=CLOSE_SECONDS)
         if not self._owner.done():
             logger.error("MCP server %s did not end within %g s: abandoned", self._server, CLOSE_SECONDS)
             self._owner.cancel()
             await asyncio.wait({self._owner}, timeout=1)
+        await newer
 
     async def _request(self, send: Callable[["mcp.Client"], Awaitable[T]], *, what: str, setting: str, pulse: Pulse) -> T:
+        if what not in self._only_newer:
+            try:
+                return await self._request_here(send, what=what, setting=setting, pulse=pulse)
+            except Exception as error:
+                if not await self._answers_in_newer_era(error):
+                    raise
+            self._only_newer.add(what)
+        if self._newer is None or not self._newer.usable:
+            self._newer = self._open_newer()
+        return await self._newer._request_here(send, what=what, setting=setting, pulse=pulse)  # noqa: SLF001  # our own
+
+    async def _answers_in_newer_era(self, error: Exception) -> bool:
+        """Whether a server of both eras has failed to answer in the older one.
+
+        A tool of the newer era may return its question (`input_required`), which the SDK's servers cannot send in the older
+        one: they answer with an internal error, and with nothing else so. Such a tool has not begun, and awaits to be called
+        again. So it is with one that asks before it begins, at a server whose responses are no streams.
+        """
+        import mcp  # noqa: PLC0415  # see `transports.py`
+        from mcp_types import INTERNAL_ERROR, INVALID_REQUEST  # noqa: PLC0415
+        from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION  # noqa: PLC0415
+
+        unsent = (INTERNAL_ERROR,) if self._transport.can_be_asked() else (INTERNAL_ERROR, INVALID_REQUEST)
+        if not isinstance(error, mcp.MCPError) or error.code not in unsent or self._transport.was_refused():
+            return False
+        client = await asyncio.shield(self._ready)
+        if client.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS or not self.usable:
+            return False
+        try:
+            await client.session.send_discover(LATEST_MODERN_VERSION)
+        except mcp.MCPError as answer:  # a stream of the older era, of a server that knows the newer one
+            return answer.code == INVALID_REQUEST
+        return True
+
+    async def _request_here(
+        self, send: Callable[["mcp.Client"], Awaitable[T]], *, what: str, setting: str, pulse: Pulse
+    ) -> T:
         client = await asyncio.shield(self._ready)
         # A task of its own, since the SDK may take seconds to give a request up: it tells the server, and waits until
         # the server reads. Nor does the SDK's own timeout run while the server reads nothing.
@@ -201,7 +258,7 @@ class McpConnection:
         try:
             return request.result()
         except Exception as error:
-            if self._transport.has_forgotten(client):
+            if await self._is_forgotten(client):
                 self._stop.set()
             if refusal := self._transport.refusal():
                 self._stop.set()  # a sign-in may come before the next call
@@ -209,6 +266,25 @@ class McpConnection:
             if self.usable:
                 raise
             raise await self._loss(error) from error
+
+    async def _is_forgotten(self, client: "mcp.Client") -> bool:
+        """Whether a server that has refused a request no longer knows our session: only a new connection helps then.
+
+        Servers say it with any status, and some with none: whoever knows the session answers a ping.
+        """
+        if not self._transport.may_forget() or self._stop.is_set():
+            return False
+        import mcp  # noqa: PLC0415  # see `transports.py`
+        from mcp_types import METHOD_NOT_FOUND  # noqa: PLC0415
+
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await client.session.send_ping()
+        except mcp.MCPError as error:
+            return error.code != METHOD_NOT_FOUND
+        except Exception:  # noqa: BLE001  # the border to the SDK: a server that cannot be pinged is connected to anew
+            return True
+        return False
 
     def _pulse(self, setting: str, on_progress: OnProgress | None = None) -> Pulse:
         """Of a request whose time limit is this setting; the time for which a person is asked does not count."""
@@ -230,19 +306,34 @@ class McpConnection:
         try:
             with self._scope:
                 if not self._closing:
-                    async with self._transport.open(self._limit_start, self._stop.set) as streams:
-                        await self._use(streams)
+                    await self._serve()
         except Exception as error:  # noqa: BLE001  # the border to the SDK: whatever ends it becomes an `McpError`
             self._failure = _leaf(error)
         finally:
             if not self._ready.done():
                 self._ready.set_exception(self._start_error())
 
-    async def _use(self, streams: Any) -> None:
+    async def _serve(self) -> None:
+        """Connects in the older era; in the newer one if the server refuses that, or if it is used beside one in the older."""
+        if self._of is not None:
+            async with self._transport.open(self._limit_start, self._stop.set) as streams:
+                return await self._use(streams, NEWER_FIRST)
+        try:
+            async with self._transport.open(self._limit_start, self._stop.set) as streams:
+                await self._use(streams, OLDER)
+        except Exception as error:
+            if self._ready.done() or self._stop.is_set() or not self._transport.refuses_era(_leaf(error)):
+                raise
+            async with self._transport.open(self._limit_start, self._stop.set) as streams:
+                await self._use(streams, NEWER_FIRST)
+
+    async def _use(self, streams: Any, mode: str) -> None:
         import mcp  # noqa: PLC0415  # see `transports.py`
 
         ask, hear = self._elicitations.elicit, partial(hear_changes, on_change=partial(self._on_change, self))
-        async with mcp.Client(nullcontext(streams), elicitation_callback=ask, message_handler=hear) as client:
+        async with mcp.Client(nullcontext(streams), mode=mode, elicitation_callback=ask, message_handler=hear) as client:
+            if mode == OLDER and not self._transport.keeps_session():
+                await _prefer_newer(client)
             self._scope.deadline = math.inf
             self._ready.set_result(client)
             listening = asyncio.create_task(listen(client, partial(self._on_change, self)), name="MCP changes")
@@ -278,6 +369,16 @@ class McpConnection:
 
     def _error(self, text: str) -> McpError:
         return McpError(f"MCP server {self._server!r} {text}", server=self._server)
+
+
+async def _prefer_newer(client: "mcp.Client") -> None:
+    """Goes on in the newer era if the server speaks it."""
+    import mcp  # noqa: PLC0415  # see `transports.py`
+
+    try:
+        await client.session.discover()
+    except (mcp.MCPError, RuntimeError, ValueError) as error:  # it does not, or says so in a form of its own
+        logger.debug("an MCP server stays in the older era: %r", error)
 
 
 def _leaf(error: BaseException) -> BaseException:

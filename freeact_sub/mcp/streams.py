@@ -15,6 +15,8 @@ import mcp
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -23,10 +25,12 @@ from mcp_types import (
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from freeact_sub.mcp.odd_responses import ordered
 from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, KEPT_BYTES
+from freeact_sub.text import one_line
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
@@ -42,6 +46,9 @@ HALVES: Final = re.compile(
     re.VERBOSE,
 )
 """In JSON: a backslash, a character in two halves, or (the group) half a character."""
+USUAL: Final = (400, 404)
+"""The statuses with which the protocol sends its own errors."""
+WORDS_CHARS: Final = 250
 GARBAGE_SECONDS: Final = 60.0
 """Between two log lines about the same fault."""
 
@@ -149,6 +156,69 @@ def readable(data: bytes, *, is_first: bool = False) -> bytes:
     return text.encode()
 
 
+class Refusal(httpx2.AsyncByteStream):
+    """The body of a response by which a server refuses a request: an error of the protocol, with the status and its words.
+
+    The SDK drops both where the body is no such error.
+    """
+
+    def __init__(self, body: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
+        """Args: body: what the server sends."""
+        self._body = body
+        self._status = f"{response.status_code} {response.reason_phrase}".strip()
+        self._retry_after = response.headers.get("retry-after", "")
+        in_session = "mcp-session-id" in response.request.headers
+        self._code = {404: INVALID_REQUEST if in_session else METHOD_NOT_FOUND}.get(response.status_code, INTERNAL_ERROR)
+        self._is_usual = response.status_code in USUAL
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            sent = b"".join([chunk async for chunk in self._body])
+        except httpx2.HTTPError:  # the status says enough
+            sent = b""
+        yield self._error(sent).model_dump_json(by_alias=True).encode()
+
+    async def aclose(self) -> None:
+        """Closes the stream."""
+        await self._body.aclose()
+
+    def _error(self, sent: bytes) -> JSONRPCError:
+        try:
+            message = jsonrpc_message_adapter.validate_json(sent, by_name=False)
+        except ValidationError:
+            message = None
+        if not isinstance(message, JSONRPCError):
+            return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=self._code, message=self._with(_words(sent))))
+        if self._is_usual and not self._retry_after:
+            return message
+        error = message.error.model_copy(update={"message": self._with(message.error.message)})
+        return message.model_copy(update={"error": error})
+
+    def _with(self, words: str) -> str:
+        """The status before a server's words."""
+        wait = f" (retry-after: {one_line(self._retry_after, 40)})" if self._retry_after else ""
+        return f"{self._status}{wait}{words and ': '}{words}"
+
+
+def _words(sent: bytes) -> str:
+    """What the body of a refusal says to people; empty if nothing."""
+    try:
+        body = json.loads(sent)
+    except ValueError:
+        text = sent.decode(errors="replace").strip()
+        return "" if text.startswith("<") else one_line(text, WORDS_CHARS)  # a page is for browsers
+    return _words_in(body)
+
+
+def _words_in(body: object) -> str:
+    if isinstance(body, str):
+        return one_line(body, WORDS_CHARS)
+    if isinstance(body, dict):
+        known = ("message", "error_description", "detail", "title", "error", "msg", "reason")
+        return next((words for name in known if (words := _words_in(body.get(name)))), "")
+    return next((words for item in body if (words := _words_in(item))), "") if isinstance(body, list) else ""
+
+
 class OpenRequests:
     """Counts a server's open requests; past `MAX_OPEN_REQUESTS` nothing more is read from it. Knows ours, too."""
 
@@ -167,6 +237,9 @@ class OpenRequests:
         """The server's response to a request of ours, as the SDK takes it."""
         method = self._ours.pop(str(message.id), "") if isinstance(message, JSONRPCResponse | JSONRPCError) else ""
         if isinstance(message, JSONRPCResponse):
+            version = message.result.get("protocolVersion") if isinstance(message.result, dict) else None
+            if method == "initialize" and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+                return _error(message.id, _unknown_version(version))
             return message.model_copy(update={"result": ordered(method, message.result)})
         return message
 
@@ -326,6 +399,12 @@ def _refusal(error: Exception) -> JSONRPCError | None:
         return None
     found = AT_BEGINNING.search(head) or AT_END.search(tail)
     return None if found is None else _error(json.loads(found[1]), f"the response is unreadable: {error.errors()[0]['msg']}")
+
+
+def _unknown_version(version: object) -> str:
+    known = f"{HANDSHAKE_PROTOCOL_VERSIONS[0]} to {LATEST_MODERN_VERSION}"
+    given = f"speaks version {one_line(version, 40)!r}" if isinstance(version, str) else "names no version"
+    return f"it {given} of the protocol, which is not one of those known here ({known}): update the server or this program"
 
 
 def _error(request_id: str | int, text: str) -> JSONRPCError:

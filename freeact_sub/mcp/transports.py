@@ -9,6 +9,7 @@ import, so it is imported with the first server.
 
 import asyncio
 import importlib
+import json
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -28,9 +29,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND
 from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
 from freeact_sub.system.safe_files import beneath, is_folder
-
-if TYPE_CHECKING:
-    import mcp
+from freeact_sub.text import shortened
 
 STREAMS: Final = "freeact_sub.mcp.streams"
 """The module that imports the SDK."""
@@ -40,6 +39,8 @@ LOG_BYTES: Final = 10_000_000
 """Bound on the log of a server's standard error; when it is full, its older half is dropped."""
 LOG_TAIL_BYTES: Final = 4096
 REASON_CHARS: Final = 300
+DATA_CHARS: Final = 2_000
+"""Of what a server sends with an error."""
 
 
 @dataclass(kw_only=True)
@@ -82,10 +83,28 @@ class Transport(ABC):
     def loss(self, failure: BaseException | None) -> str:
         """How the server was lost during a request, in words that follow its name."""
 
-    def has_forgotten(self, client: "mcp.Client") -> bool:
-        """Whether the server no longer knows our session, so that only a new connection helps."""
-        del client
+    def keeps_session(self) -> bool:
+        """Whether the server, in the older era of the protocol, knows us again."""
+        return True
+
+    def can_be_asked(self) -> bool:
+        """Whether the server, in that era, can send a request of its own in the middle of a call."""
+        return True
+
+    def may_forget(self) -> bool:
+        """Whether the server, which has refused a request, may no longer know our session."""
         return False
+
+    def was_refused(self) -> bool:
+        """Whether the last request was refused on its way, and not by what answers requests of the protocol."""
+        return False
+
+    def refuses_era(self, failure: BaseException) -> bool:
+        """Whether the server has answered the beginning of the older era, and with a refusal."""
+        import mcp  # noqa: PLC0415  # see the module's docstring
+        from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
+
+        return isinstance(failure, mcp.MCPError) and failure.code != CONNECTION_CLOSED and not self.refusal()
 
     def refusal(self) -> str:
         """Why the last request was refused, if a person can mend it, in words that follow the server's name."""
@@ -134,8 +153,12 @@ class StdioTransport(Transport):
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
-        del failure
-        what = "ended before it was ready" if late_seconds is None else f"was not ready within {late_seconds:g} s"
+        if late_seconds is not None:
+            what = f"was not ready within {late_seconds:g} s"
+        elif failure is not None and not _is_end(failure):
+            return f"cannot be used: {said(failure)}; its log is {self.log_file}"
+        else:
+            what = "ended before it was ready"
         return f"{what}{self._last_words()}; its log is {self.log_file}"
 
     def loss(self, failure: BaseException | None) -> str:
@@ -175,6 +198,10 @@ class HttpTransport(Transport):
     names = frozenset({"http", "streamable-http"})
     _status: str = field(default="", init=False)
     """The status of the last response if it was a refusal."""
+    _in_session: bool = field(default=False, init=False)
+    """Whether the server has given us the name of a session."""
+    _streams: bool = field(default=False, init=False)
+    """Whether a response was a stream of messages."""
     _unauthorized: str = field(default="", init=False)
     """The status of the last response that asked for a sign-in, if no success came after it."""
 
@@ -212,7 +239,7 @@ class HttpTransport(Transport):
         """See `Transport.start_failure`."""
         if refusal := self.refusal():
             return refusal
-        reason = self._status or reason_of(failure) if late_seconds is None else f"no response within {late_seconds:g} s"
+        reason = said(failure) if late_seconds is None else f"no response within {late_seconds:g} s"
         if proxy := proxy_for(str(self.config.url)):
             return (
                 f"cannot be reached at {self._url} through the proxy {proxy} ({reason}); correct or unset the environment "
@@ -224,11 +251,21 @@ class HttpTransport(Transport):
         """See `Transport.loss`."""
         return f"at {self._url} was lost during the request ({reason_of(failure)}); the next call connects anew"
 
-    def has_forgotten(self, client: "mcp.Client") -> bool:
-        """See `Transport.has_forgotten`."""
-        from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS  # noqa: PLC0415  # as above
+    def keeps_session(self) -> bool:
+        """See `Transport.keeps_session`."""
+        return self._in_session
 
-        return self._status.startswith("404") and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+    def can_be_asked(self) -> bool:
+        """See `Transport.can_be_asked`: it needs a session, and a call whose response is a stream."""
+        return self._in_session and self._streams
+
+    def was_refused(self) -> bool:
+        """See `Transport.was_refused`."""
+        return bool(self._status)
+
+    def may_forget(self) -> bool:
+        """See `Transport.may_forget`; a server that wants us to wait knows us."""
+        return self._in_session and not self._status.startswith("429")
 
     def refusal(self) -> str:
         """See `Transport.refusal`."""
@@ -256,7 +293,11 @@ class HttpTransport(Transport):
         return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     async def _note_status(self, response: httpx2.Response) -> None:
-        """Notes the status of a refusal, which the SDK drops: it tells of a wrong key."""
+        """Notes the status of a refusal: it tells of a wrong key."""
+        self._in_session = self._in_session or "mcp-session-id" in response.headers
+        if response.request.method != "POST":
+            return  # the stream of a server's own messages, which many do not have, and the end of a session
+        self._streams = self._streams or response.headers.get("content-type", "").startswith("text/event-stream")
         self._status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
         if self._status.startswith(("401", "403")) or not self._status:
             self._unauthorized = self._status
@@ -267,9 +308,13 @@ class HttpTransport(Transport):
         if encoding.strip().lower() not in ("", "identity"):
             raise httpx2.ReadError(f"the response is compressed ({encoding[:40]}), which was not requested")
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            from freeact_sub.mcp.streams import Body  # noqa: PLC0415  # as above
+            from freeact_sub.mcp.streams import Body, Refusal  # noqa: PLC0415  # as above
 
-            response.stream = Body(response.stream, self.config.max_message_bytes)
+            body = Body(response.stream, self.config.max_message_bytes)
+            response.stream = body
+            if response.is_error and response.request.method == "POST":
+                response.stream = Refusal(body, response)
+                response.headers["content-type"] = "application/json"
             response.encoding = "utf-8"
 
 
@@ -293,6 +338,30 @@ def transport_for(server: str, config: McpServerConfig) -> type[Transport]:
 def reason_of(error: BaseException | None) -> str:
     """The text of an error, cut, or its type."""
     return (str(error) or type(error).__name__)[:REASON_CHARS]
+
+
+def said(error: BaseException | None) -> str:
+    """What a server says by an error: its words, and its `data` if that says more; cut."""
+    import mcp  # noqa: PLC0415  # see the module's docstring
+
+    if not isinstance(error, mcp.MCPError) or all(str(value) in error.message for value in _values(error.data)):
+        return reason_of(error)
+    data = error.data if isinstance(error.data, str) else json.dumps(error.data, ensure_ascii=False)
+    return f"{reason_of(error)}: {shortened(data, DATA_CHARS)}"
+
+
+def _values(data: Any) -> list[Any]:
+    """The values in JSON data."""
+    items = data.values() if isinstance(data, dict) else data if isinstance(data, list) else None
+    return ([] if data is None else [data]) if items is None else [value for item in items for value in _values(item)]
+
+
+def _is_end(failure: BaseException) -> bool:
+    """Whether a server has said nothing: it has ended, or its program."""
+    import mcp  # noqa: PLC0415  # see the module's docstring
+    from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
+
+    return failure.code == CONNECTION_CLOSED if isinstance(failure, mcp.MCPError) else isinstance(failure, OSError)
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """Puts the server together, and serves it on standard streams or over HTTP."""
 
 import asyncio
+import difflib
 import hmac
 import os
 import secrets
@@ -17,8 +18,10 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.request_state import RequestStateSecurity
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
@@ -32,6 +35,7 @@ from freeact_sub.mcp_server.pending import PendingCalls, WithLeaving
 from freeact_sub.mcp_server.resources import Resources
 from freeact_sub.mcp_server.served import ServedAgents
 from freeact_sub.system.safe_files import put_file, read_file
+from freeact_sub.text import one_line, wrong_fields
 
 LOOPBACK: Final = "127.0.0.1"
 FILE_OF_OWN: Final = "of-mcp-server"
@@ -46,7 +50,25 @@ files, `adopt` its variables, or `close` it.
 
 
 class KernelServer(MCPServer[Any]):
-    """A server without prompts: asked for one it says so, where the SDK would log a traceback."""
+    """A server that says what is wrong with a request in one sentence.
+
+    The SDK passes over arguments that a tool does not have, so that a mistyped one does something else, unseen; of others it
+    sends pydantic's text.
+    """
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raises: ToolError: Arguments are unknown, missing or wrong. Args: see the SDK."""
+        tool = next((tool for tool in await self.list_tools() if tool.name == name), None)
+        if tool is not None and (problem := _wrong_names(arguments, tool.input_schema)):
+            raise ToolError(f"{name}: {problem}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(f"{name}: {wrong_fields(error.__cause__.errors())}") from error
+            raise
 
     async def get_prompt(
         self,
@@ -56,6 +78,19 @@ class KernelServer(MCPServer[Any]):
     ) -> NoReturn:
         """Raises: MCPError: There is none. Args: see the SDK."""
         raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r}: this server has none")
+
+
+def _wrong_names(arguments: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What is wrong with the names of arguments; empty: nothing."""
+    known, needed = list(schema.get("properties", {})), schema.get("required", [])
+    for name in arguments:
+        if name not in known:
+            there = [each for each in known if each not in arguments] or known
+            near = difflib.get_close_matches(name, there, n=1, cutoff=0.4)
+            meant = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(map(repr, known)) or 'none'}"
+            return f"there is no argument {one_line(name)!r}: {meant}"
+    missing = [name for name in needed if name not in arguments]
+    return f"the argument {missing[0]!r} is missing" if missing else ""
 
 
 def make_server(served: ServedAgents, pending: PendingCalls) -> MCPServer[Any]:

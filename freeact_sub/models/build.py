@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from freeact_sub.config.network_variables import check_network_variables
+from freeact_sub.config.parsing import kind_of
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
 from freeact_sub.extras import how_to_install_provider
@@ -202,7 +203,7 @@ def _setting(name: str, value: Any, hints: dict[str, Any]) -> Any:
         return TypeAdapter(hints[name]).validate_python(value)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
-        raise ConfigError(f"setting `model_settings.{name}`: {problem} (got {value!r})") from error
+        raise ConfigError(f"setting `model_settings.{name}`: {problem} (got {kind_of(value)})") from error
 
 
 def _is_setting_of_a_provider(name: str) -> bool:
@@ -230,7 +231,8 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
     from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415
 
     if not re.match(r"https?://[^/]", base_url):
-        raise ConfigError(f"setting `base_url`: {base_url!r} is not a web address: write http://HOST:PORT/v1")
+        shown = base_url.rpartition("@")[2].partition("?")[0]  # what stands around it may be secret
+        raise ConfigError(f"setting `base_url`: {shown!r} is not a web address: write http://HOST:PORT/v1")
     provider = parse_model_id(name)[0] or ""
     provider_class: Any = infer_provider_class(provider)
     if "base_url" not in inspect.signature(provider_class).parameters:

@@ -143,6 +143,29 @@ async def test_an_agent_works_and_its_questions_reach_the_person(tmp_path, era):
             assert denied.structured_content["status"] in ("completed", "rejected")
 
 
+WRONG = [
+    ("execute", {"code": "1", "kernel": "k"}, "execute: there is no argument 'kernel': did you mean 'kernel_id'?"),
+    ("execute", {"cod": "1"}, "execute: there is no argument 'cod': did you mean 'code'?"),
+    ("execute", {"kernel_id": ""}, "execute: the argument 'code' is missing"),
+    ("execute", {"code": 7}, "execute: code: Input should be a valid string"),
+    ("branch", {"kernel_id": "k", "ownFiles": True}, "branch: there is no argument 'ownFiles': did you mean 'own_files'?"),
+    ("adopt", {"kernel_id": "k", "variables": ["x"]}, "adopt: there is no argument 'variables': did you mean 'names'?"),
+    ("adopt", {"kernel_id": "k", "names": 3}, "adopt: names: Input should be a valid tuple"),
+    ("diff", {}, "diff: the argument 'kernel_id' is missing"),
+    ("run", {"promt": "Go."}, "run: there is no argument 'promt': did you mean 'prompt'?"),
+]
+
+
+@ERAS
+async def test_wrong_arguments_are_named_and_open_nothing(tmp_path, era):
+    async with connected(tmp_path, era=era) as client:
+        for tool, arguments, words in WRONG:
+            result = await client.call(tool, **arguments)
+            assert result.is_error
+            assert [block.text for block in result.content] == [words]
+    assert not [*tmp_path.rglob("*")]
+
+
 async def test_a_client_that_cannot_ask_is_denied_at_once(tmp_path):
     async with connected(tmp_path, "--mode", "ask", decisions=None) as client:
         ran = await client.done("execute", code="!touch ../beside-this")

@@ -1,4 +1,7 @@
-"""What an MCP server asks in the middle of a call reaches a person, over both transports and in both protocols."""
+"""What an MCP server asks in the middle of a call reaches a person, over both transports and in both eras of the protocol.
+
+The servers are as the SDK makes them: each speaks both eras.
+"""
 
 import asyncio
 import sys
@@ -23,21 +26,19 @@ BOOKED = {"people": "4", "day": "Sunday"}
 
 
 @pytest.fixture(scope="module")
-def urls() -> Iterator[dict[str, str]]:
-    """The addresses of the server, by what it speaks."""
-    with http_server(asking_mcp_server.__file__, "old", 0) as old, http_server(asking_mcp_server.__file__) as new:
-        yield {"old": f"http://127.0.0.1:{old}/mcp", "new": f"http://127.0.0.1:{new}/mcp"}
+def address() -> Iterator[str]:
+    with http_server(asking_mcp_server.__file__) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
 
 
 @pytest.fixture(params=["stdio", "http"])
 def server_of(request):
     """The server over both transports."""
 
-    def config(speaks, **settings):
+    def config(**settings):
         if request.param == "http":
-            return McpServerConfig(url=request.getfixturevalue("urls")[speaks], **settings)
-        args = (asking_mcp_server.__file__, *(["old"] if speaks == "old" else []))
-        return McpServerConfig(command=sys.executable, args=args, **settings)
+            return McpServerConfig(url=request.getfixturevalue("address"), **settings)
+        return McpServerConfig(command=sys.executable, args=(asking_mcp_server.__file__,), **settings)
 
     return config
 
@@ -78,15 +79,19 @@ def told(events):
     return [event.content for event in of_kind(events, ToolOutput)]
 
 
-FORMS = {"old": ("book", 'accept {"people":4,"day":"Sunday","smoking":false,"note":null}'),
-         "new": ("book_anew", "accept {'people': 4, 'day': 'Sunday', 'smoking': False}")}  # fmt: skip
+BOOKED_TEXT = 'accept {"people":4,"day":"Sunday","smoking":false,"note":null}'
+FORMS = {
+    "book": BOOKED_TEXT,
+    "book_resolved": BOOKED_TEXT,
+    "book_anew": "accept {'people': 4, 'day': 'Sunday', 'smoking': False}",
+}
+"""The tools that ask for a booking, by what they say then."""
 
 
-@pytest.mark.parametrize("speaks", FORMS)
-async def test_a_form_is_asked_and_its_defaults_are_filled_in(run_asking, server_of, speaks):
-    tool, text = FORMS[speaks]
-    events = await run_asking(server_of(speaks), [[ToolCallPart(f"asking_{tool}", {})], "done"], gives(BOOKED))
-    assert told(events) == [text]
+@pytest.mark.parametrize("tool", FORMS)
+async def test_a_form_is_asked_and_its_defaults_are_filled_in(run_asking, server_of, tool):
+    events = await run_asking(server_of(), [[ToolCallPart(f"asking_{tool}", {})], "done"], gives(BOOKED))
+    assert told(events) == [FORMS[tool]]
     (request,) = of_kind(events, QuestionRequest)
     assert (request.server, request.prompt, request.url) == ("asking", "When do you come?", "")
     assert [(field.name, field.kind, field.required) for field in request.fields][:3] == [
@@ -95,40 +100,40 @@ async def test_a_form_is_asked_and_its_defaults_are_filled_in(run_asking, server
     assert request.tool_call_id is not None
 
 
-@pytest.mark.parametrize("speaks", FORMS)
-async def test_code_in_a_cell_calls_and_its_clock_stands_still(run_asking, server_of, speaks):
+@pytest.mark.parametrize("tool", FORMS)
+async def test_code_in_a_cell_calls_and_its_clock_stands_still(run_asking, server_of, tool):
     async def late(event):
-        await asyncio.sleep(4)  # longer than the cell, and than the call, may take
+        await asyncio.sleep(limit + 1)  # longer than the cell, and than the call, may take
         assert event.answer(BOOKED)
 
-    tool, text = FORMS[speaks]
-    server, kernel = server_of(speaks, call_timeout_seconds=3), KernelConfig(cell_timeout_seconds=3)
+    limit = 10 if tool == "book_anew" else 3  # for it the server is started once more
+    server, kernel = server_of(call_timeout_seconds=limit), KernelConfig(cell_timeout_seconds=limit)
     script = [[cell(f"print(await agent.mcp.asking.{tool}())")], "done"]
     events = await run_asking(server, script, late, kernel=kernel)
-    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == [text]
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == [FORMS[tool]]
     (request,) = of_kind(events, QuestionRequest)
     assert request.tool_call_id is not None
 
 
-@pytest.mark.parametrize(("speaks", "tool"), [("old", "pay"), ("new", "pay_anew")])
+@pytest.mark.parametrize("tool", ["pay", "pay_anew"])
 @pytest.mark.parametrize(("answer", "action"), [(gives("yes"), "accept"), (gives("no"), "decline"), (declines, "decline")])
-async def test_a_page_is_shown_and_not_opened(run_asking, server_of, monkeypatch, speaks, tool, answer, action):
+async def test_a_page_is_shown_and_not_opened(run_asking, server_of, monkeypatch, tool, answer, action):
     monkeypatch.setattr("webbrowser.open", lambda *_: pytest.fail("nothing opens a page by itself"))
-    events = await run_asking(server_of(speaks), [[ToolCallPart(f"asking_{tool}", {})], "done"], answer)
+    events = await run_asking(server_of(), [[ToolCallPart(f"asking_{tool}", {})], "done"], answer)
     assert told(events)[0].split()[0] == action
     (request,) = of_kind(events, QuestionRequest)
     assert (request.server, request.url) == ("asking", asking_mcp_server.URL)
 
 
 async def test_a_call_that_needs_a_page_is_made_again_once_it_was_opened(run_asking, server_of):
-    events = await run_asking(server_of("old"), [[ToolCallPart("asking_log_in", {})], "done"], gives("yes"))
+    events = await run_asking(server_of(), [[ToolCallPart("asking_log_in", {})], "done"], gives("yes"))
     assert told(events) == ["logged in"]
     assert of_kind(events, QuestionRequest)[0].url == "https://login.example.org/"
 
 
 async def test_a_question_without_fields_is_a_yes_or_a_no(run_asking, server_of):
     script = [[ToolCallPart("asking_confirm", {})], [ToolCallPart("asking_confirm", {})], "done"]
-    events = await run_asking(server_of("old"), script, gives("yes"), gives("no"))
+    events = await run_asking(server_of(), script, gives("yes"), gives("no"))
     assert told(events) == ["accept {}", "decline None"]
 
 
@@ -136,25 +141,25 @@ async def test_a_question_without_fields_is_a_yes_or_a_no(run_asking, server_of)
     "url", ["javascript:alert(1)", "file:///etc/passwd", "https://you@evil.example/", "https://a\u202eb.example/", "http://"]
 )
 async def test_an_address_that_is_no_page_or_hides_where_it_leads_is_asked_of_nobody(run_asking, server_of, url):
-    events = await run_asking(server_of("old"), [[ToolCallPart("asking_bad_page", {"url": url})], "done"])
+    events = await run_asking(server_of(), [[ToolCallPart("asking_bad_page", {"url": url})], "done"])
     assert not of_kind(events, QuestionRequest)
     assert "only a web page" in told(events)[0] or "hides where it leads" in told(events)[0]
 
 
-@pytest.mark.parametrize(("speaks", "tool"), [("old", "book"), ("new", "book_anew")])
-async def test_where_nobody_is_there_it_is_cancelled_at_once_and_the_model_reads_why(run_asking, server_of, speaks, tool):
+@pytest.mark.parametrize("tool", ["book", "book_anew"])
+async def test_where_nobody_is_there_it_is_cancelled_at_once_and_the_model_reads_why(run_asking, server_of, tool):
     script = [[ToolCallPart(f"asking_{tool}", {})], "done"]
-    events = await run_asking(server_of(speaks), script, headless="allow")
+    events = await run_asking(server_of(), script, headless="allow")
     first, _, note = told(events)[0].partition("\n")
     assert first.split()[0] == "cancel"
     assert note == "[the MCP server 'asking' asked the user, and got no answer: nobody is there to answer]"
     assert of_kind(events, QuestionAnswered)[0].reason == "nobody is there to answer"
 
 
-@pytest.mark.parametrize(("speaks", "tool"), [("old", "book"), ("new", "book_anew")])
-async def test_a_cancel_withdraws_the_question_and_the_connection_works_on(tmp_path, server_of, speaks, tool):
+@pytest.mark.parametrize("tool", ["book", "book_anew"])
+async def test_a_cancel_withdraws_the_question_and_the_connection_works_on(tmp_path, server_of, tool):
     model = ScriptedModel([[ToolCallPart(f"asking_{tool}", {})], "never", [ToolCallPart(f"asking_{tool}", {})], "done"])
-    settings = Config(workspace=tmp_path, mcp_servers={"asking": server_of(speaks)}, mode="full")
+    settings = Config(workspace=tmp_path, mcp_servers={"asking": server_of()}, mode="full")
     async with Agent(settings, model=model) as agent:
         run = agent.run("root")
         async for event in run:
@@ -173,6 +178,26 @@ async def test_the_time_without_a_question_counts(tmp_path, server_of):
         await asyncio.sleep(1)
         return Answer(values={"people": 2, "day": "Sunday"}, text="")
 
-    async with McpHost(tmp_path).servers(asking=server_of("old", call_timeout_seconds=2)) as servers:
+    async with McpHost(tmp_path).servers(asking=server_of(call_timeout_seconds=2)) as servers:
         with pytest.raises(McpError, match="did not respond within 2 s"):
             await servers.call("asking", "book", {"seconds": 20}, answer)
+
+
+@pytest.mark.parametrize("how", ["stateless", "json"])
+async def test_a_server_that_cannot_ask_in_the_older_era_is_asked_in_the_newer(run_asking, how):
+    with http_server(asking_mcp_server.__file__, 0, how) as port:
+        server = McpServerConfig(url=f"http://127.0.0.1:{port}/mcp")
+        script = [[ToolCallPart(f"asking_{tool}", {})] for tool in ("book_resolved", "book_anew")]
+        events = await run_asking(server, [*script, "done"], gives(BOOKED), gives(BOOKED))
+    assert told(events) == [FORMS["book_resolved"], FORMS["book_anew"]]
+
+
+async def test_a_tool_of_the_newer_era_keeps_nothing_of_the_others_state(tmp_path, server_of):
+    """It is called beside the connection over which the others are, and both end with their agent."""
+
+    async def answer(_):
+        return Answer(values={"people": 2, "day": "Sunday"}, text="")
+
+    async with McpHost(tmp_path).servers(asking=server_of()) as servers:
+        for tool in ("book", "book_anew", "book", "book_anew"):
+            assert (await servers.call("asking", tool, {}, answer)).text.startswith("accept")

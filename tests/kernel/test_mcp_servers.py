@@ -308,14 +308,65 @@ async def test_http_headers_are_sent_and_a_wrong_key_is_named(host: McpHost) -> 
             assert (await servers.call("right", "session", {})).value == "session-1"
 
 
-async def test_a_forgotten_http_session_is_opened_anew_by_the_next_call(host: McpHost) -> None:
-    with http_server(session_mcp_server.__file__) as port:
+@pytest.mark.parametrize("status", [404, 400, 401, 403, 410, 422, 500, 503, 200])
+async def test_a_forgotten_http_session_is_opened_anew_by_the_next_call(host: McpHost, status: int) -> None:
+    with http_server(session_mcp_server.__file__, 0, status) as port:
         config = McpServerConfig(url=f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "Bearer right"})
         async with host.servers(web=config) as servers:
             await servers.call("web", "forget", {})
             with pytest.raises(McpError, match=r"'web' at .* was lost .*; the next call connects anew"):
                 await servers.call("web", "session", {})
             assert (await servers.call("web", "session", {})).value == "session-2"
+
+
+REFUSED = {
+    "429 Too Many Requests (retry-after: 30): Try again in 30 s": (
+        "refuse",
+        {
+            "status": 429,
+            "body": '{"error": "rate_limited", "message": "Try again in 30 s"}',
+            "headers": {"retry-after": "30"},
+        },
+    ),
+    "502 Bad Gateway": ("refuse", {"status": 502, "body": "<html><h1>Bad gateway</h1></html>"}),
+    "400 Bad Request: no column b": ("refuse", {"status": 400, "body": '{"detail": [{"msg": "no column b"}]}'}),
+    "413 Request Entity Too Large: at most 1 MB": ("refuse", {"status": 413, "body": "at most 1 MB"}),
+    "504 Gateway Timeout": ("refuse", {"status": 504, "body": ""}),
+    'Invalid params: {"path": "must be absolute"}': (
+        "fail",
+        {"error": {"code": -32602, "message": "Invalid params", "data": {"path": "must be absolute"}}, "status": 400},
+    ),
+    "Internal error: disk full": ("fail", {"error": {"code": -32000, "message": "Internal error", "data": "disk full"}}),
+    "no such row 7": ("fail", {"error": {"code": -32000, "message": "no such row 7", "data": {"row": 7}}}),
+    "503 Service Unavailable (retry-after: 5): busy": (
+        "fail",
+        {"error": {"code": -32000, "message": "busy"}, "status": 503, "headers": {"retry-after": "5"}},
+    ),
+}
+
+
+async def test_what_a_server_says_as_it_refuses_reaches_the_code_and_the_session_stays(host: McpHost) -> None:
+    with http_server(session_mcp_server.__file__) as port:
+        config = McpServerConfig(url=f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "Bearer right"})
+        async with host.servers(web=config) as servers:
+            for words, (tool, arguments) in REFUSED.items():
+                result = await servers.call("web", tool, arguments)
+                assert (result.is_error, result.text.replace("Content Too Large", "Request Entity Too Large")) == (
+                    True,
+                    words,
+                )
+            assert (await servers.call("web", "session", {})).value == "session-1"
+
+
+@pytest.mark.parametrize("version", ["2099-01-01", "1.0", ""])
+async def test_an_unknown_version_of_the_protocol_is_said(host: McpHost, version: str) -> None:
+    greeting = f"{{'protocolVersion': {version!r}, 'capabilities': {{}}, 'serverInfo': {{'name': 'x', 'version': '1'}}}}"
+    answer = f"print(json.dumps({{'jsonrpc': '2.0', 'id': json.loads(line)['id'], 'result': {greeting}}}), flush=True)"
+    script = f"import json, sys\nfor line in sys.stdin:\n    {answer}\n"
+    config = McpServerConfig(command=sys.executable, args=("-c", script))
+    async with host.servers(odd=config) as servers:
+        with pytest.raises(McpError, match=rf"'odd' cannot be used: it speaks version '{version}' of the protocol"):
+            await servers.tools("odd")
 
 
 async def test_an_http_server_that_was_restarted_is_connected_to_anew(host: McpHost) -> None:

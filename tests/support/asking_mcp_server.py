@@ -1,27 +1,22 @@
-"""A server made with the MCP SDK that asks the person behind its client: on standard streams, or over HTTP on a port.
+"""A server as the MCP SDK makes it that asks the person behind its client, in each way that the SDK has.
 
-Arguments: `old` speaks the older protocol only, in which a server sends its question while a call is open; otherwise a call
-returns the question, and is made again with the answer. A port (0: any; it is printed) serves HTTP.
+It serves standard streams, or, with a port (0: any; it is printed), HTTP; with `stateless` or `json` behind it, without
+sessions or without streams.
 """
 
 import asyncio
 import sys
-from typing import Literal
+from typing import Annotated, Literal
 
-import anyio
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
-from mcp.server.runner import serve_loop
-from mcp.server.stdio import stdio_server
+from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import (
     CallToolResult,
-    DiscoverResult,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitRequestURLParams,
     InputRequiredResult,
-    RequestParams,
     TextContent,
 )
 from pydantic import BaseModel, Field
@@ -88,6 +83,16 @@ async def log_in() -> str:
     return "logged in"
 
 
+async def booking() -> Elicit[Booking]:
+    return Elicit("When do you come?", Booking)
+
+
+@server.tool(structured_output=False)
+async def book_resolved(table: Annotated[Booking, Resolve(booking)]) -> str:
+    """Book a table; in both protocols."""
+    return f"accept {table.model_dump_json()}"
+
+
 @server.tool(structured_output=False)
 async def book_anew(ctx: Context) -> InputRequiredResult | CallToolResult:
     """Book a table; in the newer protocol."""
@@ -107,41 +112,18 @@ async def pay_anew(ctx: Context) -> InputRequiredResult | CallToolResult:
     return said(given.action)
 
 
-def speak_the_older_protocol() -> None:
-    """Over HTTP, of which the newer protocol is a matter of each request."""
-
-    async def discover(_: object, __: object) -> DiscoverResult:
-        lowlevel = server._lowlevel_server  # noqa: SLF001
-        return DiscoverResult(supported_versions=["2025-11-25"], capabilities=lowlevel.get_capabilities())
-
-    server._lowlevel_server.add_request_handler("server/discover", RequestParams, discover)  # noqa: SLF001
-
-
-async def serve_stdio_in_the_older_protocol() -> None:
-    lowlevel = server._lowlevel_server  # noqa: SLF001
-    async with stdio_server() as (incoming, outgoing), lowlevel.lifespan(lowlevel) as state:
-        options = lowlevel.create_initialization_options()
-        await serve_loop(lowlevel, incoming, outgoing, lifespan_state=state, init_options=options)
-
-
-def serve_http(port: int) -> None:
+def serve_http(port: int, **how: bool) -> None:
     import socket
 
     import uvicorn
 
     with socket.create_server(("127.0.0.1", port)) as listening:
         print(listening.getsockname()[1], flush=True)
-        uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="warning")).run([listening])
+        uvicorn.Server(uvicorn.Config(server.streamable_http_app(**how), log_level="warning")).run([listening])
 
 
 if __name__ == "__main__":
-    is_old = "old" in sys.argv
-    ports = [int(argument) for argument in sys.argv[1:] if argument.isdecimal()]
-    if is_old and ports:
-        speak_the_older_protocol()
-    if ports:
-        serve_http(ports[0])
-    elif is_old:
-        anyio.run(serve_stdio_in_the_older_protocol)
+    if len(sys.argv) > 1:
+        serve_http(int(sys.argv[1]), stateless_http="stateless" in sys.argv, json_response="json" in sys.argv)
     else:
         server.run()

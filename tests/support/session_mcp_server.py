@@ -1,9 +1,12 @@
 """An MCP server of the older protocol over HTTP, by hand: it has sessions, forgets them, and asks for a key.
 
-Prints its port. Every request needs the header `Authorization: Bearer right`.
+Prints its port. Every request needs the header `Authorization: Bearer right`. An argument behind the port is the status with
+which it answers in a session that it has forgotten. Its tool `refuse` answers with the status, body and headers of its
+arguments, `fail` with an error of the protocol.
 """
 
 import itertools
+import json
 import socket
 import sys
 
@@ -24,7 +27,7 @@ async def handle(request: Request) -> Response:
     if request.method == "GET":
         return Response(status_code=405)
     if session is not None and session not in sessions:
-        return Response(status_code=404)
+        return forgotten(await request.body())
     if request.method == "DELETE":
         sessions.discard(session)
         return Response()
@@ -36,11 +39,29 @@ def reply(message: dict, session: str) -> Response:
     if "id" not in message:
         return Response(status_code=202)
     if message["method"] == "tools/list":
-        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("session", "forget")]
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("session", "forget", "refuse", "fail")]
         return answer(message, {"tools": tools})
-    if message["params"]["name"] == "forget":
-        sessions.clear()
+    if message["method"] != "tools/call":
+        error = {"code": -32601, "message": "no such method"}
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
+    given = message["params"]["arguments"]
+    match message["params"]["name"]:
+        case "forget":
+            sessions.clear()
+        case "refuse":
+            return Response(given["body"], status_code=given["status"], headers=given.get("headers"))
+        case "fail":
+            body = {"jsonrpc": "2.0", "id": message["id"], "error": given["error"]}
+            return JSONResponse(body, status_code=given.get("status", 200), headers=given.get("headers"))
     return answer(message, {"content": [{"type": "text", "text": session}]})
+
+
+def forgotten(sent: bytes) -> Response:
+    status = int(sys.argv[2]) if len(sys.argv) > 2 else 404
+    if status == 200:  # the protocol knows no such error
+        error = {"code": -32000, "message": "Session not found"}
+        return JSONResponse({"jsonrpc": "2.0", "id": json.loads(sent or b"{}").get("id"), "error": error})
+    return Response("No valid session ID provided", status_code=status)
 
 
 def start_session(message: dict) -> Response:

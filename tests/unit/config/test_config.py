@@ -125,8 +125,7 @@ def test_mcp_variables_are_filled_in_anywhere_and_a_missing_one_is_named(tmp_pat
     file.write_text(json.dumps({"mcpServers": {"demo": server}}))
     filled = read_mcp_servers(file, {"ARG": "a b"})
     assert filled["demo"] == {"command": "python", "args": ["a b"], "env": {"T": "x-a b-"}}
-    with pytest.raises(ConfigError, match="environment variable ARG"):
-        read_mcp_servers(file, {})
+    assert "environment variable ARG" in read_mcp_servers(file, {})["demo"]["notice"]
     assert load_config(tmp_path, environment={"ARG": "1"}).mcp_servers["demo"].args == ("1",)
 
 
@@ -135,9 +134,8 @@ def test_mcp_variables_are_filled_in_anywhere_and_a_missing_one_is_named(tmp_pat
     [
         ("{", "cannot read"),
         ("[]", "mcpServers"),
-        ('{"mcpServers": {"a": {}}}', "server 'a'.*`command` or `url`"),
-        ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', "`command` or `url`"),
-        ('{"mcpServers": {"a b": {"command": "x"}}}', "'a b'"),
+        ('{"servers": {}}', "mcpServers"),
+        ('{"mcpServers": []}', "mcpServers"),
     ],
 )
 def test_a_wrong_mcp_file_is_one_clear_line(tmp_path, content, words):

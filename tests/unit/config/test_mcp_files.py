@@ -10,7 +10,7 @@ from freeact_sub.config.hooks import read_hook_files
 from freeact_sub.config.jsonc import parse_jsonc, plain_json, with_member, without_member
 from freeact_sub.config.load import load_config, read_mcp_servers
 from freeact_sub.config.mcp_edit import add_server, remove_server
-from freeact_sub.config.mcp_server import McpServerConfig, unread_keys
+from freeact_sub.config.mcp_server import McpServerConfig, notices_on, unread_keys
 from freeact_sub.errors import ConfigError
 
 FOREIGN = """{
@@ -146,8 +146,71 @@ def test_keys_of_other_programs_have_their_meaning(read) -> None:
 
 
 def test_a_key_that_would_narrow_is_never_dropped(read) -> None:
-    with pytest.raises(ConfigError, match="without_tools"):
-        read(command="x", disabledTools="t")
+    left_out = read(command="x", disabledTools="t")
+    assert left_out.disabled
+    assert "without_tools" in left_out.notice
+
+
+SECRET = "sk-secret-123"
+ODD = {
+    "no command": ({}, "needs either `command` or `url`"),
+    "no table": (f"npx x --key {SECRET}", "valid dictionary"),
+    "nothing": (None, "valid dictionary"),
+    "env": (server(env=[{"name": "KEY", "value": SECRET}]), "`env`: Input should be a valid dictionary (got a list)"),
+    "a text as env": (server(env=f"KEY={SECRET}"), "`env`: Input should be a valid dictionary (got a text)"),
+    "a variable": (server(env={f"KEY={SECRET}": "x"}), "'KEY' is not the name of an environment variable"),
+    "a number": (server(env={"KEY": 17}), "`env.KEY`: Input should be a valid string (got a number)"),
+    "headers": ({"url": "https://a.example/mcp", "headers": [SECRET]}, "`headers`: Input should be a valid dictionary"),
+    "args": (server(args=f"--key {SECRET}"), "`args`"),
+    "a URL": ({"url": f"user:{SECRET}@example"}, "`url` is not a URL"),
+    "unset": (server(env={"KEY": "${NOT_SET_ANYWHERE}", "B": SECRET}), "needs the environment variable NOT_SET_ANYWHERE"),
+    "seconds": (server(init_timeout_seconds=-5), "greater than 0 (got -5)"),
+}
+
+
+def test_an_odd_entry_is_left_out_with_a_notice_that_tells_no_value(tmp_path: Path) -> None:
+    servers = {name: entry for name, (entry, _) in ODD.items()} | {"sound": server()}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    found = load_config(tmp_path, environment={}).mcp_servers
+    assert [name for name, one in found.items() if not one.disabled] == ["sound"]
+    told = notices_on(found)
+    for name, (_, words) in ODD.items():
+        [notice] = [each for each in told if f"MCP server {name!r} is left out:" in each]
+        assert words in notice
+    assert SECRET not in "".join(told)
+
+
+def test_what_is_disabled_needs_nothing(tmp_path: Path) -> None:
+    switches = ({"disabled": True}, {"enabled": False}, {"isActive": False})
+    servers = {
+        f"{name.replace(' ', '_')}-{number}": {**entry, **switch}
+        for name, (entry, _) in ODD.items()
+        if isinstance(entry, dict)
+        for number, switch in enumerate(switches)
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    found = load_config(tmp_path, environment={}).mcp_servers
+    assert all(one.disabled for one in found.values())
+    assert notices_on(found) == ()
+
+
+def test_a_server_with_an_odd_name_gets_another_one(tmp_path: Path) -> None:
+    names = ["My Server", "@owner/name", "github.com/owner/name", "owner_name", "", "服务器", "-a", "My-Server"]
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {name: server(args=[name]) for name in names}}))
+    found = load_config(tmp_path, environment={}).mcp_servers
+    assert {name: one.args[0] for name, one in found.items()} == {
+        "My_Server": "My Server", "owner_name_2": "@owner/name", "github_com_owner_name": "github.com/owner/name",
+        "owner_name": "owner_name", "server": "", "server_2": "服务器", "a": "-a", "My-Server": "My-Server",
+    }  # fmt: skip
+    told = "".join(notices_on(found))
+    assert told.count("is called") == 6
+    assert f"MCP server 'My Server' of {tmp_path / 'mcp.json'} is called 'My_Server' here" in told
+
+
+@pytest.mark.parametrize("text", ["", " \n", "{}", "\ufeff", "// none yet\n", '{"mcpServers": {}}', "{ /* none */ }"])
+def test_a_file_without_servers_has_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mcp.json").write_text(text, encoding="utf-8")
+    assert load_config(tmp_path, environment={}).mcp_servers == {}
 
 
 def test_what_means_nothing_here_is_one_notice_and_approves_nothing(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_settings_of_one_provider_are_passed_on() -> None:
     ("settings", "text"),
     [
         ({"temprature": 1}, "unknown setting `model_settings.temprature`: did you mean `temperature`?"),
-        ({"temperature": "hot"}, r"setting `model_settings.temperature`: .* number .*\(got 'hot'\)"),
+        ({"temperature": "hot"}, r"setting `model_settings.temperature`: .* number .*\(got a text\)"),
         ({"xyz_abc": 1}, "unknown setting `model_settings.xyz_abc`: the known ones are cache, .*top_p"),
         ({"a.b_c": 1}, "unknown setting"),
     ],
