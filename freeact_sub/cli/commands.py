@@ -144,7 +144,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     prompt, piped = read_prompt(options.prompt, path)
     output = getattr(options, "output", "auto")
     chosen = _with_model(options, settings(headless=None if asking_terminal() is not None else "auto"))
-    config = _with_python(chosen, options)
+    config = _with_python(chosen, options, may_refuse=True)
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     session, replay = _session(options, config)
@@ -187,11 +187,11 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
     return "text", None if sys.stderr is None else "rich" if can_draw(sys.stderr) else "plain"
 
 
-def _with_python(config: "Config", options: argparse.Namespace) -> "Config":
-    """The settings, with the Python of the project."""
+def _with_python(config: "Config", options: argparse.Namespace, *, may_refuse: bool = False) -> "Config":
+    """The settings, with the Python of the project; see `with_project_python`."""
     from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415
 
-    return with_project_python(config, options)
+    return with_project_python(config, options, may_refuse=may_refuse)
 
 
 def _with_model(options: argparse.Namespace, config: "Config") -> "Config":

@@ -19,7 +19,8 @@ from freeact_sub.extras import how_to_install, how_to_install_provider, is_insta
 from freeact_sub.models.found import SERVERS, FoundModel, models_of_servers
 from freeact_sub.models.names import EXAMPLES, LOCAL, check_name, missing_extra
 from freeact_sub.pythons.about import installed_in, packages_text
-from freeact_sub.pythons.project import find_project_python
+from freeact_sub.pythons.project import find_project_python, gone
+from freeact_sub.sessions.sqlite.database import problem_of
 from freeact_sub.terminal.pictures.pictures import way_of
 
 State = Literal["works", "note", "limited", "missing"]
@@ -107,6 +108,8 @@ def _model_of_server(name: str, base_url: str) -> Finding:
 def check_python(config: Config, agreed: str | None, environment: Mapping[str, str]) -> Finding:
     """The Python that runs cells. Args: agreed: the project's, if a person has agreed to run it."""
     found = None if "python" in config.kernel.model_fields_set else find_project_python(config.workspace, environment)
+    if found is None and agreed is None and "python" not in config.kernel.model_fields_set and (problem := gone(environment)):
+        return Finding("python", "limited", f"cells run in freeact-sub's own Python: {problem}")
     if found is not None and agreed is None:
         lacks = "" if "ipykernel" in found.packages else ", without ipykernel of its own"
         text = f"{found.folder} is the project's ({found.version or 'version not known'}{lacks}), and cells do not run in it"
@@ -144,10 +147,12 @@ def check_machine(config: Config, environment: Mapping[str, str]) -> Iterator[Fi
     else:
         yield Finding("undo", "limited", "takes back conversation and variables, not files", "install git")
     for topic, folder in (("settings", user_folder()), ("sessions", state_folder())):
-        if is_writable(folder):
-            yield Finding(topic, "works", f"{folder}")
-        else:
+        if not is_writable(folder):
             yield Finding(topic, "limited", f"{folder} cannot be written: nothing is kept there", "change its owner or mode")
+        elif topic == "sessions" and (problem := problem_of(folder)):
+            yield Finding(topic, "limited", f"none is kept: {problem}")
+        else:
+            yield Finding(topic, "works", f"{folder}")
 
 
 def is_writable(folder: Path) -> bool:

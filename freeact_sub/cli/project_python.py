@@ -17,7 +17,7 @@ from freeact_sub.cli.streams import asking_terminal, tell
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, UnusablePythonError
 from freeact_sub.pythons.about import NoIpykernelError, installed_in, packages_text
-from freeact_sub.pythons.project import ProjectPython, find_project_python
+from freeact_sub.pythons.project import ProjectPython, find_project_python, gone
 from freeact_sub.text import visible
 
 if TYPE_CHECKING:
@@ -27,18 +27,30 @@ Answer = Literal["run", "install", "no"]
 OURS: Final = "cells run in freeact-sub's own Python"
 
 
-def with_project_python(config: "Config", options: argparse.Namespace) -> "Config":
-    """The settings, with the project's Python as `kernel.python` unless one is set. May ask, and install ipykernel."""
+def with_project_python(config: "Config", options: argparse.Namespace, *, may_refuse: bool = False) -> "Config":
+    """The settings, with the project's Python as `kernel.python` unless one is set. May ask, and install ipykernel.
+
+    Args:
+        config: The settings.
+        options: Those of the command line.
+        may_refuse: Without a person, a project's Python that is made for cells, and that nobody has agreed to, is an error:
+            in another one the project's packages would be missing. Otherwise it is a note.
+
+    Raises:
+        ConfigError: It is refused.
+    """
     from freeact_sub.config.schema import ON_THIS_MACHINE  # noqa: PLC0415  # slow to import
 
     if config.kernel.provider not in ON_THIS_MACHINE or "python" in config.kernel.model_fields_set:
         return config
+    if problem := gone(os.environ):
+        tell(f"note: {visible(problem)}")
     found = find_project_python(config.workspace, os.environ)
     if found is None:
         return config
     terminal = None if config.headless is not None else asking_terminal()
     choice = _PythonChoice(found, config.workspace, terminal, trusted=hasattr(options, "trust"))
-    if not choice.made():
+    if not choice.made(may_refuse=may_refuse):
         return config
     kernel = config.kernel.model_copy(update={"python": found.python})
     return config.model_copy(update={"kernel": kernel})
@@ -64,13 +76,18 @@ class _PythonChoice:
         folder = found.folder
         self._name = visible(str(folder.relative_to(workspace) if folder.is_relative_to(workspace) else folder))
 
-    def made(self) -> bool:
-        """Whether they do, now that everybody has been asked."""
+    def made(self, *, may_refuse: bool) -> bool:
+        """Whether they do, now that everybody has been asked. Args: may_refuse: see `with_project_python`."""
         kept = self.kept()
         if self._trusted and kept in (None, "no"):
             kept = "run"
             self._keep(kept)
         if kept is None and not self._found.variable:
+            if self._terminal is None and may_refuse and "ipykernel" in self._found.packages:
+                raise ConfigError(
+                    f"this project has a Python for cells, {self._name}, and nobody has agreed to run it: add --trust to "
+                    f"this command once, or run cells in another one (FREEACT_KERNEL__PYTHON={sys.executable})"
+                )
             if self._terminal is None:
                 tell(
                     f"note: {OURS}, not in {self._name}: nobody has agreed to run that one. Start freeact-sub in a "

@@ -42,6 +42,10 @@ BINARY_BYTES: Final = 8_000
 """A file with a null byte among so many is no text."""
 WITHOUT_EFFECT: Final = frozenset({"type", "command", "timeout", "required", "name", "description", "statusMessage"})
 """The keys of a command that are read, and those that change nothing of what it does."""
+OFF_BY_DEFAULT: Final = frozenset({"async", "asyncRewake", "once"})
+"""Keys of a command that change nothing while they are false."""
+OFF: Final = "disableAllHooks"
+"""Switches off the hooks of a file and of those before it: yours, the last one, can do so to a project's, which cannot to yours."""
 ASSIGNMENT: Final = re.compile(r"\w+=")
 LIST_OF_NAMES: Final = re.compile(r"[\w\s|,-]*")
 """A pattern without any other character is a list of names, not an expression."""
@@ -113,7 +117,7 @@ class FoundHooks:
 
 
 def read_hook_files(paths: Sequence[Path], workspace: Path) -> FoundHooks:
-    """Read the hooks of files, in their order.
+    """Read the hooks of files, in their order: a project's, then the person's own.
 
     Raises:
         ConfigError: A file cannot be read, or is not such a file; the message names it.
@@ -127,6 +131,10 @@ def read_hook_files(paths: Sequence[Path], workspace: Path) -> FoundHooks:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise ConfigError(f"cannot read {path}: {error}") from error
+        if isinstance(value, dict) and value.get(OFF) is True:
+            told = f"{path}: `{OFF}` is true, so neither its hooks run nor those of the files before it"
+            found = FoundHooks(problems=(told,), contents={**found.contents, path: content})
+            continue
         if not isinstance(value, dict) or "hooks" not in value:
             raise ConfigError(f'{path} has no object `hooks`: write {{"hooks": {{"PreToolUse": [...]}}}}')
         here = parse_hooks(value["hooks"], str(path), workspace)
@@ -182,7 +190,7 @@ def _has_no_meaning(settings: Mapping[str, Any]) -> str:
     kind = settings.get("type", "command")
     if kind != "command":
         return f"hooks of type {SHOWN.repr(kind)} do not exist here"
-    unknown = sorted(set(settings) - WITHOUT_EFFECT)
+    unknown = sorted(key for key in set(settings) - WITHOUT_EFFECT if key not in OFF_BY_DEFAULT or settings[key] is not False)
     return f"`{unknown[0]}` has no meaning here" if unknown else ""
 
 
@@ -192,9 +200,8 @@ def _command_hook(event: HookEvent, matcher: str, settings: Mapping[str, Any], w
     if not isinstance(command, str) or not command.strip():
         raise ConfigError(f"{where} needs a `command`, a text for a shell")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 86_400:
-        raise ConfigError(
-            f"{where}: `timeout` must be a number of seconds, up to a day, not {timeout if isinstance(timeout, int | float) else kind_of(timeout)}"
-        )
+        got = timeout if isinstance(timeout, int | float) else kind_of(timeout)
+        raise ConfigError(f"{where}: `timeout` must be a number of seconds, up to a day, not {got}")
     if not isinstance(required, bool):
         raise ConfigError(f"{where}: `required` must be true or false, not {kind_of(required)}")
     return CommandHook(event=event, command=command, matcher=matcher, timeout_seconds=float(timeout), required=required)

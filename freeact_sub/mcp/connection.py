@@ -94,7 +94,7 @@ class McpConnection:
         self._may_be_cancelled = False
         self.has_called = False
         """Whether a tool was called: the server may keep state for its caller."""
-        self._elicitations = Elicitations(server) if of is None else of._elicitations  # noqa: SLF001  # our own
+        self._elicitations: Elicitations = Elicitations(server) if of is None else of._elicitations  # noqa: SLF001  # our own
         self._of = of
         self._newer: McpConnection | None = None
         self._only_newer: set[str] = set()
@@ -314,7 +314,7 @@ class McpConnection:
                 self._ready.set_exception(self._start_error())
 
     async def _serve(self) -> None:
-        """Connects in the older era; in the newer one if the server refuses that, or if it is used beside one in the older."""
+        """Connects in the older era; in the newer one if the server refuses that, or beside one in the older."""
         if self._of is not None:
             async with self._transport.open(self._limit_start, self._stop.set) as streams:
                 return await self._use(streams, NEWER_FIRST)
@@ -331,7 +331,8 @@ class McpConnection:
         import mcp  # noqa: PLC0415  # see `transports.py`
 
         ask, hear = self._elicitations.elicit, partial(hear_changes, on_change=partial(self._on_change, self))
-        async with mcp.Client(nullcontext(streams), mode=mode, elicitation_callback=ask, message_handler=hear) as client:
+        ours = mcp.Client(nullcontext(streams), mode=mode, elicitation_callback=ask, message_handler=hear)
+        async with ours as client:
             if mode == OLDER and not self._transport.keeps_session():
                 await _prefer_newer(client)
             self._scope.deadline = math.inf

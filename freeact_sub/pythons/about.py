@@ -10,13 +10,14 @@ import functools
 import importlib.metadata
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from freeact_sub.errors import UnusablePythonError
 from freeact_sub.pythons import installed
@@ -86,8 +87,10 @@ def installed_in(python: str) -> Installed:
     try:
         # in the root folder: where it starts is on its path
         ran = subprocess.run([python, "-E", str(script)], capture_output=True, timeout=ASK_SECONDS, check=True, cwd="/")
-        found = Installed(**json.loads(ran.stdout))
+        found = Installed(**_answer_in(ran.stdout))
     except subprocess.CalledProcessError as error:
+        if version := _old_version(python):
+            raise _too_old(python, version) from error
         said = error.stderr.decode(errors="replace").strip().splitlines()
         raise _unusable(python, said[-1] if said else f"it ended with exit code {error.returncode}") from error
     except subprocess.TimeoutExpired as error:
@@ -95,9 +98,33 @@ def installed_in(python: str) -> Installed:
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from error
     except (ValueError, TypeError) as error:
-        raise _unusable(python, "it is not Python, or it is too old") from error
+        raise _unusable(python, "it is not Python") from error
     lent = lent_to(python, found)
     return replace(found, own=[python, *found.own, *(lent.folders if lent else ())], lent=lent)
+
+
+def _answer_in(printed: bytes) -> dict[str, Any]:
+    """What `installed.py` has printed. Raises: ValueError: It is not there.
+
+    A Python may print more before and behind it: what a company, a profiler or a tool for coverage has it run at its start.
+    """
+    for line in reversed(printed.splitlines()):
+        start = line.rfind(installed.MARK.encode())
+        if start >= 0:
+            answer: dict[str, Any] = json.JSONDecoder().raw_decode(line[start + len(installed.MARK) :].decode())[0]
+            return answer
+    raise ValueError("it says nothing of itself")
+
+
+def _old_version(python: str) -> str:
+    """The version of a Python that is too old to run `installed.py`; empty: it is not, or cannot say."""
+    code = f"import sys; print('\\n{installed.MARK}%d.%d.%d' % tuple(sys.version_info[:3]))"
+    try:
+        ran = subprocess.run([python, "-E", "-c", code], capture_output=True, timeout=ASK_SECONDS, check=True, cwd="/")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    found = re.search(rf"{re.escape(installed.MARK)}(\d+)\.(\d+)\.(\d+)", ran.stdout.decode(errors="replace"))
+    return found[0].removeprefix(installed.MARK) if found and (int(found[1]), int(found[2])) < OLDEST else ""
 
 
 def packages_text(packages: Mapping[str, str], *, missing: bool = False) -> str:
@@ -143,7 +170,7 @@ def lent_to(python: str, found: Installed) -> Lent | None:
         UnusablePythonError: It is too old; or it has no ipykernel, and ours does not work in it.
     """
     if tuple(map(int, found.version.split(".")[:2])) < OLDEST:
-        raise _unusable(python, f"it is Python {found.version}, and cells need {'.'.join(map(str, OLDEST))} or newer")
+        raise _too_old(python, found.version)
     has = found.packages.get("ipykernel")
     if has is not None:
         if int(has.partition(".")[0]) < OLDEST_IPYKERNEL:
@@ -173,6 +200,10 @@ def lent_to(python: str, found: Installed) -> Lent | None:
 
 class NoIpykernelError(UnusablePythonError):
     """A Python that could run kernels, had it an ipykernel."""
+
+
+def _too_old(python: str, version: str) -> UnusablePythonError:
+    return _unusable(python, f"it is Python {version}, and cells need {'.'.join(map(str, OLDEST))} or newer")
 
 
 def _unusable(python: str, why: str) -> UnusablePythonError:

@@ -89,6 +89,15 @@ def find_project_python(workspace: Path, variables: Mapping[str, str]) -> Projec
     return None
 
 
+def gone(variables: Mapping[str, str]) -> str:
+    """A sentence on the environment that the user has activated and that is not there; empty: it is, or there is none."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        value = variables.get(variable)
+        if value and not _is_environment(Path(value)):
+            return f"{variable} names {value}, where there is no Python environment: activate another one, or unset it"
+    return ""
+
+
 def _project_folders(workspace: Path) -> Iterator[Path]:
     """The workspace and the folders above it, to the top of its repository, and no folder that others can write."""
     home = Path.home()

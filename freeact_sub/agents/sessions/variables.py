@@ -221,6 +221,7 @@ class Variables:
             report = await self._read()
         except KernelError as error:
             logger.info("variables of %s are not restored: %s", self._agent_id, error)
+            self._notice(f"its saved variables did not come back: {one_line(str(error), 300)}")
             return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {one_line(str(error), 300)}]"
         saved_up_to = 0.0
         with suppress(OSError, ValueError):

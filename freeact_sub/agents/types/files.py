@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +24,16 @@ from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
-from freeact_sub.modes import CodeActions, Mode, Thinking
+from freeact_sub.modes import INHERIT, CodeActions, Mode, Thinking
 from freeact_sub.skills import load_skills
 from freeact_sub.system.safe_files import files_in, read_file
+from freeact_sub.text import counted
 from freeact_sub.tools import TOOL_NAMES
 
+FOREIGN: Final = frozenset({"name", "color", "permissionMode", "disallowedTools", "mcpServers", "maxTurns", "temperature"})
+"""Keys in files of other programs. Only `name` may stand in ours too, if it is the file's own."""
+SHOWN_FILES: Final = 3
+"""Of other programs, in one sentence."""
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -51,6 +56,10 @@ class ToolNames(_TypeSection):
     def denies(self, name: str) -> bool:
         """Whether `deny` takes the tool from the agent and its descendants."""
         return _matches(name, self.deny)
+
+
+class ForeignTypeError(BadLineError):
+    """The file is a type in the form of another program, whose tools have other names."""
 
 
 class _TypeHead(_TypeSection):
@@ -129,10 +138,13 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
     """
     types: dict[str, AgentType] = {}
     problems: list[str] = []
+    foreign: list[Path] = []
     for folder in config.agent_folders:
         for path in files_in(folder, ".md"):
             try:
                 agent_type = read_agent_type(path, config, other_tools=other_tools)
+            except ForeignTypeError:
+                foreign.append(path)
             except BadLineError as error:
                 problems.append(sentence(f"{path}, line {error.line}: {error}; this agent type is left out"))
             except ConfigError as error:
@@ -142,6 +154,7 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
                     problems.append(f"{path}: {twice}; this agent type is left out")
                 else:
                     types.setdefault(agent_type.name, agent_type)
+    problems += _left_out(foreign)
     names_skills = any(agent_type.skills for agent_type in types.values())
     skills = load_skills(config.skill_contents.values()).skills if names_skills else {}
     for agent_type in types.values():
@@ -151,6 +164,16 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
         unknown = [unknown_name("skill", name, skills) for name in agent_type.skills or () if name not in skills]
         problems += [f"{agent_type.file}: `skills` names {problem}" for problem in unknown]
     return AgentTypes(types=types, problems=tuple(problems))
+
+
+def _left_out(foreign: Sequence[Path]) -> list[str]:
+    """One sentence on all files that are types of other programs."""
+    if not foreign:
+        return []
+    more = f" and {len(foreign) - SHOWN_FILES} more" if len(foreign) > SHOWN_FILES else ""
+    which = f"{', '.join(map(str, foreign[:SHOWN_FILES]))}{more}"
+    why = "their tools and models have other names: docs/agents.md tells the form"
+    return [f"{counted(len(foreign), 'agent type')} of other programs left out ({why}): {which}"]
 
 
 def _named_twice(agent_type: AgentType, types: Mapping[str, AgentType]) -> str:
@@ -187,10 +210,16 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
         BadLineError: A line is invalid.
     """
     document = read_document(text)
+    given = {key: value for key, value in document.head.items() if key != "name" or value != name}
+    is_foreign = isinstance(given.get("tools"), str | list) or not FOREIGN.isdisjoint(document.head)
     try:
-        head = _TypeHead.model_validate(document.head)
+        head = _TypeHead.model_validate(given)
     except ValidationError as error:
+        if is_foreign:
+            raise ForeignTypeError("it is a type of another program", line=1) from error
         raise _problem(document, error) from error
+    if is_foreign and head.model is not None and ":" not in head.model and head.model not in (INHERIT, *config.models.names):
+        raise ForeignTypeError("its model is one of another program", line=1)
     found_servers = _servers(head, document, config, file or name)
     if not other_tools:
         known_servers = {**config.mcp_servers, **found_servers}

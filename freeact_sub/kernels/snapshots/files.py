@@ -273,7 +273,9 @@ def place(
         except FileNotFoundError as error:
             raise KernelSnapshotError(f"no variables are saved in {store}") from error
         except ValidationError as error:
-            raise KernelSnapshotError(f"the variables in {store} were saved by another version of this program") from error
+            is_cut = error.errors()[0]["type"] == "json_invalid"
+            why = "are damaged: their list is no JSON" if is_cut else "were saved by another version of this program"
+            raise KernelSnapshotError(f"the variables in {store} {why}") from error
         handle = os.open(MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=there)
         with os.fdopen(handle, "wb") as file:
             file.write(json.dumps([part.written.model_dump(mode="json") for part in parts]).encode())

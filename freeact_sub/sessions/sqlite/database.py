@@ -4,6 +4,7 @@ Write-ahead logging with `synchronous=NORMAL`: commits outlive the program, also
 power may lose the last commits, but never the database.
 """
 
+import re
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -74,6 +75,14 @@ MIGRATIONS: Final[Sequence[str]] = (
 """The migrations, one for each version. A released one never changes; new ones are added at the end."""
 
 
+TABLES: Final = frozenset(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS)))
+OF_THE_CONTENT: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+"""Errors that the content of a database has, and not the disk, its rights, or another program."""
+CHECK_SECONDS: Final = 10.0
+CHECK_STEPS: Final = 100_000
+"""Of SQLite, between two looks at the clock."""
+
+
 def connect(folder: Path) -> sqlite3.Connection:
     """Opens a connection that writes; creates the database, or migrates it to this version.
 
@@ -123,10 +132,46 @@ def connect_to_read(folder: Path) -> sqlite3.Connection | None:
             connect(folder).close()
         connection = _opened(path)
     except (sqlite3.Error, OSError) as error:
-        raise SessionError(f"the sessions in {path} cannot be read: {error}") from error
+        raise SessionError(f"the sessions in {path} cannot be read: {reason_of(error, folder)}") from error
     connection.row_factory = sqlite3.Row
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
+
+
+def reason_of(error: Exception, folder: Path) -> str:
+    """The reason why the database in a folder cannot be used; if it is damaged, with the way out."""
+    words = str(error) or type(error).__name__
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in OF_THE_CONTENT:
+        return _damaged(folder, words)
+    return words
+
+
+def _damaged(folder: Path, words: str) -> str:
+    path = folder / NAME
+    others = " and ".join(f"{NAME}{end}" for end in ("-wal", "-shm") if (folder / f"{NAME}{end}").exists())
+    return f"it is damaged ({words}): move {path}{others and f', with {others},'} to another folder; a new one is made then"
+
+
+def problem_of(folder: Path) -> str:
+    """What is wrong with the database in a folder, with the way out; empty: nothing, or there is none."""
+    try:
+        connection = connect_to_read(folder)
+    except SessionError as error:
+        return str(error)
+    if connection is None:
+        return ""
+    end = time.monotonic() + CHECK_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() > end, CHECK_STEPS)
+    try:
+        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        missing = TABLES - {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error as error:
+        is_late = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_INTERRUPT
+        return "" if is_late else f"the sessions in {folder / NAME} cannot be read: {reason_of(error, folder)}"
+    finally:
+        connection.close()
+    problem = f"it has no table {sorted(missing)[0]}" if missing else "" if found == "ok" else " ".join(str(found).split())
+    return f"the sessions in {folder / NAME} cannot be read: {_damaged(folder, problem[:200])}" if problem else ""
 
 
 def _opened(path: Path) -> sqlite3.Connection:

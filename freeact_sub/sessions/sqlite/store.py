@@ -18,7 +18,7 @@ from freeact_sub.sessions.records import ForkPoint, StoredSession, Swept
 from freeact_sub.sessions.sqlite import sweeping
 from freeact_sub.sessions.sqlite.bodies import Bodies
 from freeact_sub.sessions.sqlite.copying import copy_files, copy_rows
-from freeact_sub.sessions.sqlite.database import NAME, connect, connect_to_read
+from freeact_sub.sessions.sqlite.database import NAME, connect, connect_to_read, reason_of
 from freeact_sub.sessions.sqlite.lock import SessionLock
 from freeact_sub.sessions.sqlite.reader import UNREADABLE, SqliteReader, record_of, texts, usage_of
 from freeact_sub.sessions.sqlite.writer import SqliteWriter
@@ -253,7 +253,7 @@ class SqliteStore:
                 lock.take()
             yield
         except (sqlite3.Error, OSError) as error:
-            raise SessionError(f"the session {session_id} cannot be {what}: {error}") from error
+            raise SessionError(f"the session {session_id} cannot be {what}: {reason_of(error, self.folder)}") from error
         finally:
             lock.give_back()
 
@@ -263,7 +263,7 @@ class SqliteStore:
         try:
             yield connection
         except sqlite3.Error as error:
-            raise SessionError(f"the sessions in {self.folder} cannot be read: {error}") from error
+            raise SessionError(f"the sessions in {self.folder} cannot be read: {reason_of(error, self.folder)}") from error
         finally:
             if connection is not None:
                 connection.close()

@@ -24,7 +24,7 @@ from freeact_sub.events.json_lines import json_line
 from freeact_sub.sessions.records import INTERRUPTED
 from freeact_sub.sessions.sqlite.backlog import Backlog
 from freeact_sub.sessions.sqlite.bodies import Bodies
-from freeact_sub.sessions.sqlite.database import connect
+from freeact_sub.sessions.sqlite.database import connect, reason_of
 from freeact_sub.sessions.sqlite.lock import SessionLock
 
 COMMIT_SECONDS: Final = 10.0
@@ -316,7 +316,7 @@ class SqliteWriter:
         try:
             connection = connect(self._folder)
         except (sqlite3.Error, OSError, SessionError) as error:
-            self._fail(_reason(error))
+            self._fail(reason_of(error, self._folder))
             connection = None
         target = None if connection is None else Target(connection, self.session_id, self._bodies)
         ended = False
@@ -342,7 +342,7 @@ class SqliteWriter:
             target.set_heads()
             target.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
-            self._fail(_reason(error))
+            self._fail(reason_of(error, self._folder))
             with contextlib.suppress(sqlite3.Error):
                 target.execute("ROLLBACK")
 
@@ -392,7 +392,3 @@ def _insert(to: Target, table: str, columns: dict[str, Any], *, or_: str = "ABOR
     marks = ", ".join("?" * len(columns))
     statement = f"INSERT OR {or_} INTO {table}({', '.join(columns)}) VALUES({marks})"  # names of ours
     return to.execute(statement, *columns.values()).lastrowid or 0
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

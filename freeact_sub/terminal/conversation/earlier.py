@@ -1,4 +1,4 @@
-"""`Earlier`: where one was in a session that is resumed: its last exchanges, and what came back of the rest."""
+"""`Earlier`: where one was in a session that is resumed: its last exchanges, and what is kept of the rest."""
 
 import shlex
 import shutil
@@ -36,7 +36,7 @@ class Earlier:
     events: list[Event]
     """The last exchanges."""
     came_back: str
-    """What else is there again. Empty: nothing."""
+    """What else is there of it: variables, which are brought back later, and children. Empty: nothing."""
 
 
 def read_earlier(agent: "Agent") -> Earlier | None:
@@ -76,12 +76,12 @@ def _came_back(store: "SessionStore", session: "StoredSession", root: "StoredAge
     names = saved_names(store.folder_of(session.session_id) / VARIABLES / root.agent_id)
     found = []
     if names:
-        found.append(f"{counted(len(names), 'variable')}, in the kernel before the next prompt: {_some(names)}")
+        found.append(f"saved: {counted(len(names), 'variable')}, to be brought back before the next prompt: {_some(names)}")
     if children:
         labels = [agent_name(child.agent_id, one_line(child.description, 40)) for child in children]
         word = "child" if len(labels) == 1 else "children"
-        found.append(f"{len(labels)} {word} that the agent can resume: {_some(labels)}")
-    return "\n".join(f"came back: {line}" for line in found)
+        found.append(f"came back: {len(labels)} {word} that the agent can resume: {_some(labels)}")
+    return "\n".join(found)
 
 
 def _some(names: list[str]) -> str:
