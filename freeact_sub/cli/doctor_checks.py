@@ -108,7 +108,12 @@ def _model_of_server(name: str, base_url: str) -> Finding:
 def check_python(config: Config, agreed: str | None, environment: Mapping[str, str]) -> Finding:
     """The Python that runs cells. Args: agreed: the project's, if a person has agreed to run it."""
     found = None if "python" in config.kernel.model_fields_set else find_project_python(config.workspace, environment)
-    if found is None and agreed is None and "python" not in config.kernel.model_fields_set and (problem := gone(environment)):
+    if (
+        found is None
+        and agreed is None
+        and "python" not in config.kernel.model_fields_set
+        and (problem := gone(environment))
+    ):
         return Finding("python", "limited", f"cells run in freeact-sub's own Python: {problem}")
     if found is not None and agreed is None:
         lacks = "" if "ipykernel" in found.packages else ", without ipykernel of its own"

@@ -99,7 +99,7 @@ def _write(text: str, out: Path, kept_in: Path | None) -> None:
     from freeact_sub.agents.maps.kept_answers import KeptAnswers  # noqa: PLC0415
     from freeact_sub.system.safe_files import replace_file  # noqa: PLC0415
 
-    content = text.encode("utf-8", errors="surrogatepass")
+    content = text.encode("utf-8", errors="backslashreplace")  # half a character is written as JSON has it
     with KeptAnswers(kept_in) as kept:
         kept.keep(WRITTEN, hashlib.sha256(content).hexdigest())
     try:

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, create_model
 
@@ -22,6 +23,10 @@ HELP: Final = "write --output 'topic: price|delivery|other, angry: bool, reason'
 Form: TypeAlias = Literal["csv", "tsv", "jsonl"]
 FORMS: Final[dict[str, Form]] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 DELIMITERS: Final = ",;\t"
+SEPARATOR: Final = re.compile(r'"?sep=([^"\r\n])"?[ \t]*(?:\r?\n|\Z)', re.IGNORECASE)
+HEAD: Final = re.compile(r'(?:"(?:[^"]|"")*"?|[^"\r\n])*')
+"""The first record: a line end in quotes does not end it."""
+MAX_DIGITS: Final = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +65,49 @@ def form_of(name: str) -> Form:
     return FORMS[suffix]
 
 
+class SourceNumber(float):
+    """A number of a file, which is written as it stood there: no float has all its digits, or none has its size."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Args: text: as it stands in the file."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __format__(self, form: str) -> str:
+        return format(float(self), form) if form else self.text
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.text,)
+
+
+def _integer(text: str) -> int | SourceNumber:
+    """An integer of a file; one with more digits than Python reads at once keeps its text."""
+    return int(text) if len(text) <= MAX_DIGITS and text != "-0" else SourceNumber(text)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON: numbers of files as they stood there, and `null` for what JSON has no number for."""
+    if isinstance(value, SourceNumber):
+        return value.text
+    if isinstance(value, float) and not math.isfinite(value):
+        return "null"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(str(name), ensure_ascii=False)}: {json_text(item)}' for name, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(json_text, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def written(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: Form, delimiter: str) -> str:
     """Return rows as a file holds them. In CSV, what is no text is written as JSON, and nothing as an empty cell."""
     if form == "jsonl":
-        return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows)
+        return "".join(f"{json_text(dict(row))}\n" for row in rows)
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t" if form == "tsv" else delimiter, lineterminator="\n")
     writer.writerow(columns)
@@ -73,7 +117,7 @@ def written(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: For
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "" if value is None else value if isinstance(value, str) else json_text(value)
 
 
 def _json_rows(text: str, name: str) -> RowsFile:
@@ -82,7 +126,7 @@ def _json_rows(text: str, name: str) -> RowsFile:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_float=SourceNumber, parse_int=_integer, parse_constant=SourceNumber)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name}, line {number}: it is not JSON: {error}") from error
         if not isinstance(row, dict):
@@ -92,8 +136,11 @@ def _json_rows(text: str, name: str) -> RowsFile:
 
 
 def _csv_rows(text: str, name: str, form: Form) -> RowsFile:
-    first = text.partition("\n")[0]
-    delimiter = "\t" if form == "tsv" else max(DELIMITERS, key=first.count)
+    named = SEPARATOR.match(text)  # a line that spreadsheets write for each other
+    text = text[named.end() :] if named else text
+    head = HEAD.match(text)
+    bare = re.sub(r'"(?:[^"]|"")*"?', "", head[0] if head else "")  # what stands in quotes separates nothing
+    delimiter = named[1] if named else "\t" if form == "tsv" else max(DELIMITERS, key=bare.count)
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = []

@@ -190,7 +190,9 @@ def _has_no_meaning(settings: Mapping[str, Any]) -> str:
     kind = settings.get("type", "command")
     if kind != "command":
         return f"hooks of type {SHOWN.repr(kind)} do not exist here"
-    unknown = sorted(key for key in set(settings) - WITHOUT_EFFECT if key not in OFF_BY_DEFAULT or settings[key] is not False)
+    unknown = sorted(
+        key for key in set(settings) - WITHOUT_EFFECT if key not in OFF_BY_DEFAULT or settings[key] is not False
+    )
     return f"`{unknown[0]}` has no meaning here" if unknown else ""
 
 

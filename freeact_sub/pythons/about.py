@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -109,22 +110,22 @@ def _answer_in(printed: bytes) -> dict[str, Any]:
     A Python may print more before and behind it: what a company, a profiler or a tool for coverage has it run at its start.
     """
     for line in reversed(printed.splitlines()):
-        start = line.rfind(installed.MARK.encode())
-        if start >= 0:
-            answer: dict[str, Any] = json.JSONDecoder().raw_decode(line[start + len(installed.MARK) :].decode())[0]
-            return answer
+        with suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict) and "version" in answer:
+                return answer
     raise ValueError("it says nothing of itself")
 
 
 def _old_version(python: str) -> str:
     """The version of a Python that is too old to run `installed.py`; empty: it is not, or cannot say."""
-    code = f"import sys; print('\\n{installed.MARK}%d.%d.%d' % tuple(sys.version_info[:3]))"
+    code = r"import sys; print('\nPython %d.%d.%d' % tuple(sys.version_info[:3]))"
     try:
         ran = subprocess.run([python, "-E", "-c", code], capture_output=True, timeout=ASK_SECONDS, check=True, cwd="/")
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = re.search(rf"{re.escape(installed.MARK)}(\d+)\.(\d+)\.(\d+)", ran.stdout.decode(errors="replace"))
-    return found[0].removeprefix(installed.MARK) if found and (int(found[1]), int(found[2])) < OLDEST else ""
+    found = re.search(r"^Python ((\d+)\.(\d+)\.\d+)\r?$", ran.stdout.decode(errors="replace"), re.MULTILINE)
+    return found[1] if found and (int(found[2]), int(found[3])) < OLDEST else ""
 
 
 def packages_text(packages: Mapping[str, str], *, missing: bool = False) -> str:

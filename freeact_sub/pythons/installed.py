@@ -1,6 +1,6 @@
 """The folders of a Python and of its packages. Runs in that Python; standard library only.
 
-    python -E installed.py      print it as one JSON object, behind a mark
+    python -E installed.py      print it as one JSON object, on a line of its own
 
 Not `sys.path`: that also has the folder of a script and what `PYTHONPATH` names, with whatever else stands there.
 """
@@ -22,8 +22,6 @@ PARTS = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
 BASE_PARTS = ("etc", "ssl")
 """Further readable parts of the folder of a Python: Conda keeps certificates and fonts there."""
 MAX_CHARS = 10_000_000
-MARK = "freeact-sub-python:"
-"""Stands before the answer: a Python may print other lines as it starts."""
 
 
 def describe() -> dict[str, Any]:
@@ -123,4 +121,4 @@ def is_in(path: str, folders: Iterable[str]) -> bool:
 
 
 if __name__ == "__main__":
-    print(f"\n{MARK}{json.dumps(describe())}")
+    print(f"\n{json.dumps(describe())}")

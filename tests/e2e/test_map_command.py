@@ -175,3 +175,17 @@ def _wait(condition: Callable[[], bool], program: "subprocess.Popen[str]") -> No
         assert program.poll() is None, program.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_half_a_character_is_written_as_it_stands_in_the_file(server: Chat, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(
+        b'{"id": 1, "text": "a\\ud83d"}\n{"id": 1e400, "te\\udc00xt": "\\ud83d\\ude00", "text": ""}\n'
+    )
+    for out in ("out.jsonl", "out.csv"):
+        assert mapped(server, tmp_path, "in.jsonl", "Classify: {id}", "--out", out).returncode == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().decode().splitlines()]
+    assert [row["text"] for row in rows] == ["a\ud83d", ""]
+    assert rows[1]["te\udc00xt"] == "\U0001f600"
+    assert '"id": 1e400' in (tmp_path / "out.jsonl").read_text()
+    assert "a\\ud83d" in (tmp_path / "out.csv").read_bytes().decode()
+    assert mapped(server, tmp_path, "out.jsonl", "Classify: {id}", "--out", "again.jsonl").returncode == 0

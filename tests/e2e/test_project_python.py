@@ -206,3 +206,24 @@ def test_a_python_that_does_not_work_is_told_in_a_sentence_and_ours_is_used(proj
     assert told.startswith("freeact-sub: note: cells run in freeact-sub's own Python: ")
     assert told.count("\n") == 1
     assert {"broken": "No such file or directory", "old": "it is Python 3.9.1, and cells need 3.11 or newer"}[how] in told
+
+
+def test_without_a_person_a_python_for_cells_is_refused_until_it_is_agreed_to(project):
+    venv = make_venv(project / ".venv", packages=())
+    [packages] = venv.glob("lib/python*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        (packages / entry.name).symlink_to(entry)
+    command = [PROGRAM, "run", "where?", "--mode", "full", "--model", "test"]
+    done = run_program(command, cwd=project, env=variables(project), timeout=240)
+    assert done.returncode == 2
+    assert "has a Python for cells, .venv, and nobody has agreed to run it: add --trust" in done.stderr
+    text, told = headless(project, "--trust")
+    assert (f"runs in {venv}" in text, told) == (True, "")
+    text, told = headless(project)
+    assert (f"runs in {venv}" in text, told) == (True, "")
+
+
+def test_an_active_environment_that_is_gone_is_told(project):
+    text, told = headless(project, VIRTUAL_ENV=str(project / "gone"))
+    assert f"runs in {sys.prefix}" in text
+    assert f"note: VIRTUAL_ENV names {project / 'gone'}, where there is no Python environment" in told

@@ -4,12 +4,15 @@ What stands in braces is a column's whole name: it names no attribute or item of
 """
 
 import difflib
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from string import Formatter
 from typing import Any, Final
 
 from freeact_sub.errors import InvalidRequestError
 
+_BRACES: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+"""What stands in braces; a column of exactly this name counts, also with a colon or a mark in it."""
 CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {"r": repr, "s": str, "a": ascii}
 
 
@@ -26,8 +29,12 @@ class Template:
         Raises:
             InvalidRequestError: It cannot be read, names no column, or one that the frame does not have once.
         """
+        names: dict[str, str] = {str(column): f"\0{number}" for number, column in enumerate(columns)}
+        whole = {mark: name for name, mark in names.items()}
         try:
-            self._parts = [*Formatter().parse(text)]
+            marked = _BRACES.sub(lambda found: f"{{{names[found[1]]}}}" if found[1] in names else found[0], text)
+            parts = [*Formatter().parse(marked)]
+            self._parts = [(before, name and whole.get(name, name), form, how) for before, name, form, how in parts]
         except ValueError as error:
             raise InvalidRequestError(
                 f"agent.map: the template {text!r}: {error}; a brace itself is written twice"

@@ -215,3 +215,28 @@ def test_the_command_lists_types_and_names_what_is_wrong(tmp_path, capsys, monke
     assert told.out.startswith("reader: ")
     expected = f"freeact-sub: {folder / 'bad.md'}, line 3: `mode`: Input should be 'plan', 'ask', 'auto' or 'full'"
     assert expected in told.err
+
+
+FOREIGN = {
+    "tools": "tools: Read, Grep\n",
+    "list": "tools: [Read, Grep]\n",
+    "color": "color: red\n",
+    "model": "model: sonnet\n",
+    "mode": "permissionMode: plan\n",
+    "servers": "mcpServers: [github]\n",
+    "other": "tools: Read\nmodel: opus\ncolor: blue\n",
+}
+
+
+def test_types_of_other_programs_are_one_sentence_and_a_name_is_none_of_them(tmp_path):
+    for name, more in FOREIGN.items():
+        (tmp_path / f"{name}.md").write_text(f"---\nname: {name}\ndescription: d\n{more}---\n\nYou are one.\n")
+    (tmp_path / "reviewer.md").write_text("---\nname: reviewer\ndescription: d\n---\n\nYou are one.\n")
+    (tmp_path / "same.md").write_text("---\nname: same\ndescription: d\nmodel: inherit\n---\n\nYou are one.\n")
+    (tmp_path / "ours.md").write_text("---\ndescription: d\nmod: plan\n---\n\nYou are one.\n")
+    found = load_agent_types(Config(workspace=tmp_path, agent_folders=(tmp_path,)))
+    assert {*found.types} == {"reviewer", "same"}
+    own, all_others = found.problems
+    assert "ours.md, line 3: `mod`" in own
+    assert f"{len(FOREIGN)} agent types of other programs left out" in all_others
+    assert "and 4 more" in all_others

@@ -137,3 +137,34 @@ def test_what_other_programs_write_and_does_not_exist_here_is_left_out_and_told(
     assert [hook.command for hook in found.hooks] == ["x"]
     assert ["TeammateIdle" in found.problems[0], "'prompt'" in found.problems[1], "`if`" in found.problems[2]] == [True] * 3
     assert len(found.problems) == 3
+
+
+def test_a_switch_takes_the_hooks_of_its_file_and_of_those_before_it(tmp_path: Path) -> None:
+    """So a person's own switch holds for all, and a project's never for the person's."""
+    files = {name: tmp_path / f"{name}.json" for name in ("project", "own")}
+    for project_off, own_off, left in ((False, False, 2), (True, False, 1), (False, True, 0), (True, True, 0)):
+        for name, is_off in (("project", project_off), ("own", own_off)):
+            files[name].write_text(json.dumps({"disableAllHooks": is_off, "hooks": one(name)}))
+        found = read_hook_files([*files.values()], tmp_path)
+        assert len(found.hooks) == left
+        assert [hook.command for hook in found.hooks][-1:] == (["own"] if left else [])
+        assert {*found.contents} == {*files.values()}, "a person reviews them all the same"
+        if left < 2:
+            assert "`disableAllHooks` is true" in found.problems[-1]
+    files["own"].write_text('{"disableAllHooks": true}')
+    assert read_hook_files([files["own"]], tmp_path).hooks == ()
+
+
+@pytest.mark.parametrize("key", ["async", "asyncRewake", "once"])
+def test_a_key_that_is_false_as_by_default_leaves_no_hook_out(key: str, tmp_path: Path) -> None:
+    assert len(parsed(one("x", **{key: False}), tmp_path).hooks) == 1
+    found = parsed(one("x", **{key: True}), tmp_path)
+    assert found.hooks == ()
+    assert f"`{key}` has no meaning here" in found.problems[0]
+
+
+@pytest.mark.parametrize("value", [{"PreToolUse": "curl -H key:sk-1"}, {"PreToolUse": ["sk-1"]}, one("x", required="sk-1")])
+def test_what_is_wrong_is_named_without_its_value(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parsed(value, tmp_path)
+    assert "sk-1" not in str(raised.value)

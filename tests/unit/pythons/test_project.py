@@ -3,11 +3,15 @@
 import base64
 import hashlib
 import os
+import platform
 import sys
 
 import pytest
+from support.project_environments import make_venv
 
-from freeact_sub.pythons.project import ProjectPython, find_project_python
+from freeact_sub.errors import UnusablePythonError
+from freeact_sub.pythons.about import installed_in
+from freeact_sub.pythons.project import ProjectPython, find_project_python, gone
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +181,56 @@ def test_packages_are_read_and_nothing_is_run(project):
     for name in ("pandas-2.2.3.dist-info", "Scikit_Learn-1.5.dist-info", "old-1.0-py3.13.egg-info", "numpy", "x.dist-info"):
         (packages / name).mkdir(parents=True)
     assert ProjectPython(folder=place).packages == {"pandas": "2.2.3", "scikit-learn": "1.5", "old": "1.0"}
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_an_environment_that_is_gone_is_named(variable, tmp_path):
+    assert gone({}) == gone({variable: ""}) == ""
+    assert gone({variable: str(tmp_path / "old")}).startswith(
+        f"{variable} names {tmp_path / 'old'}, where there is no Python"
+    )
+    environment(tmp_path / "new", conda=variable == "CONDA_PREFIX")
+    assert gone({variable: str(tmp_path / "new")}) == ""
+
+
+NOISE = (
+    "print('welcome')",
+    "import sys; sys.stdout.write('no line end')",
+    "print('{}')",
+    "import atexit; atexit.register(print, 'bye')",
+)
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_what_a_python_prints_besides_is_passed_over(noise, project):
+    venv = make_venv(project / ".venv", packages=())
+    (next((venv / "lib").iterdir()) / "site-packages" / "sitecustomize.py").write_text(f"{noise}\n")
+    assert installed_in(str(venv / "bin/python")).version == platform.python_version()
+
+
+OLD = """#!{python}
+import sys
+if sys.argv[2] == "-c":
+    sys.version_info = (3, 8, 10, "final", 0)
+    exec(sys.argv[3])
+else:
+    raise TypeError("'type' object is not subscriptable")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("#!/bin/sh\necho hello\n", "it is not Python"),
+        ("#!/bin/sh\nexit 3\n", "it ended with exit code 3"),
+        (OLD, "it is Python 3.8.10, and cells need 3.11 or newer"),
+        ("", "No such file"),
+    ],
+)
+def test_a_python_that_cannot_run_cells_is_named_with_the_reason(program, why, project):
+    path = project / "python"
+    if program:
+        path.write_text(program.format(python=sys.executable))
+        path.chmod(0o755)
+    with pytest.raises(UnusablePythonError, match=why):
+        installed_in(str(path))

@@ -11,8 +11,9 @@ from support.thorough import sample
 
 from freeact_sub.agents.sessions.resume import load
 from freeact_sub.config.budget import Usage
+from freeact_sub.errors import SessionError
 from freeact_sub.export import FORMATS, export_session
-from freeact_sub.sessions.sqlite.database import NAME
+from freeact_sub.sessions.sqlite.database import NAME, connect, problem_of
 from freeact_sub.sessions.sqlite.mended import LOST, LOST_RESULT
 from freeact_sub.sessions.sqlite.sweeping import remove_session
 
@@ -148,3 +149,40 @@ async def test_texts_in_files_that_are_gone_take_no_other_record_with_them(damag
     text.unlink()
     resumed, _ = all_of(damaged)
     assert resumed.history[0].parts[0].content == LOST
+
+
+DATABASES = {
+    "the head": lambda content: b"x" * 100 + content[100:],
+    "cut": lambda content: content[: len(content) // 2],
+    "a page": lambda content: content[:4096] + b"\xff" * 4096 + content[8192:],
+    "no database": lambda _: b"something else\n" * 500,
+}
+
+
+@pytest.mark.parametrize("how", DATABASES)
+async def test_a_damaged_database_is_seen_and_the_way_out_is_named(damaged, how):
+    store = damaged
+    path = store.folder / "sessions.db"
+    with contextlib.closing(connect(store.folder)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    path.write_bytes(DATABASES[how](path.read_bytes()))
+    problem = problem_of(store.folder)
+    assert "it is damaged" in problem
+    assert f"move {path}" in problem
+    assert "a new one is made" in problem
+    if how in ("the head", "no database"):
+        with pytest.raises(SessionError, match="it is damaged .*: move "):
+            store.sessions()
+    for file in store.folder.glob("sessions.db*"):
+        file.rename(store.folder.parent / file.name)
+    assert problem_of(store.folder) == ""
+    assert store.sessions() == []
+
+
+def test_a_sound_database_and_none_have_no_problem(tmp_path):
+    assert problem_of(tmp_path / "none") == ""
+    connect(tmp_path / "state").close()
+    assert problem_of(tmp_path / "state") == ""
+    with contextlib.closing(connect(tmp_path / "state")) as connection:
+        connection.execute("DROP TABLE answers")
+    assert "it has no table answers" in problem_of(tmp_path / "state")
