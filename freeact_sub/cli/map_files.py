@@ -98,7 +98,8 @@ def json_text(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "null"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(str(name), ensure_ascii=False)}: {json_text(item)}' for name, item in value.items())}}}"
+        members = (f"{json.dumps(str(name), ensure_ascii=False)}: {json_text(item)}" for name, item in value.items())
+        return f"{{{', '.join(members)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(json_text, value))}]"
     return json.dumps(value, ensure_ascii=False)

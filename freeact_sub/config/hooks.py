@@ -45,7 +45,7 @@ WITHOUT_EFFECT: Final = frozenset({"type", "command", "timeout", "required", "na
 OFF_BY_DEFAULT: Final = frozenset({"async", "asyncRewake", "once"})
 """Keys of a command that change nothing while they are false."""
 OFF: Final = "disableAllHooks"
-"""Switches off the hooks of a file and of those before it: yours, the last one, can do so to a project's, which cannot to yours."""
+"""Switches off the hooks of a file and of those before it. Yours is the last one: a project cannot switch yours off."""
 ASSIGNMENT: Final = re.compile(r"\w+=")
 LIST_OF_NAMES: Final = re.compile(r"[\w\s|,-]*")
 """A pattern without any other character is a list of names, not an expression."""

@@ -170,7 +170,7 @@ def problem_of(folder: Path) -> str:
         return "" if is_late else f"the sessions in {folder / NAME} cannot be read: {reason_of(error, folder)}"
     finally:
         connection.close()
-    problem = f"it has no table {sorted(missing)[0]}" if missing else "" if found == "ok" else " ".join(str(found).split())
+    problem = f"it has no table {min(missing)}" if missing else "" if found == "ok" else " ".join(str(found).split())
     return f"the sessions in {folder / NAME} cannot be read: {_damaged(folder, problem[:200])}" if problem else ""
 
 
