@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from freeact_sub.cli import main
 from freeact_sub.config.hooks import read_hook_files
 from freeact_sub.config.jsonc import parse_jsonc, plain_json, with_member, without_member
 from freeact_sub.config.load import load_config, read_mcp_servers
@@ -261,3 +262,19 @@ def test_a_name_that_stands_twice_is_refused_not_dropped(tmp_path, name):
     read = {"mcp.json": read_mcp_servers, "hooks.json": lambda path: read_hook_files([path], tmp_path)}
     with pytest.raises(ConfigError, match=f"cannot read .*{name}: 'a' stands twice in one object"):
         read[name](tmp_path / name)
+
+
+def test_the_list_names_odd_servers_and_shows_nothing_that_may_be_secret(tmp_path: Path, monkeypatch, capsys) -> None:
+    servers = {name: entry for name, (entry, _) in ODD.items()}
+    servers |= {"sound": server(args=["--key", SECRET]), "web": {"url": f"https://u:{SECRET}@a.example/mcp?key={SECRET}"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    assert main(["mcp", "list"]) == 0
+    printed = capsys.readouterr()
+    assert SECRET not in printed.out + printed.err
+    assert "sound: workspace, not trusted, stdio: x with 2 arguments" in printed.out
+    assert "https://a.example/mcp\n" in printed.out
+    assert "MCP server 'env' is left out" in printed.err
+    assert main(["mcp", "add", "new", "--header", f"Authorization {SECRET}", "https://a.example/mcp"]) == 2
+    assert SECRET not in capsys.readouterr().err
