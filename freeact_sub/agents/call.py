@@ -23,7 +23,7 @@ from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
-from freeact_sub.events import ToolCallStarted, ToolOutput
+from freeact_sub.events import Decision, ToolCallStarted, ToolOutput
 from freeact_sub.tools import head_and_tail, text_of
 
 T = TypeVar("T")
@@ -123,11 +123,11 @@ async def make(
     return ended
 
 
-async def permit(call: Call, asker: Asker) -> str | None:
+async def permit(call: Call, asker: Asker) -> Decision | None:
     """Ask the rules, then perhaps a person, whether something may be done. Meanwhile the clocks of run and cell stop.
 
     Returns:
-        The code that the person wants to run instead. None: unchanged.
+        The decision, perhaps with the code that the person wants to run instead. None: it may be done as it is.
 
     Raises:
         SpawnForbiddenError: It would start a child, and none may be started.
@@ -143,7 +143,7 @@ async def permit(call: Call, asker: Asker) -> str | None:
     decision = await agent.shared.gate.check(call, asker)
     if call.acts_outside:
         agent.run.note_outside_action()
-    return None if decision is None else decision.code
+    return decision
 
 
 def _notes(made: RequestedCall, ended: EndedCall[Any]) -> list[str] | None:
@@ -165,7 +165,8 @@ async def _announce(requested: RequestedCall) -> None:
 async def _admitted(requested: RequestedCall) -> RequestedCall:
     """Count a call, and have it judged; return it as a person wants it."""
     tree_agent(requested.agent).run.account.take_tool_call()
-    return requested.with_code(await permit(requested.call, requested) if requested.is_asked else None)
+    decision = await permit(requested.call, requested) if requested.is_asked else None
+    return requested.with_code(None if decision is None else decision.code)
 
 
 def _report(requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:

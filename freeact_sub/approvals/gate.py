@@ -35,6 +35,7 @@ NOBODY: Final = ABSENT.reason
 WITHIN_SETTINGS: Final = Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
 """On a fan-out."""
 NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
+WALLED: Final = Decision(allowed=True, reason="a rule allows what only reads", walled=True)
 UNATTENDED: Final = (
     "every action was denied because nobody was there to ask: --mode auto runs them in the sandbox, --yes approves all "
     '(in Python: mode="auto", headless="allow")'
@@ -156,7 +157,7 @@ class Gate:
         return self._tallies.pop(agent_id, Tally())
 
     async def check(self, call: Call, asker: AskingAgent) -> Decision | None:
-        """Returns the decision on a call that may run. None: it runs without a question.
+        """Returns the decision on a call that may run. None: it runs without a question, and as it is.
 
         Args:
             call: The action, with its real values.
@@ -174,12 +175,12 @@ class Gate:
         _refuse_denied(ruling)
         if ruling.verdict == "allow" and not hearing:
             tally.allow(call)
-            return None
+            return WALLED if ruling.walled else None
         with asker.paused():
             ruling, decided = await self._hear(hearing, call, policy, ruling)
             if ruling.verdict == "allow":
                 tally.allow(call)
-                return None
+                return WALLED if ruling.walled else None
             if emitter.channel.closed:
                 raise ApprovalDeniedError(NOBODY)
             for adviser in advisers if decided is None else ():

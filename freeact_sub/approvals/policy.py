@@ -49,6 +49,9 @@ class Ruling:
     """Only a person may allow it: without one it is denied."""
     suggests: tuple[str, ...] = ()
     """Patterns that would allow the call."""
+    walled: bool | None = None
+    """An allowed command runs behind the wall for programs that only read (True), needs more than that (False), or None: the
+    wall of the mode is enough, or it is part of a command of which other parts decide."""
 
     @property
     def reason(self) -> str:
@@ -179,7 +182,8 @@ def strictest(rulings: Iterable[Ruling]) -> Ruling:
     known = list(rulings)
     chosen = max(known, key=lambda ruling: (VERDICTS.index(ruling.verdict), not ruling.lasting))
     if chosen.verdict != "ask":
-        return replace(chosen, suggests=())
+        walls = [ruling.walled for ruling in known]
+        return replace(chosen, suggests=(), walled=True if True in walls else False if False in walls else None)
     asked = [ruling.suggests if ruling.lasting else () for ruling in known if ruling.verdict == "ask"]
     suggests = tuple(dict.fromkeys(text for texts in asked for text in texts)) if all(asked) else ()
     return replace(chosen, suggests=suggests)

@@ -61,6 +61,10 @@ class ShellCommand(Action):
     """Its working directory. Empty: the workspace."""
     outside: bool = False
     """The host runs it, without a sandbox; a person is asked in every mode."""
+    wall: bool = field(default=False, compare=False, repr=False)
+    """The kernel can start it behind a wall, where it only reads (`kernels/wall/reading.py`)."""
+    posix: bool = field(default=False, compare=False, repr=False)
+    """The shell that reads it may be another one than bash."""
     purpose: str = ""
     """The purpose of a command that runs outside the sandbox, in the agent's words."""
 

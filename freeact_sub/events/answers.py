@@ -27,6 +27,8 @@ class Decision:
     """The model that does the rest of a fan-out. None: the one that its quote is about."""
     nobody: bool = field(default=False, compare=False)
     """True: nobody answered, and this decision counts instead."""
+    walled: bool = field(default=False, compare=False)
+    """True: a rule allows it behind the wall for programs that only read."""
 
     @property
     def word(self) -> str:

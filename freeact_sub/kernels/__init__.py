@@ -1,6 +1,7 @@
 """Where code runs: kernels, their providers, and the bridge between code and host."""
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.guest.line import WALLED
 from freeact_sub.kernels.guest.portable import block_type
 from freeact_sub.kernels.handover import (
     described_variables,
@@ -31,6 +32,7 @@ from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, r
 
 __all__ = [
     "UNDONE",
+    "WALLED",
     "AuditSettings",
     "BranchingKernel",
     "CellClock",

@@ -5,9 +5,10 @@ import json
 from dataclasses import replace
 
 from freeact_sub.approvals import Policy, Verdict, decide_in_time, load_rules
-from freeact_sub.calls import CALLS, Call, ToolCall
+from freeact_sub.calls import CALLS, Call, ShellCommand, ToolCall
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
+from freeact_sub.kernels.wall.sandbox import support
 from freeact_sub.text import visible
 from freeact_sub.tools import HARMLESS_TOOLS
 
@@ -49,4 +50,7 @@ def call_of(kind: str, text: str) -> Call:
         call = CALLS[kind].parse(text)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    if isinstance(call, ShellCommand):  # as a kernel on this machine starts it
+        machine = support()
+        return replace(call, wall=machine.landlock > 0 and machine.seccomp)
     return replace(call, harmless=text in HARMLESS_TOOLS) if isinstance(call, ToolCall) else call

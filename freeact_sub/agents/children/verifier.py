@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from freeact_sub.agents.call import permit
-from freeact_sub.agents.from_code.actions import action_of
+from freeact_sub.agents.from_code.actions import action_of, reply_to_check
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.output_types import Refusal
@@ -108,7 +108,8 @@ class Verifier:
         if not self.of_program:
             call = CodeAction(code=code, description="check of a child's answer")
             with agent.run.clocks_paused():
-                code = await permit(call, Asker(agent=stricter(starter, agent), by="check")) or code
+                decision = await permit(call, Asker(agent=stricter(starter, agent), by="check"))
+                code = (decision and decision.code) or code
         host = CheckHost(starter, agent)
         copy = await kernel.copy(host.reply)
         try:
@@ -135,15 +136,16 @@ class CheckHost:
     def __init__(self, starter: TreeAgent, agent: TreeAgent) -> None:
         self._starter, self._agent = starter, agent
 
-    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
+    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> str | None:
         """Reply to a request of its code: actions need the approval that those of the parent need; nothing else is there."""
         if method == "files":  # what a check reads, its child has not read
-            return
+            return None
         if method != "check":
             raise FreeactError(f"a check has no {method!r}: it looks at what the child has, and at files")
         call = action_of(params, self._agent.shared.config.workspace)
         with self._agent.run.clocks_paused():
-            await permit(call, Asker(agent=stricter(self._starter, self._agent), by="check", clock=clock))
+            asker = Asker(agent=stricter(self._starter, self._agent), by="check", clock=clock)
+            return reply_to_check(await permit(call, asker))
 
 
 async def _cell(code: str, kernel: Kernel, buffer: CellOutputBuffer, agent: TreeAgent) -> ExecuteReply:

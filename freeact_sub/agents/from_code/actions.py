@@ -31,7 +31,8 @@ from freeact_sub.agents.runs.results import text_of
 from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, block_type, write_value
+from freeact_sub.events import Decision
+from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, block_type, write_value
 from freeact_sub.spans import environment_of, note, span, span_beside
 from freeact_sub.system.guarded_shell import guarded_shell
 
@@ -51,18 +52,24 @@ _numbers = itertools.count(1)
 
 
 class ActionRequests:
-    """Handles `check`; returning means that the action may happen."""
+    """Handles `check`; returning means that the action may happen, perhaps behind a wall (`reply_to_check`)."""
 
     def __init__(self, calls: CodeCalls) -> None:
         self._calls = calls
         self.handlers = {"check": self._check}
 
-    async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
+    async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> str | None:
         agent = self._calls.agent
         call = action_of(params, agent.shared.config.workspace)
         with span(f"action {call.kind}", call=call.kind, agent_id=agent.agent_id):
-            await self._calls.check(call, clock)
+            decision = await self._calls.check(call, clock)
         logger.debug("%s may %s", agent.agent_id, call.summary)
+        return reply_to_check(decision)
+
+
+def reply_to_check(decision: Decision | None) -> str | None:
+    """The reply to `check` for an action that may happen. `WALLED`: behind the wall for programs that only read."""
+    return WALLED if decision is not None and decision.walled else None
 
 
 def action_of(params: Mapping[str, Any], workspace: Path) -> Call:
@@ -75,7 +82,12 @@ def action_of(params: Mapping[str, Any], workspace: Path) -> Call:
         case "shell":
             command = _text(params, "command", MAX_COMMAND_CHARS)
             cwd = _path(params, "cwd")
-            return ShellCommand(command=command, cwd="" if cwd == str(workspace) else cwd)
+            where, wall, posix = (
+                "" if cwd == str(workspace) else cwd,
+                params.get("wall") is True,
+                params.get("posix") is True,
+            )
+            return ShellCommand(command=command, cwd=where, wall=wall, posix=posix)
         case "write":
             path, named = _path(params, "path"), _path(params, "named")
             operation = next((known for known in OPERATIONS if known == params.get("operation")), None)

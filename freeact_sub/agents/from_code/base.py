@@ -15,6 +15,7 @@ from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import FreeactError, InvalidRequestError
+from freeact_sub.events import Decision
 from freeact_sub.kernels import CellClock
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import head_and_tail
@@ -78,11 +79,12 @@ class CodeCalls:
         self._open: set[asyncio.Task[Any]] = set()
         """The tasks of open calls."""
 
-    async def check(self, call: Call, clock: CellClock | None) -> None:
-        """Asks the rules, then perhaps a person, whether a call may be made. Meanwhile the clocks of run and cell stop."""
-        await permit(call, self.asker(clock))
+    async def check(self, call: Call, clock: CellClock | None) -> Decision | None:
+        """Asks the rules, then perhaps a person, whether a call may be made: see `permit`."""
+        decision = await permit(call, self.asker(clock))
         if isinstance(call, ShellCommand):
             self.agent.run.features.did(self.agent, call)
+        return decision
 
     def asker(self, clock: CellClock | None) -> Asker:
         """The code that asks."""

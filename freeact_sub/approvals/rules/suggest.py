@@ -7,17 +7,17 @@ from typing import Literal
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, escaped
 
 
-def command_pattern(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The pattern for a command: `git push *` if the second word is a subcommand, else just this command."""
+def command_pattern(words: tuple[str, ...], *, any_words: bool) -> tuple[str, ...]:
+    """The pattern for a command: just this one, and none if it is known only when it runs.
+
+    Args:
+        words: The program's name and its arguments.
+        any_words: None of the program's options writes, starts a program or connects: the pattern leaves its arguments open.
+    """
     text = " ".join(words)
-    if re.search(r"\s{2}|\n", text) or text != text.strip():
+    if UNKNOWN in text or (WILD in text and not any_words) or re.search(r"\s{2}|\n", text) or text != text.strip():
         return ()
-    if len(words) > 1 and re.fullmatch(r"[a-z][a-z0-9-]*", words[1]):
-        unknown = any(mark in word for word in words[2:] for mark in (UNKNOWN, WILD))
-        return (f"shell:{escaped(words[0])} {words[1]} {'**' if unknown else '*'}",)
-    if UNKNOWN in text or WILD in text:
-        return (f"shell:{escaped(words[0])} **",)
-    return (f"shell:{escaped(text)}",)
+    return (f"shell:{escaped(words[0])} *",) if any_words else (f"shell:{escaped(text)}",)
 
 
 def path_pattern(kind: Literal["file", "write"], paths: tuple[str, ...], workspace: Path) -> tuple[str, ...]:

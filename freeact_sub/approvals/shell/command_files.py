@@ -18,7 +18,7 @@ from freeact_sub.approvals.folder_reads import (
     judge_folder,
     too_many,
 )
-from freeact_sub.approvals.git_programs import StartsProgramError, tracked_files
+from freeact_sub.approvals.git_files import UnknownFilesError, tracked_files
 from freeact_sub.approvals.paths import may_look, possible_paths, with_home
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
@@ -33,7 +33,6 @@ from freeact_sub.approvals.shell.folder_readers import (
     shows_tracked,
     skips_hidden,
 )
-from freeact_sub.approvals.shell.program_options import Reading
 from freeact_sub.approvals.shell.script import SimpleCommand
 from freeact_sub.approvals.shell.words import names
 
@@ -45,6 +44,8 @@ EDITORS: Final = names("sed gsed ssed ed red ex vi vim nvim view")
 """Programs whose commands have letters of which a file's name follows at once: `rFILE`, `$wFILE`, `s/a/b/wFILE`."""
 MAX_WILDCARDS: Final = 20
 """Words with wildcards of a command before a person is asked instead."""
+MAX_LETTERS: Final = 40
+"""Letters of a word with options after which a file's name may begin."""
 MAX_NAMES: Final = 2_000
 """Names of files to look for in a command; with more, one of them may be any file."""
 Found: TypeAlias = Mapping[str, dict[str, list[str]] | None]
@@ -53,12 +54,11 @@ _MARKS: Final = re.compile(r"[=:,@'\"()\s<>!{}\[\]|;&^`]")
 _TEXT: Final = re.compile(r"[\s'\"()]")
 
 
-def about_files(command: SimpleCommand, reading: Reading, found: Found, policy: Policy) -> Iterator[Ruling]:
+def about_files(command: SimpleCommand, found: Found, policy: Policy) -> Iterator[Ruling]:
     """Judges what a command reads.
 
     Args:
         command: The command.
-        reading: Its words as its program reads them.
         found: What its wildcards find; empty if they are replaced by it.
         policy: The agent's policy.
     """
@@ -71,14 +71,13 @@ def about_files(command: SimpleCommand, reading: Reading, found: Found, policy: 
         if there is None:
             yield too_many(policy)
             return  # what they name as folders are too many as well
-        yield from _about_names(words, reading.values, folder, there, policy)
+        yield from _about_names(words, folder, there, policy)
     if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
         yield judge_read(UNKNOWN, "", replace(policy, mode="full"))
     places = [joined(start, inner) for start in command.folders for inner in ("", *entered(words))]
     if reads_folders(words):
         inside = [name for word in read_words(words) for name in _names_in(word) if name and not name.startswith("-")]
-        named = reading.operands if not reading.doubt else _existing(words, places, policy)
-        yield from _about_folders(words, inside, named, places, policy)
+        yield from _about_folders(words, inside, _existing(words, places, policy), places, policy)
     elif denies_files(policy):
         denying = replace(policy, mode="full")  # what only asks does not count for programs that may not read at all
         inside = [name for word in words[1:] if not _TEXT.search(word) for name in _names_in(word)]
@@ -114,11 +113,9 @@ def _found(words: tuple[str, ...], base: str) -> dict[str, list[str]] | None:
     return found if sum(len(found[word]) for word in wild) <= MAX_FILES else None
 
 
-def _about_names(
-    words: tuple[str, ...], values: tuple[str, ...], folder: str, there: dict[str, list[str]], policy: Policy
-) -> Iterator[Ruling]:
+def _about_names(words: tuple[str, ...], folder: str, there: dict[str, list[str]], policy: Policy) -> Iterator[Ruling]:
     rules = FileRules(policy)
-    written = [word if UNKNOWN in word else word.replace(WILD, "*") for word in (*values, *words[1:])]
+    written = [word if UNKNOWN in word else word.replace(WILD, "*") for word in words[1:]]
     # who names hidden files may mean one that is not there yet
     written += [word for word in there if word.rpartition("/")[2].startswith(".")]
     found = dict.fromkeys(name for word in written for name in _names_in(word) if name)
@@ -150,8 +147,8 @@ def _about_folders(
 def _about_tracked(folders: list[str], policy: Policy) -> Iterator[Ruling]:
     for folder in folders:
         try:
-            yield judge_files(tracked_files(folder, policy.workspace, frozenset(), ()), policy)
-        except StartsProgramError as error:
+            yield judge_files(tracked_files(folder, policy.workspace), policy)
+        except UnknownFilesError as error:
             yield Ruling(verdict="ask", rule=f"which files git shows is not known: {error}", lasting=False)
 
 
@@ -181,7 +178,7 @@ def _names_in(word: str) -> Iterator[str]:
         yield word.partition(mark)[2]
     yield from _MARKS.split(word)
     if word.startswith("-") and not word.startswith("--"):
-        yield from (word[at:] for at in range(2, len(word)) if at == 2 or word[at] in "./~")
+        yield from (word[at:] for at in range(2, min(len(word), MAX_LETTERS)))
 
 
 def joined(cwd: str, folder: str) -> str:

@@ -12,7 +12,7 @@ from freeact_sub.approvals.shell.words import names
 
 ALWAYS: Final = ""
 PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*w?|py")
-RECURSIVE: Final = r"-[^-]*[rR].*|--(r|de).*"
+RECURSIVE: Final = r"-[^-]*[rRd].*|--(r|de|di).*"
 COPIES: Final = r"-[^-]*[rRa].*|--(r|a).*"
 PACKS: Final = r"-?[A-Za-z]*[cruA].*|--(c|r|u|a).*"
 """The options that make tar write an archive instead of unpacking one."""
@@ -30,7 +30,8 @@ READERS: Final[Mapping[str, str]] = {
     "git": r"--no-index",
     **dict.fromkeys(names("tar gtar bsdtar star"), PACKS),
     **dict.fromkeys(names("cp gcp install ditto"), COPIES),
-    **dict.fromkeys(names("grep egrep fgrep zgrep diff gzip bzip2 xz zstd lz4 pigz"), RECURSIVE),
+    "diff": ALWAYS,
+    **dict.fromkeys(names("grep egrep fgrep zgrep gzip bzip2 xz zstd lz4 pigz"), RECURSIVE),
 }
 """By name, an expression for the word that makes it read folders."""
 MOVES: Final = names("mv gmv cp gcp ln gln install")
@@ -108,6 +109,11 @@ def shows_tracked(words: tuple[str, ...]) -> bool:
         return True
     patches = any(re.fullmatch(PATCHES, option, re.DOTALL) for option in options)
     return inner in SHOWS or (patches and inner in ("log", "show", "diff", "reflog", "diff-tree", "diff-index", "cat-file"))
+
+
+def shows_work_tree(words: tuple[str, ...]) -> bool:
+    """Whether a command is a `git diff` that shows the content of files."""
+    return words[0] == "git" and subcommand(words) == "diff" and not any(option in WITHOUT for option in _options(words))
 
 
 def subcommand(words: tuple[str, ...]) -> str:

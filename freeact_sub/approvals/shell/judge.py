@@ -13,16 +13,17 @@ from typing import Final
 
 from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
 from freeact_sub.approvals.addresses import spellings
-from freeact_sub.approvals.folder_reads import judge_files, judge_folder
-from freeact_sub.approvals.git_programs import SHOWING, StartsProgramError, tracked_files
-from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, shown, strictest, unless_full
+from freeact_sub.approvals.folder_reads import judge_files
+from freeact_sub.approvals.git_files import UnknownFilesError, tracked_files
+from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest, unless_full
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
 from freeact_sub.approvals.shell.command_files import Found, about_files, joined, what_is_found, with_options_found
+from freeact_sub.approvals.shell.folder_readers import shows_work_tree
 from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
-from freeact_sub.approvals.shell.program_options import Reading, read_options
+from freeact_sub.approvals.shell.readers import FILTERS, START_NOTHING, is_plain, means_to_write
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
 from freeact_sub.approvals.shell.words import names
 from freeact_sub.approvals.shell.wrappers import without_options
@@ -44,10 +45,35 @@ SPEAKING: Final = r"\w*_proxy|npm_config_\w*|c?d?path|[fm]path|manpath|module_pa
 PROGRAM_FOLDERS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 
 
+LEAVES_NOTHING: Final = frozenset({"/dev/null", "/dev/zero", "/dev/full"})
+"""What a program can write behind the wall for programs that only read."""
+
+
 def judge_command(call: ShellCommand, policy: Policy) -> Ruling:
     """Judges a command that runs behind the wall of the mode."""
-    script = read_script(call.command)
-    return strictest([*_parts(script, call, policy)])
+    script = read_script(call.command, posix=call.posix or call.outside)
+    parts = [*_parts(script, call, policy)]
+    ruling = strictest(parts)
+    if ruling.verdict != "allow" or by_mode(policy, "commands").verdict == "allow":
+        return replace(ruling, walled=None)
+    reading = [part for part in parts if part.walled]
+    is_free = any(part.walled is False for part in parts)
+    if is_free and not reading:
+        return ruling
+    if call.wall and not is_free:
+        return replace(ruling, walled=True)
+    if call.wall and is_plain(call.command) and all(_is_filter(part.part) for part in reading):
+        return replace(ruling, walled=False)
+    sentence = "it also writes or runs what a wall would stop" if call.wall else "it would run without a wall"
+    patterns = tuple(dict.fromkeys(pattern for part in reading for pattern in part.suggests))
+    return Ruling(
+        verdict="ask", rule=f"what only reads is asked about where {sentence}", lasting=bool(patterns), suggests=patterns
+    )
+
+
+def _is_filter(part: str) -> bool:
+    folder, _, name = part.partition(" ")[0].rpartition("/")
+    return name in FILTERS and (not folder or folder in PROGRAM_FOLDERS)
 
 
 def judge_outside(call: ShellCommand, policy: Policy) -> Ruling:
@@ -71,7 +97,10 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
     for file in script.files:
         for folder in file.folders:
             place = joined(call.cwd, folder)
-            yield judge_write(file.path, place, policy) if file.writes else judge_read(file.path, place, policy)
+            if not file.writes:
+                yield judge_read(file.path, place, policy)
+            else:
+                yield replace(judge_write(file.path, place, policy), walled=None if file.path in LEAVES_NOTHING else False)
     for command in script.commands:
         moved = replace(command, folders=tuple(joined(call.cwd, folder) for folder in command.folders))
         found = what_is_found(moved, policy)
@@ -106,7 +135,7 @@ def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> It
     for spelled in dict.fromkeys(connections(call.command, script)):
         ruling = judge_connection(spelled, policy)
         suggests = (f"connect:{escaped(spelled[0])}",) if ruling.lasting and UNKNOWN not in spelled[0] else ()
-        yield replace(ruling, part=f"connect to {spelled[0]}", suggests=suggests)
+        yield replace(ruling, part=f"connect to {spelled[0]}", suggests=suggests, walled=False)
     for file in script.files:
         if not may_connect(file.path):
             continue
@@ -117,24 +146,30 @@ def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> It
 
 
 def _command(command: SimpleCommand, found: Found, policy: Policy) -> Ruling:
-    reading = read_options((command.words[0].rpartition("/")[2], *command.words[1:]))
-    rulings = [ruling for ruling in about_files(command, reading, found, policy) if ruling.verdict != "allow"]
+    rulings = [ruling for ruling in about_files(command, found, policy) if ruling.verdict != "allow"]
     danger = dangers.danger_of(command, policy.workspace)
     if danger == "sure":
         return Ruling(verdict="deny", rule=dangers.SENTENCE, lasting=False)
     if danger == "possible":
         rulings.append(Ruling(verdict="ask", rule=f"it may be that {dangers.SENTENCE}", lasting=False))
-    rulings.append(_by_name(command, reading, policy))
+    named = _by_name(command, policy)
+    rulings.append(named)
     if any(name not in PLAIN_VARIABLES for name in command.assigned):
         rulings.append(unless_full("it changes variables, which may change what the program does", policy))
     if command.wraps:
         rulings += hidden_texts([word for word in command.words[1:] if "=" in word], policy)
-    elif reading.doubt:
+    elif not _starts_nothing(command):
         rulings += hidden_commands(command, policy)
-    return strictest(rulings)
+    ruling = strictest(rulings)
+    return replace(ruling, suggests=named.suggests) if ruling.verdict == "allow" else ruling
 
 
-def _by_name(command: SimpleCommand, reading: Reading, policy: Policy) -> Ruling:
+def _starts_nothing(command: SimpleCommand) -> bool:
+    words = (command.words[0].rpartition("/")[2], *command.words[1:])
+    return words[0] in START_NOTHING and not means_to_write(words)
+
+
+def _by_name(command: SimpleCommand, policy: Policy) -> Ruling:
     """Judges a program by its name: rules that forbid match it without its folder too, rules that allow only as written."""
     folder, _, name = command.words[0].rpartition("/")
     short = " ".join((name, *command.words[1:]))
@@ -147,47 +182,33 @@ def _by_name(command: SimpleCommand, reading: Reading, policy: Policy) -> Ruling
     )
     if command.wraps and (ruling is None or ruling.verdict == "allow"):
         return Ruling(verdict="allow", rule="what it starts is judged by itself")
-    if ruling is not None and _is_shipped(ruling):
-        ruling = _as_shipped(ruling, reading, command, policy)
     ruling = ruling or by_mode(policy, "commands")
+    if ruling.verdict == "allow":
+        ruling = _allowed(ruling, command, policy)
     if ruling.suggests:
         return ruling
-    return replace(ruling, suggests=command_pattern((name if trusted else command.words[0], *command.words[1:])))
+    words = (name if trusted else command.words[0], *command.words[1:])
+    return replace(ruling, suggests=command_pattern(words, any_words=trusted and name in FILTERS))
 
 
-def _is_shipped(ruling: Ruling) -> bool:
-    """Whether a shipped rule with open arguments allows it; the table of options then checks the arguments."""
-    return (
-        ruling.verdict == "allow"
-        and ruling.source == SHIPPED
-        and ruling.decided_by is not None
-        and "*" in ruling.decided_by.pattern.glob
-    )
+def _allowed(ruling: Ruling, command: SimpleCommand, policy: Policy) -> Ruling:
+    """What a shipped rule allows only reads, behind a wall; the rules of a person allow whatever they say."""
+    if ruling.source != SHIPPED:
+        return replace(ruling, walled=False)
+    words = (command.words[0].rpartition("/")[2], *command.words[1:])
+    by = by_mode(policy, "commands")
+    if means_to_write(words) and by.verdict != "allow":
+        return replace(by, rule="it may do more than read")
+    return strictest([replace(ruling, walled=True), *_about_git(words, command.folders, policy)])
 
 
-def _as_shipped(ruling: Ruling, reading: Reading, command: SimpleCommand, policy: Policy) -> Ruling:
-    if reading.doubt:
-        by = by_mode(policy, "commands")
-        return by if by.verdict == "allow" else replace(by, rule=f"{shown(reading.doubt)} is not known to be harmless here")
-    if reading.walks:
-        words = reading.operands if len(reading.operands) > 1 else (*reading.operands, ".")
-        places = [(word, folder) for word in words for folder in command.folders]
-        return strictest([ruling, *(judge_folder(word, folder, policy, hidden=reading.hidden) for word, folder in places)])
-    if reading.settings:
-        return strictest([ruling, *_about_git(reading, command.folders, policy)])
-    return ruling
-
-
-def _about_git(reading: Reading, folders: tuple[str, ...], policy: Policy) -> Iterator[Ruling]:
-    """Asks where git may start a program, or a rule is about a tracked file that it shows."""
-    for folder in folders:
+def _about_git(words: tuple[str, ...], folders: tuple[str, ...], policy: Policy) -> Iterator[Ruling]:
+    """Asks where a rule is about a tracked file that git shows."""
+    for folder in folders if shows_work_tree(words) else ():
         try:
-            files = tracked_files(folder, policy.workspace, reading.settings, reading.operands)
-        except StartsProgramError as error:
-            yield replace(by_mode(policy, "commands"), rule=f"git may start a program: {error}")
-        else:
-            if reading.settings >= SHOWING:
-                yield judge_files(files, policy)
+            yield judge_files(tracked_files(folder, policy.workspace), policy)
+        except UnknownFilesError as error:
+            yield replace(by_mode(policy, "commands"), rule=f"which files git shows is not known: {error}")
 
 
 def changes_programs(variable: str) -> bool:

@@ -11,7 +11,7 @@ What a word will be is not always known: see `patterns.py` for `UNKNOWN` and `WI
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
@@ -20,6 +20,7 @@ import tree_sitter_bash
 from tree_sitter import Node
 
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.shell.second_look import has_unseen_command, is_for_bash_only
 from freeact_sub.approvals.shell.variable_changes import change_of
 from freeact_sub.approvals.shell.words import OpaqueError, WordReader, bare, encoded, names, shown_part, text_of
 from freeact_sub.approvals.shell.wrappers import inside
@@ -87,12 +88,12 @@ class Script:
     """A function starts itself in the background (a fork bomb)."""
 
 
-def read_script(text: str) -> Script:
-    """Parses a shell command. Never raises."""
+def read_script(text: str, *, posix: bool = False) -> Script:
+    """Parses a shell command. Never raises. Args: posix: not bash may read it, but another shell under the name `sh`."""
     walk = _Walk()
     opaque = ""
     try:
-        walk.script(text)
+        walk.script(text, posix=posix)
     except OpaqueError as error:
         opaque = str(error)
     return Script(
@@ -111,6 +112,16 @@ def _language() -> tree_sitter.Language:
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
+@dataclass
+class _Found:
+    """What the parser gives of one text, for the second look."""
+
+    given: dict[int, int] = field(default_factory=dict)
+    """The ends of substitutions by their starts."""
+    bodies: list[tuple[int, int]] = field(default_factory=list)
+    """Here-documents in which nothing is expanded."""
+
+
 class _Walk(WordReader):
     def __init__(self) -> None:
         super().__init__()
@@ -121,23 +132,35 @@ class _Walk(WordReader):
         self.functions: list[str] = []
         self.bomb = False
         self._folders = [""]
+        self._found = _Found()
         self._repeats = 0
         """The enclosing loops and functions, whose content may run more than once, or later."""
 
-    def script(self, text: str) -> None:
+    def script(self, text: str, *, posix: bool = False) -> None:
         if len(text) > MAX_CHARS:
             raise OpaqueError(f"the command is longer than {MAX_CHARS:,} characters")
         if re.search(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]", text):
             raise OpaqueError("the command has invisible characters")
         if re.search(r"(?<!\$)\{\w+(\[[^\]]*\])?\}[<>]", text):
             raise OpaqueError("a redirection sets a variable")
-        root = tree_sitter.Parser(_language()).parse(encoded(text)).root_node  # a parser is one thread's
+        if posix and is_for_bash_only(text):
+            raise OpaqueError("bash reads the command in one way, and `sh` may read it in another")
+        content = encoded(text)
+        around, self._found = self._found, _Found()
+        root = tree_sitter.Parser(_language()).parse(content).root_node  # a parser is one thread's
         self._statement(root)
         if root.has_error:  # also where nothing of it was looked at
             raise OpaqueError(f"the command is not understood: {shown_part(root)}")
+        if has_unseen_command(content.decode("ascii"), self._found.given, self._found.bodies):
+            raise OpaqueError("there may be a command in it that is not seen")
+        self._found = around
 
     def substitution(self, node: Node) -> None:
+        self.give(node)
         self._group(node)
+
+    def give(self, node: Node) -> None:
+        self._found.given[node.start_byte] = node.end_byte
 
     # Statements
 
@@ -267,7 +290,7 @@ class _Walk(WordReader):
             for script in content.scripts:
                 if UNKNOWN in script or WILD in script:
                     raise OpaqueError(f"the command that {words[0]} runs is known only at run time")
-                self.script(script)
+                self.script(script, posix=content.posix)
         if words[0] in ("cd", "pushd", "popd"):
             self._change_folder(words)
 
@@ -309,8 +332,7 @@ class _Walk(WordReader):
             raise OpaqueError("the mark of a here-document is not a plain word")
         for child in node.children:
             if child.type == "heredoc_body":
-                if start[0] not in "'\"" and re.search(r"\$[({\[]|`", text_of(child)):
-                    raise OpaqueError("a here-document has commands in it")
+                self._body(child, start)
             elif child.type == "pipeline" and child.children and child.children[0].type in ("|", "|&"):
                 for part in child.named_children:
                     self._statement(part)
@@ -318,6 +340,16 @@ class _Walk(WordReader):
                 if child.type not in GROUPS | {"command", "file_redirect"}:  # words of the command in front of it
                     raise OpaqueError("a command has words after a here-document")
                 self._statement(child)
+
+    def _body(self, node: Node, start: str) -> None:
+        """Reads the text of a here-document. Args: start: the mark at its start, as it is written."""
+        if start[0] not in "'\"":
+            if re.search(r"\$[({\[]|`", text_of(node)):
+                raise OpaqueError("a here-document has commands in it")
+        elif re.search(rf"(?m:^\t*{start[1:-1]}$)", text_of(node)):
+            raise OpaqueError("where a here-document ends is not clear")
+        else:
+            self._found.bodies.append((node.start_byte, node.end_byte))
 
     # Guards
 

@@ -43,6 +43,10 @@ class WordReader(ABC):
     def substitution(self, node: Node) -> None:
         """Reads the script of `$(…)` or `<(…)`."""
 
+    @abstractmethod
+    def give(self, node: Node) -> None:
+        """Notes an expansion that has been read, for the second look."""
+
     # Words
 
     def word(self, node: Node) -> str:
@@ -102,6 +106,7 @@ class WordReader(ABC):
             elif node.type == "arithmetic_expansion":
                 if not re.fullmatch(r"\$\(\([\d\s+*/%()<>=!&|^~-]*\)\)", text_of(node)):
                     raise OpaqueError(f"an expression with more than numbers is evaluated: {shown_part(node)}")
+                self.give(node)
             elif node.type == "test_command":
                 if not text_of(node).startswith("[[") and re.search(r"[<>]", text_of(node)):
                     raise OpaqueError(f"a test may have a redirection: {shown_part(node)}")  # in `[[ a > b ]]` it compares

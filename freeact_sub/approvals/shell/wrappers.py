@@ -16,6 +16,9 @@ OTHER_SHELLS: Final = SHELLS - {"sh", "bash", "dash", "ash", "rbash"}
 """Shells with words, wildcards and tests of their own, which may run what bash takes for text."""
 
 
+POSIX_SHELLS: Final = frozenset({"sh", "dash", "ash"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inside:
     """The commands that a wrapper runs."""
@@ -23,6 +26,8 @@ class Inside:
     commands: tuple[tuple[str, ...], ...] = ()
     scripts: tuple[str, ...] = ()
     """Scripts that a shell runs."""
+    posix: bool = False
+    """True: that shell may be another one than bash."""
     assigned: tuple[str, ...] = ()
     """Variables set or unset for the commands."""
     wraps: bool = False
@@ -208,7 +213,7 @@ def _shell(words: tuple[str, ...]) -> Inside:
                 break
             if words[0].rpartition("/")[2] in OTHER_SHELLS and not re.fullmatch(r"[\w\s./;&|-]*", words[at + 1]):
                 break
-            return Inside(scripts=(words[at + 1],), wraps=True)
+            return Inside(scripts=(words[at + 1],), posix=words[0].rpartition("/")[2] in POSIX_SHELLS, wraps=True)
         if not re.fullmatch(r"-[euxvlfn]+|--(?:norc|noprofile|posix|login)", word):
             break
         at += 1

@@ -11,9 +11,9 @@ from freeact_sub.agents.from_code.actions import action_of
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy
-from freeact_sub.calls import Call, NetworkConnect
+from freeact_sub.calls import NetworkConnect
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.kernels import CellClock
+from freeact_sub.kernels import WALLED, CellClock
 from freeact_sub.text import one_line, visible
 
 WORDS: Final = {
@@ -50,14 +50,14 @@ class TrialHost:
         self.looked = asyncio.Event()
         """Set when its files have been looked at. Until then the code that was stopped gets no reply, so it waits."""
 
-    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
+    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> str | None:
         """Reply to a request that needs nobody; at any other request the trial ends."""
         del clock
         if method == "files":  # what a cell has used is counted when it runs for its agent
-            return
+            return None
         wanted = await self._wanted(params) if method == "check" else _request(method, params)
-        if not wanted:
-            return
+        if not wanted or wanted == WALLED:
+            return wanted or None
         if not self.stopped.done():
             self.stopped.set_result(wanted)
         with contextlib.suppress(TimeoutError):
@@ -65,7 +65,11 @@ class TrialHost:
         raise asyncio.CancelledError  # where the code waits for the reply, it is interrupted
 
     async def _wanted(self, params: Mapping[str, Any]) -> str:
-        """Words for an action that must not happen. Empty: it may. Raises: ApprovalDeniedError: A rule denies it."""
+        """Words for an action that must not happen. Empty: it may; `WALLED`: behind the wall for programs that only read.
+
+        Raises:
+            ApprovalDeniedError: A rule denies it.
+        """
         if params.get("kind") == "network":
             host = str(params.get("host") or "")
             return f"connect to {_short(host)}" if host else "use the network"
@@ -73,13 +77,12 @@ class TrialHost:
         check_has_tool(self._agent, call)
         if isinstance(call, NetworkConnect) or any(adviser.hears(call) for adviser in self._asker.advisers):
             return _short(call.summary)
-        return "" if await self._is_allowed(call) else _short(call.summary)
-
-    async def _is_allowed(self, call: Call) -> bool:
         ruling = await self._agent.shared.gate.ruling(call, self._policy)
         if ruling.verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
-        return ruling.verdict == "allow"
+        if ruling.verdict == "allow":
+            return WALLED if ruling.walled else ""
+        return _short(call.summary)
 
     @property
     def _asker(self) -> Asker:

@@ -22,6 +22,11 @@ SENT: Final = (
     "line",
     "hosts",
     "used",
+    "seccomp",
+    "wall",
+    "reading",
+    "commands",
+    "doors",
     "hook",
     "programs",
     "tracebacks",
@@ -46,6 +51,8 @@ SENT: Final = (
     "agent",
 )
 """The modules to send, in import order."""
+OF_WALL: Final = ("seccomp", "wall", "reading")
+"""Those of `kernels/wall`: kernels wall programs that only read."""
 
 LOADER: Final = """
 import sys, types
@@ -82,5 +89,6 @@ def _sources() -> dict[str, str]:
     for name in SENT:
         full = f"freeact_guest.{name}"
         path = f"{name.replace('.', '/')}/__init__.py" if full in PACKAGES else f"{name.replace('.', '/')}.py"
-        sources[full] = folder.joinpath(path).read_text(encoding="utf-8")
+        place = folder.joinpath("..", "wall") if name in OF_WALL else folder
+        sources[full] = place.joinpath(path).read_text(encoding="utf-8")
     return sources

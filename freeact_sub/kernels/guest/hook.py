@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import re
-import shlex
 import socket
 import threading
 import time
@@ -20,10 +19,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import stack
+from . import commands, doors, stack
 from .hosts import Names, is_ip
 from .kept import ADVICE
-from .line import Line
+from .line import WALLED, Line
 from .used import MAX_PENDING, UsedFiles
 from .writable import (
     WRITING,
@@ -36,16 +35,6 @@ from .writable import (
     real_path,
     report_opens_in_folders,
 )
-
-SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
-TELLING = re.compile(
-    r"(LD_|DYLD_|PYTHON|GIT_|BASH|SHELL|PERL|RUBY|NODE_|SSL_|SSH_|XDG_|LESS|RIPGREP_).*|ENV|IFS|HOME|VISUAL|BROWSER|GLOBIGNORE"
-    r"|.*(PATH|PAGER|EDITOR|PROXY|_proxy|OPTIONS|OPTS?|MAKEFLAGS|_RSH)"
-)
-"""Variables that change what a program loads, runs or talks to."""
-
-PROTECTING = re.compile("GIT_(CONFIG_COUNT|NO_LAZY_FETCH|PAGER)")
-"""Variables that keep git from starting what the settings of a folder name; a program without them is shown as one."""
 
 
 class Watch:
@@ -202,8 +191,13 @@ class Watch:
             self.run(path, argv, env=env)
 
     def on_exec(self, path: Any, argv: Any, env: Any = None, *_: Any) -> None:
-        if os.access(path, os.X_OK) and not (self.line.is_forked and stack.is_forked_for_a_terminal()):
-            self.run_once(path, argv, env=env)
+        if not os.access(path, os.X_OK) or (self.line.is_forked and stack.is_forked_for_a_terminal()):
+            return
+        try:
+            with doors.opened(self.line.is_forked):  # the kernel itself does not become a program behind a wall
+                self.run_once(path, argv, env=env)
+        except doors.ToBeWalledError:
+            doors.enter()
 
     def on_fork(self, *_: Any) -> None:
         call = stack.pexpect_call()  # its child closes everything it could ask with, so ask here
@@ -226,34 +220,21 @@ class Watch:
             raise
 
     def run(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
-        """A program is about to be started; a shell's own command is shown as it is."""
+        """A program is about to be started."""
         words = [os.fsdecode(word) for word in argv] or [""]
         script = stack.script_for(words)
         words[0] = os.fsdecode(executable or words[0])
-        assigned = self.assigned(os.environ if env is None else env)
-        is_shell = words[0] in SHELLS and not assigned
-        if is_shell and len(words) == 3 and words[1] == "-c":
-            command = words[2]
-        elif is_shell and len(words) == 1 and script is not None:
-            command = script
-        else:
-            command = " ".join([*assigned, shlex.join(words)])
-            command += f" <<'END_OF_SCRIPT'\n{script}\nEND_OF_SCRIPT" if script is not None else ""
-        self.start(command, cwd)
+        command = commands.shown(words, script, os.environ if env is None else env, self.environment)
+        self.start(command, cwd, posix=commands.is_posix(words[0]))
 
-    def assigned(self, env: Any) -> list[str]:
-        """The variables that matter: those the kernel was not started with, and missing ones that protect git."""
-        new = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
-        changed = [name for name, value in new.items() if TELLING.fullmatch(name) and self.environment.get(name) != value]
-        gone = sorted(name for name in self.environment if PROTECTING.fullmatch(name) and name not in new)
-        without = ["env", *(f"-u {name}" for name in gone)] if gone else []
-        return [*(f"{name}={shlex.quote(new[name])}" for name in changed), *without]
-
-    def start(self, command: str, cwd: Any = None) -> None:
-        """A command is about to be run."""
+    def start(self, command: str, cwd: Any, *, posix: bool) -> None:
+        """A command is about to be run. Raises: ToBeWalledError: behind the wall for programs that only read."""
         ADVICE.on_command(command)
         self.files.forget()
-        self.line.ask(kind="shell", command=as_text(command), cwd=as_text(absolute(os.fsdecode(cwd or "."))))
+        place = as_text(absolute(os.fsdecode(cwd or ".")))
+        how = {"wall": doors.can_wall(), "posix": posix}
+        if self.line.ask(kind="shell", command=as_text(command), cwd=place, **how) == WALLED:
+            raise doors.ToBeWalledError
 
     # network
 
@@ -336,10 +317,10 @@ def _make_ask(watch: Watch, is_service_thread: Callable[[], bool]) -> Hook:
         if getattr(asking, "now", False) or not watch.is_on or is_service_thread():
             return
         asking.now = True
-        denied = None
+        denied: BaseException | None = None
         try:
             handlers[event](*args)
-        except PermissionError as error:
+        except (PermissionError, doors.ToBeWalledError) as error:
             denied = error
         finally:
             asking.now = False
@@ -380,6 +361,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     shell.events.register("post_run_cell", lambda _result: ADVICE.on_end_of_cell())
     report_opens_in_folders(watch.asking)
     used.add_hook(make_hook(watch, used, is_service_thread))
+    doors.install(watch.asking)
 
 
 def on_rules(_stream: Any, _idents: Any, message: dict[str, Any]) -> None:

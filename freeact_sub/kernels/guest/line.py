@@ -16,6 +16,8 @@ from typing import Any
 
 WAITING_WORKER = ("concurrent.futures.thread", "_worker")
 """The function in which a thread of a pool waits for work, with its module."""
+WALLED = "walled"
+"""The reply to the question about a program that may start behind the wall for programs that only read."""
 NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
 
 
@@ -55,21 +57,18 @@ class Line:
             OWN_ENDS.update(os.fstat(end.fileno()).st_ino for end in (ours, self.theirs))
             LineThread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
 
-    def ask(self, **params: Any) -> None:
-        """Wait for the host's reply.
+    def ask(self, **params: Any) -> Any:
+        """Wait for the host's reply, and return it.
 
         Raises:
             PermissionError: The reply is no.
         """
         try:
-            if self.is_forked:
-                self.ask_through_kernel(params)
-            else:
-                self.ask_host("check", **params)
+            return self.ask_through_kernel(params) if self.is_forked else self.ask_host("check", **params)
         except (RuntimeError, OSError) as error:
             raise PermissionError(errno.EACCES, str(error)) from None
 
-    def ask_through_kernel(self, params: dict[str, Any]) -> None:
+    def ask_through_kernel(self, params: dict[str, Any]) -> str | None:
         """Asks from a forked process."""
         if self.theirs is None:
             raise RuntimeError(NO_LINE)
@@ -80,8 +79,9 @@ class Line:
             ours.sendall(json.dumps(params).encode())
             ours.shutdown(socket.SHUT_WR)
             reply = received(ours)
-        if reply != b"allowed":
+        if reply not in (b"allowed", WALLED.encode()):
             raise RuntimeError(reply.decode() or NO_LINE)
+        return WALLED if reply == WALLED.encode() else None
 
     def serve(self, ours: socket.socket) -> None:
         """Accept questions of forked processes; each is asked in its own thread."""
@@ -95,8 +95,7 @@ class Line:
         """Pass the question of a forked process to the host."""
         with asker:
             try:
-                self.ask_host("check", **json.loads(received(asker)))
-                reply = "allowed"
+                reply = WALLED if self.ask_host("check", **json.loads(received(asker))) == WALLED else "allowed"
             except BaseException as error:  # noqa: BLE001  # border: an interrupt, too, must reach the process that waits
                 reply = str(error) or "interrupted"
             with contextlib.suppress(OSError):  # it has not waited

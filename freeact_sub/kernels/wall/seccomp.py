@@ -124,6 +124,44 @@ FCNTL = (72, 25)
 LEASES = (1024, 1040)
 """`F_SETLEASE`, `F_SETDELEG`: whoever opens a file with one waits for 45 s, also where the holder can only read it."""
 SOCKET, SOCKETPAIR, CONNECT, BIND, SETNS = (41, 198), (53, 199), (42, 203), (49, 200), (308, 268)
+CHANGES = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "truncate": (76, 45),
+}
+"""Changes of files by name or by a descriptor that can only read, which Landlock lets pass."""
+SIGNALS = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+}
+IOCTL = (16, 29)
+TERMINAL_IOCTLS, IOCTL_GROUP = 0x5400, 0xFFFFFF00
+TERMINAL_CHANGES = (0x5412, 0x541C, 0x541D, 0x5423)
+"""`TIOCSTI`, which types for the user, `TIOCLINUX`, `TIOCCONS`, `TIOCSETD`."""
+TRUNCATES, ACCESS_MODE, WRITE_ONLY, READ_AND_WRITE = 0o1000, 3, 1, 2
 ALL_THREADS = 1
 """A flag: the filter is that of the other threads, too."""
 
@@ -147,6 +185,33 @@ def refuse_names() -> None:
     number = BIND[0 if machine == "x86_64" else 1]
     lines = [(LOAD, 0, 0, NUMBER), (EQUAL, 0, 1, number), refuse(errno.EACCES), (RETURN, 0, 0, ALLOW)]
     put(b"".join(struct.pack("=HBBI", *line) for line in lines), flags=ALL_THREADS)
+
+
+def refuse_changes(*, signals: bool) -> None:
+    """Refuses all changes of files that Landlock lets pass. After `install`. Args: signals: refuse to send them, too."""
+    put(code_against_changes(signals=signals))
+
+
+@functools.cache
+def code_against_changes(*, signals: bool) -> bytes:
+    """The filter's instructions, for a machine whose programs `install` has not refused."""
+    column = 0 if os.uname().machine == "x86_64" else 1
+    lines: list[Line] = [(LOAD, 0, 0, NUMBER)]
+    for numbers in [*CHANGES.values(), *(SIGNALS.values() if signals else ())]:
+        if (number := numbers[column]) is not None:
+            lines += [(EQUAL, 0, 1, number), refuse(errno.EPERM)]
+    lines += [(EQUAL, 0, 1, OPENAT2[column]), refuse(errno.ENOSYS)]  # it keeps its flags where a filter cannot see them
+    for *numbers, flags, _ in OPENS:
+        if (number := numbers[column]) is not None:  # only the newer Landlocks guard what is opened to be read and emptied
+            writes = [(EQUAL, 2, 0, WRITE_ONLY), (EQUAL, 1, 0, READ_AND_WRITE)]
+            test = [(ANY_BIT, 0, 4, TRUNCATES), (MASK, 0, 0, ACCESS_MODE), *writes, refuse(errno.EPERM)]
+            lines += call(number, [(LOAD, 0, 0, flags), *test])
+    # file systems have such calls of their own, which change files through a descriptor that can only read
+    allowed = [(MASK, 0, 0, IOCTL_GROUP), (EQUAL, 1, 0, TERMINAL_IOCTLS), refuse(errno.ENOTTY)]
+    for change in TERMINAL_CHANGES:
+        allowed += [(LOAD, 0, 0, SECOND_ARGUMENT), (EQUAL, 0, 1, change), refuse(errno.EPERM)]
+    lines += call(IOCTL[column], [(LOAD, 0, 0, SECOND_ARGUMENT), *allowed])
+    return b"".join(struct.pack("=HBBI", *line) for line in [*lines, (RETURN, 0, 0, ALLOW)])
 
 
 def put(instructions: bytes, flags: int = 0) -> None:

@@ -130,9 +130,13 @@ def tasks_of_this_user() -> int:
     return count
 
 
-def drop_capabilities() -> None:
-    """Keeps what root needs for files; what an ordinary user has got in its own namespace goes whole."""
-    keep: set[int] = FILE_CAPABILITIES if os.getuid() == 0 else set()
+def drop_capabilities(of_root: set[int] | None = None) -> None:
+    """Keeps what root needs for files; what an ordinary user has got in its own namespace goes whole.
+
+    Args:
+        of_root: What root keeps. None: `FILE_CAPABILITIES`.
+    """
+    keep: set[int] = (FILE_CAPABILITIES if of_root is None else of_root) if os.getuid() == 0 else set()
     LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for number in range(64):
         # refused without the capability to do so, and then none is there
@@ -168,17 +172,28 @@ def restrict_files(policy: dict[str, Any]) -> None:
         # what makes a domain of an older Landlock must be some right to files: one that nobody misses
         files, network = (MAKE_BLOCK | REFER if abi < 6 else 0), 0
     scoped = ABSTRACT_SOCKETS_AND_SIGNALS if abi >= 6 else 0
-    attributes = struct.pack("=QQQ", files, network, scoped)[: 8 if abi < 4 else 16 if abi < 6 else 24]
-    ruleset = LIBC.syscall(SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
-    if ruleset < 0:
-        raise failure("landlock")
+    ruleset = new_ruleset(abi, files, network, scoped)
     if policy["walled"]:
         allow_paths(ruleset, policy, every & ~RESOLVE_UNIX)
     elif files:
         allow(ruleset, "/", REFER)
+    restrict(ruleset)
+    os.close(ruleset)
+
+
+def new_ruleset(abi: int, files: int, network: int, scoped: int) -> int:
+    """Returns the descriptor of rules that allow none of these rights yet."""
+    attributes = struct.pack("=QQQ", files, network, scoped)[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    ruleset: int = LIBC.syscall(SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
+    if ruleset < 0:
+        raise failure("landlock")
+    return ruleset
+
+
+def restrict(ruleset: int) -> None:
+    """Restricts the calling thread, and what it starts, to what the rules allow."""
     if LIBC.syscall(SYS_LANDLOCK_RESTRICT, ruleset, 0):
         raise failure("landlock")
-    os.close(ruleset)
 
 
 def allow_paths(ruleset: int, policy: dict[str, Any], every: int) -> None:

@@ -23,7 +23,7 @@ CALLS = [
     McpCall(server="a", tool="u"),
     SpawnCall(prompt="p"),
     ToolCall(tool_name="mine"),
-    ShellCommand(command="git push origin"),
+    ShellCommand(command="git push origin", wall=True),
 ]
 
 
@@ -106,11 +106,11 @@ async def test_what_is_allowed_for_the_session_is_that_kind_alone(channel, ask, 
 async def test_what_is_denied_stays_denied_whatever_is_allowed_for_the_session(channel, ask, policy):
     rules = Rules(levels=(make_rules({"deny": ["shell:git push --force *"]}), *policy.rules.levels))
     policy, gate = Policy(workspace=policy.workspace, rules=rules), Gate()
-    task = ask(gate, ShellCommand(command="git push origin"), policy)
+    task = ask(gate, ShellCommand(command="git push origin", wall=True), policy)
     (await channel.receive()).approve(remember="session", pattern="shell")
     await task
-    assert (await gate.ruling(ShellCommand(command="git commit"), policy)).verdict == "allow"
-    assert (await gate.ruling(ShellCommand(command="git push --force origin"), policy)).verdict == "deny"
+    assert (await gate.ruling(ShellCommand(command="git commit", wall=True), policy)).verdict == "allow"
+    assert (await gate.ruling(ShellCommand(command="git push --force origin", wall=True), policy)).verdict == "deny"
 
 
 async def test_what_is_denied_by_the_time_of_the_answer_does_not_run(channel, ask, policy, tmp_path):
@@ -133,16 +133,16 @@ async def test_what_is_denied_by_the_time_of_the_answer_does_not_run(channel, as
 async def test_the_pattern_can_be_edited_and_is_kept_in_the_project(channel, ask, policy, tmp_path):
     file = tmp_path / ".freeact" / "permissions.toml"
     gate = Gate(project=ProjectRules(tmp_path, Trust(tmp_path / "own")))
-    task = ask(gate, ShellCommand(command="make all && git push origin"))
+    task = ask(gate, ShellCommand(command="make all && git push origin", wall=True))
     request = await channel.receive()
-    assert request.suggested == ("shell:make all *", "shell:git push *")
+    assert request.suggested == ("shell:make all", "shell:git push origin")
     with pytest.raises(ValueError, match="kind"):
         request.approve(remember="project", pattern="git push")
     assert request.approve(remember="project", pattern="shell:make *")
     await task
     kept = Policy(workspace=tmp_path, rules=load_rules([file]))
-    assert (await Gate().ruling(ShellCommand(command="make clean"), kept)).verdict == "allow"
-    assert (await Gate().ruling(ShellCommand(command="git push"), kept)).verdict == "ask"
+    assert (await Gate().ruling(ShellCommand(command="make clean", wall=True), kept)).verdict == "allow"
+    assert (await Gate().ruling(ShellCommand(command="git push", wall=True), kept)).verdict == "ask"
     assert Trust(tmp_path / "own").knows(file, file.read_bytes())
 
 
@@ -266,7 +266,7 @@ async def test_nobody_to_answer_means_no_and_never_a_hang(channel, ask):
 )
 async def test_headless_is_answered_at_once_and_the_events_tell_why(channel, ask, tmp_path, headless, mode, allowed):
     policy = Policy(workspace=tmp_path, mode=mode)
-    task = ask(Gate(headless=headless), ShellCommand(command='eval "$x"'), policy)
+    task = ask(Gate(headless=headless), ShellCommand(command='eval "$x"', wall=True), policy)
     await asyncio.wait({task}, timeout=120)
     request, answered = await channel.receive(), await channel.receive()
     assert request.headless
@@ -282,7 +282,7 @@ async def test_headless_is_answered_at_once_and_the_events_tell_why(channel, ask
 async def test_headless_does_not_allow_what_is_denied(channel, ask):
     for command in ("rm -rf /", "mkfs.ext4 /dev/sda1"):
         with pytest.raises(ApprovalDeniedError):
-            await ask(Gate(headless="allow"), ShellCommand(command=command))
+            await ask(Gate(headless="allow"), ShellCommand(command=command, wall=True))
 
 
 async def test_asking_stops_the_clock_that_is_given(channel, ask):

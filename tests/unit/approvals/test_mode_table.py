@@ -14,7 +14,7 @@ WORK = Path("/work space")
 WORDS = {"runs": "allow", "asked": "ask", "denied": "deny"}
 CALLS = {
     "a cell": (CodeAction(code="1"),),
-    "a program started by a cell": (ShellCommand(command="make x"),),
+    "a program started by a cell": (ShellCommand(command="make x", wall=True),),
     "a file written in the workspace": (FileWrite(path=f"{WORK}/a.txt"),),
     "a file written outside": (FileWrite(path="/elsewhere/a.txt"),),
     "a connection": (NetworkConnect(host="example.org", port=443),),
@@ -57,5 +57,5 @@ def test_what_else_the_page_says_of_modes_holds():
     network = Policy(workspace=WORK, mode="auto", network=True)
     assert decide(NetworkConnect(host="example.org", port=443), network).verdict == "allow"
     for mode in ("plan", "ask"):
-        assert decide(ShellCommand(command="ls"), Policy(workspace=WORK, mode=mode)).verdict == "allow"
+        assert decide(ShellCommand(command="ls", wall=True), Policy(workspace=WORK, mode=mode)).verdict == "allow"
     assert decide(SpawnCall(agent="a", prompt="p", mode="auto"), Policy(workspace=WORK, mode="plan")).verdict == "deny"

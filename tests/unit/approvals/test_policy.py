@@ -25,7 +25,7 @@ def verdicts(call, rules=None):
 
 def shell(command, mode="ask", **lists):
     rules = Rules(levels=(make_rules(lists), *shipped_rules().levels))
-    return decide(ShellCommand(command=command), Policy(workspace=WORK, mode=mode, rules=rules))
+    return decide(ShellCommand(command=command, wall=True), Policy(workspace=WORK, mode=mode, rules=rules))
 
 
 # Patterns
@@ -116,15 +116,15 @@ def test_a_long_text_against_many_stars_takes_no_time():
     ("call", "expected"),
     [
         (CodeAction(code="1"), "ask ask allow allow"),
-        (ShellCommand(command="make"), "ask ask allow allow"),
-        (ShellCommand(command="ls"), "allow allow allow allow"),
-        (ShellCommand(command="git push"), "ask ask ask allow"),
-        (ShellCommand(command="pip install x"), "ask ask ask allow"),
-        (ShellCommand(command="rm -rf /"), "deny deny deny deny"),
-        (ShellCommand(command='eval "$x"'), "ask ask ask ask"),
-        (ShellCommand(command="ls > out"), "deny allow allow allow"),
-        (ShellCommand(command="ls > out", cwd="/elsewhere"), "deny ask deny allow"),
-        (ShellCommand(command="ls > /dev/null 2>&1"), "allow allow allow allow"),
+        (ShellCommand(command="make", wall=True), "ask ask allow allow"),
+        (ShellCommand(command="ls", wall=True), "allow allow allow allow"),
+        (ShellCommand(command="git push", wall=True), "ask ask ask allow"),
+        (ShellCommand(command="pip install x", wall=True), "ask ask ask allow"),
+        (ShellCommand(command="rm -rf /", wall=True), "deny deny deny deny"),
+        (ShellCommand(command='eval "$x"', wall=True), "ask ask ask ask"),
+        (ShellCommand(command="ls > out", wall=True), "deny allow allow allow"),
+        (ShellCommand(command="ls > out", cwd="/elsewhere", wall=True), "deny ask deny allow"),
+        (ShellCommand(command="ls > /dev/null 2>&1", wall=True), "allow allow allow allow"),
         (FileWrite(path="a/b"), "deny allow allow allow"),
         (FileWrite(path="a/../../b"), "deny ask deny allow"),
         (FileWrite(path="/work spaces/b"), "deny ask deny allow"),
@@ -164,8 +164,8 @@ def test_links_are_followed(tmp_path):
     (tmp_path / "innocent").symlink_to(tmp_path / ".env")
     policy = Policy(workspace=tmp_path)
     assert decide(FileWrite(path="link/x"), policy).verdict == "ask"
-    assert decide(ShellCommand(command="ls > link/x"), policy).verdict == "ask"
-    assert decide(ShellCommand(command="cat innocent"), policy).verdict == "ask"
+    assert decide(ShellCommand(command="ls > link/x", wall=True), policy).verdict == "ask"
+    assert decide(ShellCommand(command="cat innocent", wall=True), policy).verdict == "ask"
 
 
 # Shell commands
@@ -219,7 +219,7 @@ def test_a_program_that_may_be_another_one_is_not_allowed_by_its_name(command):
 def test_a_part_that_is_asked_for_is_named_and_can_be_allowed():
     ruling = shell("ls && git push origin; make x")
     assert (ruling.verdict, ruling.part) == ("ask", "git push origin")
-    assert ruling.suggests == ("shell:git push *", "shell:make x *")
+    assert ruling.suggests == ("shell:git push origin", "shell:make x")
     assert shell("ls && git push origin; make x", allow=ruling.suggests).verdict == "allow"
 
 
@@ -238,17 +238,17 @@ def test_deny_beats_all_and_the_specific_level_beats_the_general_one():
     rules = Rules(levels=(project, user, *shipped_rules().levels))
 
     def verdict(command):
-        return decide(ShellCommand(command=command), Policy(workspace=WORK, rules=rules)).verdict
+        return decide(ShellCommand(command=command, wall=True), Policy(workspace=WORK, rules=rules)).verdict
 
     assert [verdict("make x"), verdict("tool x"), verdict("pip install x")] == ["deny", "allow", "allow"]
     same = Rules(levels=(make_rules({"allow": ["shell:a"], "ask": ["shell:a"]}),))
-    assert decide(ShellCommand(command="a"), Policy(workspace=WORK, rules=same)).verdict == "ask"
+    assert decide(ShellCommand(command="a", wall=True), Policy(workspace=WORK, rules=same)).verdict == "ask"
 
 
 def test_the_ruling_names_the_rule_and_its_file(tmp_path):
     file = tmp_path / "permissions.toml"
     file.write_text('deny = ["shell:git push *"]\n')
-    ruling = decide(ShellCommand(command="git push"), Policy(workspace=WORK, rules=load_rules([file])))
+    ruling = decide(ShellCommand(command="git push", wall=True), Policy(workspace=WORK, rules=load_rules([file])))
     assert ruling.reason == f'git push: deny "shell:git push *" ({file})'
 
 
@@ -317,9 +317,9 @@ def verdict_of(call, mode="ask", rules=None):
 )
 def test_options_before_what_is_done_do_not_hide_it(command):
     rules = Rules(levels=(make_rules({"deny": ["shell:git push *"], "allow": ["shell:git *", "shell:env *"]}),))
-    assert verdict_of(ShellCommand(command=command), rules=rules, mode="full") == "deny"
-    assert verdict_of(ShellCommand(command="git -C x log"), rules=rules) == "allow"
-    assert verdict_of(ShellCommand(command="git log push"), rules=rules) == "allow"
+    assert verdict_of(ShellCommand(command=command, wall=True), rules=rules, mode="full") == "deny"
+    assert verdict_of(ShellCommand(command="git -C x log", wall=True), rules=rules) == "allow"
+    assert verdict_of(ShellCommand(command="git log push", wall=True), rules=rules) == "allow"
 
 
 @pytest.mark.parametrize(

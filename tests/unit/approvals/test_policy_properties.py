@@ -136,7 +136,7 @@ def test_what_stands_around_a_denied_command_does_not_allow_it(before, after, mo
     policy = Policy(workspace=WORK, mode=mode, rules=FORBIDDEN)
     for joint in ("\n", "; ", " && ", " | ", "& "):
         command = f"{before}{joint}forbidden{joint}{after}"
-        assert decide(ShellCommand(command=command), policy).verdict != "allow", command
+        assert decide(ShellCommand(command=command, wall=True), policy).verdict != "allow", command
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -157,7 +157,10 @@ def test_what_stands_around_a_denied_command_does_not_allow_it(before, after, mo
 )
 def test_what_stands_in_other_commands_is_not_allowed_by_them(after, form):
     command = form.format(f"forbidden x; {after}".replace("'", ""))
-    assert decide(ShellCommand(command=command), Policy(workspace=WORK, mode="full", rules=FORBIDDEN)).verdict != "allow"
+    assert (
+        decide(ShellCommand(command=command, wall=True), Policy(workspace=WORK, mode="full", rules=FORBIDDEN)).verdict
+        != "allow"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +193,9 @@ def test_no_text_of_a_call_breaks_it(tangled, text, other, mode, outside):
     policy = Policy(workspace=tangled, mode=mode)
     calls = (
         ShellCommand(command=text, cwd=other, outside=outside),
-        ShellCommand(command=f"cat {text}", cwd=other),
-        ShellCommand(command=f"grep -r x < {text} > {other}"),
-        ShellCommand(command="grep -r x one self gone", cwd=other),
+        ShellCommand(command=f"cat {text}", cwd=other, wall=True),
+        ShellCommand(command=f"grep -r x < {text} > {other}", wall=True),
+        ShellCommand(command="grep -r x one self gone", cwd=other, wall=True),
         FileWrite(path=text, named=other),
         NetworkConnect(host=text, port=1, ip=other),
         McpCall(server=text, tool=other),

@@ -16,7 +16,7 @@ from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import ApprovalRequest, Notice
 
-MAKE = ShellCommand(command="make x")
+MAKE = ShellCommand(command="make x", wall=True)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def test_a_file_that_is_made_meanwhile_forbids_too(workspace, judge):
     assert verdict == "deny"
     assert "is gone" in told
     write(workspace.parent / "config/freeact/permissions.toml", 'deny = ["shell:ls *"]\nallow = ["shell:x"]')
-    assert (await said(ShellCommand(command="ls")))[0] == "deny"
+    assert (await said(ShellCommand(command="ls", wall=True)))[0] == "deny"
 
 
 async def test_what_nobody_has_looked_at_allows_nothing(workspace, judge):
@@ -104,12 +104,12 @@ async def test_what_nobody_has_looked_at_allows_nothing(workspace, judge):
     assert verdict == "ask"
     assert "looked at" in told
     assert await said() == ("ask", []), "told once"
-    assert (await said(ShellCommand(command="ls")))[0] == "ask"
-    assert (await said(ShellCommand(command="rm x")))[0] == "deny"
+    assert (await said(ShellCommand(command="ls", wall=True)))[0] == "ask"
+    assert (await said(ShellCommand(command="rm x", wall=True)))[0] == "deny"
     trust.add({file: text.encode()})
     write(file, text)
     assert await said() == ("allow", [])
-    assert (await said(ShellCommand(command="rm x")))[0] == "ask"
+    assert (await said(ShellCommand(command="rm x", wall=True)))[0] == "ask"
 
 
 async def test_the_users_own_file_counts_whole(workspace, judge):

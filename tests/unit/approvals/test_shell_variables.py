@@ -14,7 +14,7 @@ WORK = Path("/work space")
 
 def ruling(command, mode="ask", **lists):
     rules = Rules(levels=(make_rules(lists), *shipped_rules().levels))
-    return decide(ShellCommand(command=command), Policy(workspace=WORK, mode=mode, rules=rules))
+    return decide(ShellCommand(command=command, wall=True), Policy(workspace=WORK, mode=mode, rules=rules))
 
 
 def verdict(command, mode="ask", **lists):
@@ -95,7 +95,7 @@ def test_what_may_be_a_forbidden_connection_is_asked_for(command):
 
 
 def test_an_allowed_connection_needs_no_question():
-    assert verdict("cat < /dev/tcp/127.0.0.1/80", allow=["connect:127.0.0.1:80"]) == "allow"
+    assert verdict("cat < /dev/tcp/127.0.0.1/80", allow=["connect:127.0.0.1:80", "shell:cat"]) == "allow"
     assert ruling("cat < /dev/tcp/example.org/80").suggests == ("connect:example.org:80",)
 
 

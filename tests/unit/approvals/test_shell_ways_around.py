@@ -9,7 +9,7 @@ from freeact_sub.calls import ShellCommand
 
 def verdict(command, workspace, mode="ask", **lists):
     rules = Rules(levels=(make_rules(lists), *shipped_rules().levels))
-    return decide(ShellCommand(command=command), Policy(workspace=workspace, mode=mode, rules=rules)).verdict
+    return decide(ShellCommand(command=command, wall=True), Policy(workspace=workspace, mode=mode, rules=rules)).verdict
 
 
 OPTIONS = " ".join(f"-c a.b{number}=c" for number in range(60))

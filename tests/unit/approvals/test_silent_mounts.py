@@ -34,7 +34,7 @@ if libc.mount(b"never", os.fsencode(silent), b"fuse", 0, data):
 
 WORDS = ["cat silent/x", "cat link", "cat silent/*", "cat */x", "grep -r x .", "grep -r x silent", "tar c .", "cd silent && ls *",
          "git -C silent status", "git add silent", "echo x > silent/out", "echo x > link", "diff -r silent shown", "rm -rf silent/.."]
-CALLS = [*(ShellCommand(command=words) for words in WORDS), FileWrite(path=str(silent / "x")), FileWrite(path="link"),
+CALLS = [*(ShellCommand(command=words, wall=True) for words in WORDS), FileWrite(path=str(silent / "x")), FileWrite(path="link"),
          ShellCommand(command="cat link", outside=True)]
 
 def policy(mode="ask", deny=(), allow=()):
@@ -66,12 +66,12 @@ async def main():
         await channel.receive()
     for command in ("git push; cat silent/x", "cat secrets/a silent/x"):  # what is denied by its name stays denied
         deny = policy(deny=["shell:git push *", "file:secrets/**"])
-        assert (await decided(ShellCommand(command=command), deny)).verdict == "deny", command
-    call = ShellCommand(command="cat link")
+        assert (await decided(ShellCommand(command=command, wall=True), deny)).verdict == "deny", command
+    call = ShellCommand(command="cat link", wall=True)
     assert (await decided(call, policy("full"))).verdict == "allow"
     assert (await decided(call, policy("full", deny=["file:**/hidden"]))).verdict == "ask"
     await asyncio.gather(*(gate.ruling(call, policy()) for _ in range(60)))  # more than there are threads
-    ruling = await gate.ruling(ShellCommand(command="git push"), policy(deny=["shell:git push *"]))
+    ruling = await gate.ruling(ShellCommand(command="git push", wall=True), policy(deny=["shell:git push *"]))
     assert ruling.verdict == "deny"
     beating.cancel()
 

@@ -1,0 +1,98 @@
+"""Commands that the parser does not see: what a second look finds, held against what bash and another `sh` really start."""
+
+import contextlib
+import random
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.thorough import THOROUGH
+
+from freeact_sub.approvals import Policy, decide, make_rules
+from freeact_sub.approvals.rules.rule import Rules, shipped_rules
+from freeact_sub.approvals.shell.script import read_script
+from freeact_sub.calls import ShellCommand
+
+SHELLS = [shell for shell in ("/bin/bash", "/bin/dash") if shutil.which(shell)]
+WORDS = [
+    "$({})", "`{}`", "\\`{}\\`", "<({})", ">({})", "${{x-{}}}", "${{x:-{}}}", "${{PATH%{}}}", "${{PATH//{}/a}}", "${{PATH,{}}}", "${{x-'{}'}}",
+    "${{x-$'{}'}}", "${{x-~{}}}", "${{x-[{}]}}", "'{}'", '"{}"', "$'{}'", '$"{}"', "~{}", "[{}]", "a{}b", "{{a,{}}}", "$(echo {})", "`echo {}`",
+    "\"${{x-'{}'}}\"", "\"${{x-$'{}'}}\"", '"${{x-~{}}}"', '"${{x-[{}]}}"', "`echo \\`{}\\``", "${{PWD%{}}}", "${{PWD,{}}}", '"$(echo "{}")"',
+    "$((1+{}))", "$[{}]", "\\'{}", '\\"{}\\"', "{}'", "'{}", '"{}', "$'\\'{}", "#{}", "x={}", "a\n{}", "\\{}", "{}\\",
+]  # fmt: skip
+LINES = [
+    "echo {}", "cat <<E\n{}\nE", "cat <<'E'\n{}\nE", "cat <<E\nit's\nE\n{}", "case a in {}) ls;; esac", "case {} in a) ls;; esac", "[[ a = {} ]]",
+    "[[ {} ]]", "[[ a || {} ]]", "[[ a < {} ]]", "[[ a =~ b|{} ]]", "[ {} ]", "x={} ls", "a=({})", "for i in {}; do ls; done", "ls {} | cat", "ls > {}",
+    "echo a; {}", "echo 'a' {} 'b'", 'echo "a" {} "b"', "if ls; then echo {}; fi", "{}", "f() {{ ls {}; }}; f", "ls # {}\nls", "ls # it's\n{}",
+    "echo {} {}", "echo a &> {}", "(( {} ))", "cat <<< {}", "! ls {}", "echo $'\\'; {} #'", "echo a\\\n{}", "bash -c '{}'", "sh -c '{}'",
+]  # fmt: skip
+FORMS = [
+    """echo "${x-'$(zz)'}\"""", """cat <<E\n${x-'$(zz)'}\nE""", """echo "${x-$'$(zz)'}\"""", r"echo `echo \`zz\``", 'echo "${x-~`zz`}"',
+    "echo ${PWD%<(zz)}", "echo ${PWD/<(zz)/a}", "echo ${PWD,<(zz)}", "case a in <(zz)) ls;; esac", "case a in `zz`) ls;; esac",
+    "[[ x || zz ]]", "[[ a =~ b|zz ]]", "[[ a > FILE ]]", r"echo $'\'; zz #'", r"echo TEXT $'\'>FILE #'", "ls &> FILE", "[[ x | zz ]]", "((x)) || zz",
+]  # fmt: skip
+"""The first ten are for every shell, the others for one that is not bash."""
+
+
+def made(random_: random.Random) -> str:
+    text = "zz"
+    for _ in range(random_.randint(1, 4)):
+        text = random_.choice(WORDS).format(text)
+    other = random_.choice(WORDS).format("zz") if random_.random() < 0.5 else "a"
+    line = random_.choice(LINES).format(text, other)
+    return random_.choice(LINES).format(line, line) if random_.random() < 0.2 else line
+
+
+@pytest.fixture
+def starts(tmp_path):
+    """Tells whether a shell starts `zz` when it runs a script."""
+    hit = tmp_path / "hit"
+    (tmp_path / "zz").write_text('#!/bin/sh\n: > "$HIT"\n')
+    (tmp_path / "zz").chmod(0o755)
+
+    def starts(shell: str, text: str) -> bool:
+        hit.unlink(missing_ok=True)
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HIT": str(hit)}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [shell, "-c", text], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+            )
+        return hit.exists()
+
+    return starts
+
+
+def unseen(text: str, shell: str) -> bool:
+    """Whether the parser says that the script is understood, and `zz` not in it."""
+    found = read_script(text, posix=shell != "/bin/bash")
+    return not found.opaque and not any(command.words[0] == "zz" for command in found.commands)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_a_shell_starts_is_found_or_not_understood(shell, starts):
+    random_ = random.Random(f"{shell} 1")
+    texts = [text for text in (made(random_) for _ in range(10_000 if THOROUGH else 1000)) if unseen(text, shell)]
+    assert [text for text in texts if starts(shell, text)] == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_passes_a_rule_that_denies(form):
+    rules = Rules(levels=(make_rules({"deny": ["shell:zz **"]}), *shipped_rules().levels))
+    policy = Policy(workspace=Path("/w"), mode="full", rules=rules)
+    assert decide(ShellCommand(command=form, posix=FORMS.index(form) >= 10), policy).verdict != "allow"
+    assert decide(ShellCommand(command=f"sh -c {shlex.quote(form)}"), policy).verdict != "allow"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("echo $(date) 'a`b'", "awk '{print $(NF)}' a", "x=$(date); awk '{print $(NF-1)}' a", "grep 'foo$' a", "grep -n function a", "echo \"$(cat 'a b')\""),
+        *("cat > a <<'E'\n$(x) `y` ${z}\nE", 'echo `date` $(date) "`date`"', "git log --format='%h `x`'", "ls # $x\npwd", "echo $((1 + 2))", "cat <<< a"),
+        *("ls >&2 2>&1", "echo ${x:-a} ${x%.py} ${#x}", 'for f in *.py; do wc -l "$f"; done', "ls 2>/dev/null || true", "if [ -f a ]; then cat a; fi"),
+    ],
+)  # fmt: skip
+def test_what_is_plain_to_both_looks_is_understood(text):
+    assert read_script(text).opaque == ""
+    assert read_script(text, posix="<<<" not in text).opaque == ""
