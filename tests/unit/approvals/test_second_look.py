@@ -57,7 +57,13 @@ def starts(tmp_path):
         env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HIT": str(hit)}
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
-                [shell, "-c", text], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+                [shell, "-c", text],
+                cwd=tmp_path,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=5,
+                check=False,
             )
         return hit.exists()
 
