@@ -192,7 +192,7 @@ GARBAGE = [
     {"kind": "connect", "host": "h", "port": 10**9},
     {"kind": "connect", "host": {}, "port": 80, "ip": 5},
     {"kind": "mcp", "server": "s", "tool": "t"},
-    {"kind": "shell", "command": "ls", "cwd": "/", "outside": True, "mode": "full", "depth": 0},
+    {"kind": "shell", "command": "ls", "cwd": "/", "wall": True, "outside": True, "mode": "full", "depth": 0},
 ]
 
 

@@ -78,6 +78,7 @@ DOORS = {
     "asyncio": "import asyncio; print((await (await asyncio.create_subprocess_shell(S, stdout=-1)).communicate())[0].decode(), end='')",
     "os.system": "os.system(S)",
     "os.posix_spawn": "os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', S], os.environ), 0)",
+    "posix.system": "import posix; posix.system(S)",
     "os.posix_spawnp": "os.waitpid(os.posix_spawnp('sh', ['sh', '-c', S], os.environ), 0)",
     "os.spawn": "os.spawnlp(os.P_WAIT, 'sh', 'sh', '-c', S)",
     "fork and exec": "pid = os.fork()\nif pid == 0:\n    try: os.execvp('sh', ['sh', '-c', S])\n    finally: os._exit(127)\nos.waitpid(pid, 0)",
@@ -97,9 +98,13 @@ async def test_each_door_walls_the_program_and_not_the_kernel(kernel, host, tmp_
         host.asked.clear()
         ran = await run_cell(kernel, code)
         assert ran.status == "ok", f"{name}: {ran.text}"
-        assert "as it was done" in ran.text or name in ("os.system", "os.posix_spawn", "os.spawn", "a forked worker"), (
-            ran.text
-        )
+        assert "as it was done" in ran.text or name in (
+            "os.system",
+            "posix.system",
+            "os.posix_spawn",
+            "os.spawn",
+            "a forked worker",
+        ), ran.text
         assert [params["wall"] for params in host.asked if params["kind"] == "shell"] == [True], name
     assert state_of(tmp_path) == before
     free = "os.mkdir('dir'); os.rmdir('dir'); import threading\nprint([t.name for t in threading.enumerate() if 'start' in t.name])"
@@ -321,7 +326,8 @@ async def test_random_commands_do_nothing_unasked_outside_of_the_wall(places):
         assert state_of(outside) == before, (texts, put_out)
 
 
-async def test_everyday_reading_is_unasked_and_does_what_it_did(places):
+@pytest.mark.parametrize(("mode", "sandbox"), [("ask", "auto"), ("ask", "off"), ("plan", "auto")])
+async def test_everyday_reading_is_unasked_and_does_what_it_did(places, mode, sandbox):
     work, _ = places
     if shutil.which("git"):
         subprocess.run(["git", "init", "-q"], cwd=work, check=True)
@@ -336,9 +342,8 @@ async def test_everyday_reading_is_unasked_and_does_what_it_did(places):
         "sort file 2>/dev/null",
         "git status -s",
     ]
-    asked, text = await asked_by(
-        work, lines, starts=["print(subprocess.run({0!r}, shell=True, capture_output=True, text=True))"]
-    )
+    start = "print(subprocess.run({0!r}, shell=True, capture_output=True, text=True))"
+    asked, text = await asked_by(work, lines, mode=mode, starts=[start], kernel={"sandbox": sandbox})
     assert asked == []
     assert text.count("returncode=0") == len(lines), text
     for part in (r"stdout='file\n'", r"stdout='1\n'", r"stdout='1:text\n'", r"stdout='./file\n'", r"stdout='?? file\n'"):

@@ -65,7 +65,8 @@ def install(asking: threading.local) -> None:
         if hasattr(os, name):
             made = door(getattr(os, name), asking)
             made.__module__ = "os"  # it can be pickled by this name
-            setattr(os, name, made)
+            for module in (os, sys.modules[os.name]):
+                setattr(module, name, made)
     start = getattr(subprocess.Popen, "_execute_child")  # noqa: B009  # there is no public one
     setattr(subprocess.Popen, "_execute_child", popen_door(start, door(start, asking)))  # noqa: B010
 
