@@ -10,6 +10,7 @@ A start that has no door around it cannot be walled, and the host, which is told
 import contextlib
 import errno
 import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -67,23 +68,33 @@ def install(asking: threading.local) -> None:
             made.__module__ = "os"  # it can be pickled by this name
             for module in (os, sys.modules[os.name]):
                 setattr(module, name, made)
-    start = getattr(subprocess.Popen, "_execute_child")  # noqa: B009  # there is no public one
-    setattr(subprocess.Popen, "_execute_child", popen_door(start, door(start, asking)))  # noqa: B010
+    setattr(subprocess.Popen, "__init__", popen_door(subprocess.Popen.__init__, asking))  # noqa: B010  # it is a method
 
 
-def popen_door(start: Callable[..., Any], walled: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what `subprocess` calls. Its words are read once: what is judged is what starts."""
+def popen_door(start: Callable[..., None], asking: threading.local) -> Callable[..., None]:
+    """Return what makes a `Popen`. Its words are read once: what is judged is what starts."""
+    signature = inspect.signature(start)
 
-    @functools.wraps(start)
-    def go(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -> None:
-        if not isinstance(args, str | bytes | os.PathLike):
-            args = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in args]
-        if isinstance(executable, os.PathLike):
-            executable = os.fspath(executable)
+    def go(*args: Any, **options: Any) -> None:
+        given = signature.bind(*args, **options)
+        before = dict(vars(args[0]))
+
+        def begin(made: Any, *words: Any, **how: Any) -> None:
+            """Starts from the beginning, also after an attempt that the hook has ended."""
+            vars(made).clear()
+            vars(made).update(before)
+            start(made, *words, **how)
+
+        words, program = given.arguments["args"], given.arguments.get("executable")
+        if not isinstance(words, str | bytes | os.PathLike):
+            given.arguments["args"] = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in words]
+        if isinstance(program, os.PathLike):
+            given.arguments["executable"] = os.fspath(program)
         # a function that is called in the new process may depend on the thread that has made it
-        (walled if preexec_fn is None else start)(self, args, executable, preexec_fn, *rest)
+        chosen = door(begin, asking) if given.arguments.get("preexec_fn") is None else start
+        chosen(*given.args, **given.kwargs)
 
-    return go
+    return functools.wraps(start)(go)
 
 
 def door(start: Callable[..., Any], asking: threading.local) -> Callable[..., Any]:
