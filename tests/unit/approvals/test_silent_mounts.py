@@ -4,8 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+TESTS = str(Path(__file__).parents[2])
+"""Where `support` is."""
 
 PROGRAM = """
 import asyncio, ctypes, os
@@ -86,7 +90,12 @@ def test_a_file_system_that_does_not_answer_is_asked_about_and_holds_up_nothing(
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this system lets nobody mount in a namespace")
     ran = subprocess.run(
-        [*alone, sys.executable, "-c", PROGRAM], cwd=tmp_path, check=False, timeout=240, env=os.environ, capture_output=True
+        [*alone, sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        check=False,
+        timeout=240,
+        env=os.environ | {"PYTHONPATH": TESTS},
+        capture_output=True,
     )
     if ran.stdout.startswith(b"not mounted"):
         pytest.skip(ran.stdout.decode())
