@@ -77,5 +77,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is cancelled or interrupted may take its time; a test of those that never end sets a bound of its own."""
     monkeypatch.setattr("freeact_sub.agents.runs.loop.ABANDON_SECONDS", 30.0)
-    for name in ("INTERRUPT_GRACE_SECONDS", "ABANDONED_GRACE_SECONDS", "IDLE_DEADLINE_SECONDS"):
+    for name in ("INTERRUPT_GRACE_SECONDS", "IDLE_DEADLINE_SECONDS"):
         monkeypatch.setattr(f"freeact_sub.kernels.wire.client.{name}", 30.0)

@@ -99,6 +99,10 @@ class AgentKernel:
         self._watching: set[asyncio.Task[None]] = set()
         self._closed = False
         self._lost_reason = ""
+        self._untold = ""
+        """Why its last kernel was lost, if no result of a cell has said so."""
+        self._unsent: KernelLost | None = None
+        """A kernel was lost when there was no run to say it in."""
         self.deaths = 0
         """In the present run."""
         self._unread = self._told = ""
@@ -279,6 +283,7 @@ class AgentKernel:
     async def reset(self) -> None:
         """Replaces the kernel with a new one."""
         await carry_out(self._drop())
+        self._untold = ""
         await self.get()
 
     async def aclose(self) -> None:
@@ -315,12 +320,26 @@ class AgentKernel:
             await carry_out(kernel.aclose())
             return
         self.deaths = self.deaths + 1 if kernel.may_be_replaced else MAX_DEATHS
-        self._agent.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
+        self._untold, self._unsent = reason, KernelLost(reason=f"{reason}; all variables and imports are lost")
+        self.tell_loss()
         self._starting = None
         self._unread += kernel.unread
         if self.deaths < MAX_DEATHS:
             self.start_soon()
         await carry_out(kernel.aclose())
+
+    def tell_loss(self) -> None:
+        """Report the loss of a kernel, once: at once, or in the next run."""
+        emitter = self._agent.emitter
+        if self._unsent is not None and not emitter.channel.closed:
+            lost, self._unsent = self._unsent, None
+            emitter.put(lost)
+
+    def take_loss(self) -> str:
+        """Return why the kernel before this one was lost, for the one result that says so. Empty: it is said, or none was."""
+        self.tell_loss()
+        reason, self._untold = self._untold, ""
+        return reason
 
     def _follow(self, kernel: Kernel, rules: Rules) -> None:
         """Have the kernel's hook know the rules as they are saved: code that writes unasked makes no request."""

@@ -131,7 +131,7 @@ class Kernel(Protocol):
     ) -> AbstractAsyncContextManager[CellRun]:
         """Runs a cell for the time of the context; only one runs at a time. A silent cell is not counted.
 
-        When the clock runs out the cell is interrupted, and the kernel is killed if that does not help within two
+        When the clock runs out the cell is interrupted, and the kernel is killed if that does not help within five
         seconds; both end in status `timeout`. A kernel that dies ends the cell with status `kernel_lost`. Leaving
         the context early interrupts the cell. Never raises for what the code does.
         """

@@ -26,6 +26,10 @@ from freeact_sub.tools.tool import CellContext, ToolContext, ToolResult
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
 """Only the model reads this."""
+LOST_BEFORE: Final = (
+    "[ERROR] The kernel was lost before this cell: {reason}. The variables and imports of earlier cells are gone; "
+    "this cell ran in a new kernel.\n"
+)
 SUFFIXES: Final = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
@@ -77,7 +81,7 @@ class ExecuteIPythonCell:
 async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecutionOutput:
     """Runs a cell to its end, however it ends; streams its output as events, and returns the last one."""
     settings = context.config.kernel
-    started = time.monotonic()
+    started, lost_before = time.monotonic(), context.take_loss()
     root = context.config.workspace
     file = output_file(context.output_folder, context.tool_call_id)
     buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=root)
@@ -88,8 +92,11 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
         reply = await cell.reply()
     save = functools.partial(save_pictures, buffer.displays, context.output_folder, context.tool_call_id)
     pictures = await asyncio.to_thread(save, root=root) if buffer.displays else ()
+    text = _text(buffer, reply, clock, settings.cell_timeout_seconds, kernel.lost_reason)
+    if kernel.lost_reason is not None:
+        context.take_loss()  # the text has it
     ended = CodeExecutionOutput(
-        text=_text(buffer, reply, clock, settings.cell_timeout_seconds, kernel.lost_reason),
+        text=f"{LOST_BEFORE.format(reason=lost_before)}{text}" if lost_before else text,
         status=reply.status,
         displays=buffer.displays,
         picture_files=pictures,

@@ -239,6 +239,8 @@ class CellContext:
     """Writes an event with the agent's header and this call's id."""
     asked_seconds: Callable[[], float] = lambda: 0.0
     """Returns for how many seconds people were asked so far on behalf of the agent and its descendants."""
+    take_loss: Callable[[], str] = lambda: ""
+    """Returns why an earlier kernel was lost, if no result has said so: this one does. Empty: nothing is to be said."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,7 @@ WAITS = {
 
 @pytest.mark.parametrize("where", WAITS)
 async def test_a_cancelled_child_ends_in_time_and_its_sibling_goes_on(make, where, monkeypatch):
-    monkeypatch.setattr(client, "ABANDONED_GRACE_SECONDS", 2.0)  # a loop in C does not heed the interrupt
+    monkeypatch.setattr(client, "INTERRUPT_GRACE_SECONDS", 2.0)  # a loop in C does not heed the interrupt
     silent = asyncio.Event()
     turns = WAITS[where] or [["thinking", silent]]
     script = {
@@ -154,7 +154,7 @@ async def test_a_cancelled_child_ends_in_time_and_its_sibling_goes_on(make, wher
 @pytest.mark.parametrize("where", ["C loop", "sleep"])
 async def test_the_root_is_cancelled_in_time_and_its_kernel_is_there_for_the_next_run(make, where, monkeypatch):
     if where == "C loop":
-        monkeypatch.setattr(client, "ABANDONED_GRACE_SECONDS", 2.0)
+        monkeypatch.setattr(client, "INTERRUPT_GRACE_SECONDS", 2.0)
     first = [*WAITS[where], [cell("print('again')")], "done"]
     loop = asyncio.get_running_loop()
     times = {}

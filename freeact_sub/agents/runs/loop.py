@@ -287,6 +287,7 @@ class AgentLoop:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
+        kernel.tell_loss()
         news = await kernel.past.bring_back()  # first: what is undone later goes back to that
         told = await self.agent.run.features.opening(work.prompt, is_prompt=True)
         kernel.past.replace(None)
@@ -366,6 +367,7 @@ class AgentLoop:
             ask=self.single_requests.ask_by_name,
             ask_user=partial(agent.ask_person, tool_call_id=tool_call_id),
             asked_seconds=lambda: agent.run.clock.stood_still,
+            take_loss=self.resources.kernel.take_loss,
             ask_parent=partial(parent.ask, agent.agent_id) if parent is not None and agent.in_background else None,
         )
 

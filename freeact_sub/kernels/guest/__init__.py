@@ -11,6 +11,7 @@ from typing import Any, Final
 SENT: Final = (
     "borrowed_kernel",
     "halves",
+    "interrupts",
     "contexts",
     "descriptors",
     "scratch",

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
+from . import descriptors, hook, interrupts, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
 from .saved import snapshots
 from .skills import LoadingFunction
 
@@ -387,6 +387,7 @@ def install(
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+    interrupts.INTERRUPTS.attach(shell, loop)
     descriptors.install(shell, loop)
     scratch.install(shell)
     names.install(shell)

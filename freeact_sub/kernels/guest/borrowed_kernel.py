@@ -1,17 +1,25 @@
 """Private names of ipykernel, IPython and asyncio that the code in a kernel uses; each function says what for.
 
 Each is about state that nothing public tells or changes. Where a library has another name for it, the function does nothing,
-or answers as it mostly would: a process that a cell forks may then print a text twice, and the error of a forgotten task is
-told late.
+or answers as it mostly would: a process that a cell forks may then print a text twice, the error of a forgotten task is
+told late, and an interrupt may end the kernel.
 """
 
 import asyncio
 import collections
+import functools
 import io
 import select
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+RUN_CALLBACK: Any = getattr(asyncio.Handle, "_run", None)
+GIVEN_UP: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Tasks whose coroutines have not ended, and are not gone on with."""
 
 
 def forget_text(stream: Any) -> None:
@@ -68,3 +76,56 @@ def is_error_unread(task: Any) -> bool:
 def may_ask(kernel: Any) -> bool:
     """Whether the program that has sent the cell which runs answers requests for input."""
     return bool(getattr(kernel, "_allow_stdin", False))
+
+
+def await_cells_by(kernel: Any, around: Any) -> None:
+    """Have a kernel enter a context manager, given the task of the cell, while a cell awaits. Its own takes the interrupts."""
+    if hasattr(kernel, "_cancel_on_sigint"):
+        kernel._cancel_on_sigint = around
+
+
+def keep_in_loop(is_kept: Callable[[Any], bool]) -> None:
+    """Let no exception leave the event loops that a function names.
+
+    asyncio takes `KeyboardInterrupt` and `SystemExit` for the end of the program. They reach what awaits the task all the same.
+    """
+    if RUN_CALLBACK is None or hasattr(asyncio.Handle._run, "__wrapped__"):
+        return
+
+    @functools.wraps(RUN_CALLBACK)
+    def run(handle: Any) -> None:
+        if GIVEN_UP and is_step(handle) and handle._callback.__self__ in GIVEN_UP:
+            return
+        try:
+            RUN_CALLBACK(handle)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if not is_kept(handle._loop):
+                raise
+            if not is_step(handle):
+                context = {"message": f"Interrupted: {handle!r}", "exception": error, "handle": handle}
+                handle._loop.call_exception_handler(context)
+
+    asyncio.Handle._run = run  # type: ignore[method-assign]
+
+
+def handle_of(frame: FrameType) -> Any:
+    """The callback of a loop that begins in a frame. None: none does."""
+    if RUN_CALLBACK is not None and frame.f_code is RUN_CALLBACK.__code__:
+        return frame.f_locals.get("self")
+    return None
+
+
+def is_step(handle: Any) -> bool:
+    """Whether a callback is a step of a task, or of asyncio's own."""
+    callback = getattr(handle, "_callback", None)
+    return isinstance(getattr(callback, "__self__", None), asyncio.Future)
+
+
+def give_up(task: Any) -> bool:
+    """End a task whose coroutine goes on after each cancel: what waits for the task goes on. False: that is not possible."""
+    try:
+        asyncio.Future.set_exception(task, KeyboardInterrupt())
+    except (TypeError, asyncio.InvalidStateError):
+        return False
+    GIVEN_UP.add(task)
+    return True

@@ -34,12 +34,12 @@ from freeact_sub.system.closing import carry_out, end_task
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
 """Seconds that output may follow the reply before the cell counts as ended without its idle status."""
-INTERRUPT_GRACE_SECONDS: Final = 2.0
-"""Seconds that a cell may take to end after its time-out, before its kernel is killed."""
+INTERRUPT_GRACE_SECONDS: Final = 5.0
+"""Seconds that a cell may take to end after an interrupt, before its kernel is killed with all variables. Code of Python ends
+within two seconds, whatever it catches (`guest/interrupts.py`)."""
 CANCEL_GRACE_SECONDS: Final = 0.8
-"""Seconds that a cancelled caller waits for its cell's end: a cancel must take effect within a second."""
-ABANDONED_GRACE_SECONDS: Final = 5.0
-"""Seconds that such a cell may take to end before its kernel is killed with all variables; the next cell waits."""
+"""Seconds that a cancelled caller waits for its cell's end, for a cancel must take effect within a second; then the next cell
+waits."""
 READY_RETRY_SECONDS: Final = 0.05
 """Seconds that iopub may be silent after a kernel's reply: it drops messages until our subscription has arrived."""
 EXIT_SECONDS: Final = 5.0
@@ -252,8 +252,9 @@ class KernelClient:
                 if status is None and (cell.clock.expired or cell.interrupted):
                     status = "timeout" if cell.clock.expired else "interrupted"
                     await self._owner.send_interrupt()
-                    grace = ABANDONED_GRACE_SECONDS if cell.abandoned else INTERRUPT_GRACE_SECONDS
-                    deadline: float | None = asyncio.get_running_loop().time() + grace
+                    # one signal may reach the cell while it is not there yet, or be caught by its code
+                    self.send_control("freeact_interrupt", {"request": cell.request_id, "seconds": INTERRUPT_GRACE_SECONDS})
+                    deadline: float | None = asyncio.get_running_loop().time() + INTERRUPT_GRACE_SECONDS
                 elif status is None:
                     deadline = asyncio.get_running_loop().time() + IDLE_DEADLINE_SECONDS if cell.reply else None
                 if not await self._changed_before(cell, deadline):

@@ -1,0 +1,212 @@
+"""Ends a cell that is interrupted, and keeps the kernel. Standard library and IPython only.
+
+ipykernel raises `KeyboardInterrupt` wherever it is while a cell runs, and once a cell awaits it only cancels the cell's task. So
+code that computes after an `await`, in another task or in a callback goes on; and a `KeyboardInterrupt` that reaches asyncio
+leaves the event loop, with which the kernel ends. Here the signal is heard at all times. What runs at that moment gets the
+exception if it is code of a cell, and never if it is code of the kernel; a cell that awaits is cancelled as well; and no
+exception leaves the loop.
+
+A host that kills the kernel if the cell does not end says so (`freeact_interrupt`). Then one signal may not be enough: a pool
+waits for its threads, or a loop goes on after any exception. So the control thread repeats it.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from .borrowed_kernel import await_cells_by, give_up, handle_of, is_step, keep_in_loop
+
+AGAIN_SECONDS = 0.05
+"""Seconds between two looks at a cell that is to end."""
+PATIENCE_SECONDS = 0.8
+"""Seconds that a cell has for its own clean-up before it is interrupted again."""
+FORCE_SECONDS = 1.2
+"""Seconds after which a cell that catches the exceptions is not left to do so any more."""
+
+OF_CELL: contextvars.ContextVar[bool] = contextvars.ContextVar("freeact_of_cell", default=False)
+"""Whether a cell has made the task or callback that runs; each inherits the context of its maker."""
+
+
+class Interrupts:
+    """Hears SIGINT for the main thread, in which cells run."""
+
+    def __init__(self) -> None:
+        self.home = 0
+        """The process id of the kernel; 0: there is none yet."""
+        self.kernel: Any = None
+        self.loop: Any = None
+        self.running: str | None = None
+        """The id of the request that the kernel handles."""
+        self.ending: set[str] = set()
+        """The requests that the control thread is to end, and that have not ended."""
+        self.ended: str | None = None
+        """The id of the last request that the kernel has handled."""
+        self.task: asyncio.Task[Any] | None = None
+        """The task in which it does."""
+        self.cell: asyncio.Future[Any] | None = None
+        """The task of a cell that awaits. None: the cell that runs does not, or none runs."""
+        self.wanted: str | None = None
+        """The request whose end the control thread has asked for by its last signal. None: the last one was the host's."""
+        self.felt_at: float | None = None
+        """When the running cell was interrupted. None: it was not."""
+
+    def attach(self, shell: Any, loop: Any) -> None:
+        """This process is a kernel. Called again in a branch."""
+        kernel = shell.kernel
+        if not self.home:
+            shell.events.register("pre_execute", lambda: OF_CELL.set(True))
+            shell.events.register("post_execute", lambda: OF_CELL.set(False))
+            keep_in_loop(self.is_ours)
+        self.home, self.kernel, self.loop = os.getpid(), kernel, loop
+        self.running = self.ended = self.task = self.cell = self.wanted = self.felt_at = None
+        self.ending = set()
+        OF_CELL.set(False)
+        kernel.pre_handler_hook, kernel.post_handler_hook = self.begin, self.end
+        kernel.control_handlers["freeact_interrupt"] = self.on_message
+        await_cells_by(kernel, self.awaiting)
+        signal.signal(signal.SIGINT, self.on_signal)
+
+    def is_ours(self, loop: Any) -> bool:
+        """Whether nothing may leave this loop."""
+        return loop is self.loop and os.getpid() == self.home
+
+    def begin(self) -> None:
+        """Called before the kernel handles a request. A cell before may have set a handler of its own."""
+        self.running, self.felt_at = self.kernel.get_parent("shell")["header"]["msg_id"], None
+        self.task = asyncio.current_task(self.loop)
+        signal.signal(signal.SIGINT, self.on_signal)
+
+    def end(self) -> None:
+        """Called when it has."""
+        if self.running is not None:
+            self.ended = self.running
+            self.ending.discard(self.running)
+        self.running = self.felt_at = self.task = None
+        signal.signal(signal.SIGINT, self.on_signal)
+        if sys.gettrace() is no_trace:
+            sys.settrace(None)
+
+    @contextlib.contextmanager
+    def awaiting(self, cell: "asyncio.Future[Any]") -> Iterator[None]:
+        """Inside, a cell that awaits runs in this task."""
+        self.cell = cell
+        try:
+            yield
+        finally:
+            self.cell = None
+
+    def on_signal(self, _number: int, frame: FrameType | None) -> None:
+        """Interrupt the cell. Called in the main thread, between any two steps of what it does.
+
+        Raises:
+            KeyboardInterrupt: Code of a cell runs here.
+        """
+        if os.getpid() != self.home:  # a process that a cell has forked
+            raise KeyboardInterrupt
+        wanted, self.wanted = self.wanted, None
+        if wanted is not None and (wanted not in self.ending or self.running not in (None, wanted)):
+            return  # the control thread was late
+        is_code = self.is_code(frame)
+        awaits = self.cell is not None and asyncio.current_task(self.loop) is not self.cell
+        if self.running is not None and self.felt_at is None and (is_code or awaits):
+            self.felt_at = time.monotonic()
+        if awaits:
+            self.loop.call_soon_threadsafe(self.stop, self.cell)
+        if is_code:
+            if self.is_forced:
+                raise_at_each_line(frame)
+            raise KeyboardInterrupt
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the cell has had its time to end by itself."""
+        return self.seconds_felt >= FORCE_SECONDS
+
+    @property
+    def seconds_felt(self) -> float:
+        """Seconds since the running cell was interrupted; 0: it was not."""
+        felt_at = self.felt_at
+        return 0.0 if felt_at is None else time.monotonic() - felt_at
+
+    def stop(self, cell: "asyncio.Future[Any]") -> None:
+        """Cancel a cell that awaits."""
+        if not cell.done() and (not self.is_forced or not give_up(cell)):
+            cell.cancel()
+
+    def is_code(self, frame: FrameType | None) -> bool:
+        """Whether this is a frame of a cell, or of what it has called, and not of the kernel around it."""
+        shell = self.kernel.shell
+        shows = type(shell).showtraceback.__code__
+        ends_here = {type(shell).run_code.__code__: True, type(shell.events).trigger.__code__: True, shows: False}
+        own = (shell.user_ns, shell.user_global_ns)
+        inner = frame
+        while frame is not None:
+            if any(frame.f_globals is names for names in own):
+                return True
+            if frame.f_code in ends_here:
+                return ends_here[frame.f_code]
+            handle = handle_of(frame)
+            if handle is not None:
+                return self.is_callback(handle, None if inner is frame else inner)
+            frame = frame.f_back
+        return False
+
+    def is_callback(self, handle: Any, inner: FrameType | None) -> bool:
+        """Whether a callback of the loop, none of whose functions a cell has defined, was made by a cell.
+
+        Args:
+            handle: Of the callback.
+            inner: What runs. None: it is written in C.
+        """
+        if not OF_CELL.get() or asyncio.current_task(self.loop) in {self.task, self.cell} - {None}:
+            return False
+        if inner is None:
+            return not is_step(handle)
+        return inner.f_globals.get("__name__", "").partition(".")[0] not in {"asyncio", "tornado", "contextlib"}
+
+    def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
+        """Interrupt a cell until it has ended. Called in the control thread."""
+        content = message["content"]
+        if content["request"] != self.ended:
+            self.ending.add(content["request"])
+            self.repeat(content["request"], time.monotonic() + content["seconds"])
+
+    def repeat(self, request: str, until: float) -> None:
+        """See `on_message`."""
+        if request not in self.ending or self.running not in (None, request) or time.monotonic() > until:
+            self.ending.discard(request)
+            return
+        if self.felt_at is None or self.seconds_felt > PATIENCE_SECONDS:
+            self.wanted = request
+            # to this thread alone: a program that the cell has started may end at the first, and be cut short by a second
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.repeat, request, until)
+
+
+def raise_at_each_line(frame: FrameType | None) -> None:
+    """Interrupt the code that catches an interrupt, too: at its next line, which is that of the `except`."""
+
+    def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "line":
+            raise KeyboardInterrupt
+        return trace
+
+    while frame is not None and handle_of(frame) is None and frame.f_code.co_name != "run_code":
+        frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(no_trace)
+
+
+def no_trace(*_: object) -> None:
+    """Trace no other code."""
+
+
+INTERRUPTS = Interrupts()
