@@ -1,6 +1,8 @@
 """`agent.ask` and `agent.children` in cells of real kernels."""
 
 import asyncio
+import sys
+from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
@@ -14,6 +16,8 @@ pytestmark = pytest.mark.kernel
 
 ASK = """
 import asyncio
+import sys
+from pathlib import Path
 print(await agent.ask("plain"))
 print(await asyncio.gather(*(agent.ask(f"number {n}") for n in range(3))))
 print(await agent.ask("a value", output={"type": "object", "properties": {"mark": {"type": "integer"}}}))
@@ -74,6 +78,8 @@ async def test_ask(tmp_path):
 
 ASK_SIDE_BY_SIDE = """
 import asyncio
+import sys
+from pathlib import Path
 answers = asyncio.gather(*(agent.ask(f"number {n}", label=f"judge {n}") for n in range(3)))
 print("text of the cell comes between")
 print(await answers)
@@ -218,3 +224,66 @@ async def test_loops_over_requests_and_children_end_at_the_bounds_of_the_run(tmp
     assert outputs[1] == "6"
     assert "`budget.requests`" in outputs[2]
     assert (result.status, "`budget.requests`" in result.error) == ("limit", True)
+
+
+FORKED = """
+import asyncio, multiprocessing, os
+from concurrent.futures import ProcessPoolExecutor
+
+CALLS = {
+    "task": lambda: agent.task("never", inputs={"x": 1}),
+    "ask": lambda: agent.ask("never"),
+    "ask_user": lambda: agent.ask_user("Which?"),
+    "a tool of a server": lambda: agent.mcp.demo.add(a=1, b=2),
+    "an own tool": lambda: agent.tools.double(n=1),
+    "shell": lambda: agent.shell("true", reason="r"),
+    "children": lambda: agent.children.list(),
+    "a node": lambda: agent.branch(),
+}
+agent.mcp.demo.add(a=1, b=2)  # its tools are known from now on, in the processes as well
+
+def said(name):
+    try:
+        return f"{name}: answered {CALLS[name]()}"
+    except Exception as error:
+        return f"{name}: {type(error).__name__}: {error}"
+
+async def awaited(name):
+    try:
+        return f"{name}: answered {await agent.ask(name) if name == 'ask' else await agent.task(name)}"
+    except Exception as error:
+        return f"{name}: {type(error).__name__}: {error}"
+
+def in_a_loop(name):
+    return asyncio.run(awaited(name))
+
+with ProcessPoolExecutor(2) as pool:
+    print(*pool.map(said, CALLS), *pool.map(in_a_loop, ["ask", "task"]), sep="\\n")
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(pool.map(said, ["task"])[0])
+process = multiprocessing.get_context("fork").Process(target=lambda: print(said("ask"), flush=True))
+process.start(); process.join()
+if os.fork() == 0:
+    print(said("an own tool"), flush=True)
+    os._exit(0)
+gone = os.wait()
+"""
+
+
+async def test_a_forked_process_that_asks_reads_at_once_what_to_do_instead(tmp_path):
+    server = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "sdk_mcp_server.py")]}
+
+    def double(n: int) -> int:
+        return 2 * n
+
+    config = Config(workspace=tmp_path, mode="full", mcp_servers={"demo": server})
+    async with Agent(config, model=ScriptedModel([[cell(FORKED)], "done"]), tools=[double]) as agent:
+        events, _ = await read(agent.run("root"))
+    [output] = of_kind(events, CodeExecutionOutput)
+    lines = output.text.splitlines()
+    assert len(lines) == 13, output.text
+    for line in lines:
+        assert "RuntimeError" in line
+        assert "ThreadPoolExecutor" in line
+        assert "asyncio.gather" in line
+    assert len({event.agent_id for event in events}) == 1

@@ -11,7 +11,6 @@ from typing import Any, Final
 SENT: Final = (
     "borrowed_kernel",
     "halves",
-    "interrupts",
     "contexts",
     "descriptors",
     "scratch",
@@ -31,6 +30,7 @@ SENT: Final = (
     "hook",
     "programs",
     "tracebacks",
+    "interrupts",
     "values",
     "portable",
     "schemas",

@@ -15,6 +15,7 @@ import importlib
 import inspect
 import linecache
 import logging
+import os
 import queue
 import signal
 import sys
@@ -30,6 +31,10 @@ from .saved import snapshots
 from .skills import LoadingFunction
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
+FORKED = (
+    "this process was forked by a cell and cannot ask its agent: do it in threads (`concurrent.futures.ThreadPoolExecutor`) "
+    "or side by side in the cell, `await asyncio.gather(*(agent.task(prompt) for prompt in prompts))`"
+)
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
 
 
@@ -45,6 +50,7 @@ class Requests:
         """Serve this kernel from now on; a branch switches to its own."""
         self.kernel = kernel
         self.loop = loop
+        self.home = os.getpid()
         self.waiting: dict[str, Callable[[dict[str, Any]], object]] = {}
         self.blocked: list[queue.SimpleQueue[dict[str, Any] | None]] = []
         """Answers to requests for which the main thread blocks; None wakes it."""
@@ -58,7 +64,12 @@ class Requests:
             done(content)
 
     def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
-        """Send a request, and return its id. `done` receives the reply, in another thread."""
+        """Send a request, and return its id. `done` receives the reply, in another thread.
+
+        Raises:
+            RuntimeError: See `check_process`.
+        """
+        self.check_process()
         request_id = uuid.uuid4().hex
         self.waiting[request_id] = done
         kernel = self.kernel
@@ -70,6 +81,11 @@ class Requests:
         content = {"id": request_id, "method": method, "params": params}
         kernel.session.send(kernel.iopub_socket, "freeact_request", content, parent=kernel.get_parent("shell"))
         return request_id
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in a process that a cell has forked: replies come to the kernel."""
+        if os.getpid() != self.home:
+            raise RuntimeError(FORKED)
 
     def ask(self, method: str, **params: Any) -> Any:
         """Ask the host and block until it replies."""

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 from .borrowed_kernel import await_cells_by, give_up, handle_of, is_step, keep_in_loop
+from .tracebacks import is_ours
 
 AGAIN_SECONDS = 0.05
 """Seconds between two looks at a cell that is to end."""
@@ -55,8 +56,10 @@ class Interrupts:
         """The task of a cell that awaits. None: the cell that runs does not, or none runs."""
         self.wanted: str | None = None
         """The request whose end the control thread has asked for by its last signal. None: the last one was the host's."""
-        self.felt_at: float | None = None
-        """When the running cell was interrupted. None: it was not."""
+        self.is_felt = False
+        """The running cell was interrupted."""
+        self.asked_at: float | None = None
+        """When the host has asked for the end of a cell that has not ended. None: it waits for none."""
 
     def attach(self, shell: Any, loop: Any) -> None:
         """This process is a kernel. Called again in a branch."""
@@ -66,8 +69,8 @@ class Interrupts:
             shell.events.register("post_execute", lambda: OF_CELL.set(False))
             keep_in_loop(self.is_ours)
         self.home, self.kernel, self.loop = os.getpid(), kernel, loop
-        self.running = self.ended = self.task = self.cell = self.wanted = self.felt_at = None
-        self.ending = set()
+        self.running = self.ended = self.task = self.cell = self.wanted = self.asked_at = None
+        self.ending, self.is_felt = set(), False
         OF_CELL.set(False)
         kernel.pre_handler_hook, kernel.post_handler_hook = self.begin, self.end
         kernel.control_handlers["freeact_interrupt"] = self.on_message
@@ -80,7 +83,7 @@ class Interrupts:
 
     def begin(self) -> None:
         """Called before the kernel handles a request. A cell before may have set a handler of its own."""
-        self.running, self.felt_at = self.kernel.get_parent("shell")["header"]["msg_id"], None
+        self.running, self.is_felt = self.kernel.get_parent("shell")["header"]["msg_id"], False
         self.task = asyncio.current_task(self.loop)
         signal.signal(signal.SIGINT, self.on_signal)
 
@@ -89,7 +92,7 @@ class Interrupts:
         if self.running is not None:
             self.ended = self.running
             self.ending.discard(self.running)
-        self.running = self.felt_at = self.task = None
+        self.running = self.task = self.asked_at = None
         signal.signal(signal.SIGINT, self.on_signal)
         if sys.gettrace() is no_trace:
             sys.settrace(None)
@@ -116,8 +119,7 @@ class Interrupts:
             return  # the control thread was late
         is_code = self.is_code(frame)
         awaits = self.cell is not None and asyncio.current_task(self.loop) is not self.cell
-        if self.running is not None and self.felt_at is None and (is_code or awaits):
-            self.felt_at = time.monotonic()
+        self.is_felt = self.is_felt or (self.running is not None and (is_code or awaits))
         if awaits:
             self.loop.call_soon_threadsafe(self.stop, self.cell)
         if is_code:
@@ -128,13 +130,13 @@ class Interrupts:
     @property
     def is_forced(self) -> bool:
         """Whether the cell has had its time to end by itself."""
-        return self.seconds_felt >= FORCE_SECONDS
+        return self.seconds_asked >= FORCE_SECONDS
 
     @property
-    def seconds_felt(self) -> float:
-        """Seconds since the running cell was interrupted; 0: it was not."""
-        felt_at = self.felt_at
-        return 0.0 if felt_at is None else time.monotonic() - felt_at
+    def seconds_asked(self) -> float:
+        """Seconds since the host has asked for the end of a cell that has not ended; 0: it waits for none."""
+        asked_at = self.asked_at
+        return 0.0 if asked_at is None else time.monotonic() - asked_at
 
     def stop(self, cell: "asyncio.Future[Any]") -> None:
         """Cancel a cell that awaits."""
@@ -147,16 +149,16 @@ class Interrupts:
         shows = type(shell).showtraceback.__code__
         ends_here = {type(shell).run_code.__code__: True, type(shell.events).trigger.__code__: True, shows: False}
         own = (shell.user_ns, shell.user_global_ns)
-        inner = frame
+        inner = inside = frame
         while frame is not None:
             if any(frame.f_globals is names for names in own):
                 return True
             if frame.f_code in ends_here:
-                return ends_here[frame.f_code]
+                return ends_here[frame.f_code] and inside is not None and not is_ours(inside)
             handle = handle_of(frame)
             if handle is not None:
                 return self.is_callback(handle, None if inner is frame else inner)
-            frame = frame.f_back
+            inside, frame = frame, frame.f_back
         return False
 
     def is_callback(self, handle: Any, inner: FrameType | None) -> bool:
@@ -177,6 +179,7 @@ class Interrupts:
         content = message["content"]
         if content["request"] != self.ended:
             self.ending.add(content["request"])
+            self.asked_at = time.monotonic()
             self.repeat(content["request"], time.monotonic() + content["seconds"])
 
     def repeat(self, request: str, until: float) -> None:
@@ -184,7 +187,7 @@ class Interrupts:
         if request not in self.ending or self.running not in (None, request) or time.monotonic() > until:
             self.ending.discard(request)
             return
-        if self.felt_at is None or self.seconds_felt > PATIENCE_SECONDS:
+        if not self.is_felt or self.seconds_asked > PATIENCE_SECONDS:
             self.wanted = request
             # to this thread alone: a program that the cell has started may end at the first, and be cut short by a second
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -103,6 +103,7 @@ class TaskCall:
 
     def begin(self) -> dict[str, Any]:
         """Return the parameters of the request."""
+        self.requests.check_process()
         inputs, output = self.options.pop("inputs"), self.options.pop("output")
         params = {name: value for name, value in self.options.items() if value is not None and value is not False}
         if isinstance(params.get("branch_of"), NodeProxy):
