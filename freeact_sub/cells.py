@@ -10,6 +10,9 @@ from typing import Any, Final, Literal, TypeAlias
 CELL_TOOL: Final = "execute_ipython_cell"
 """The name of the tool that runs a cell."""
 
+MAX_KINDS: Final = 5
+MAX_KIND_CHARS: Final = 100
+
 MimeBundle: TypeAlias = dict[str, Any]
 """MIME type to data: text as `str`, images as base64 `str`, JSON types as plain values."""
 
@@ -90,13 +93,23 @@ def size_of(output: CellOutput) -> int:
 
 
 def text_of(output: CellOutput) -> str:
-    """The text of an output; empty where it has none."""
+    """The text of an output; a display that has none is told of by its kind."""
     match output:
         case StreamText():
             return output.text
         case CellError():
             return "\n".join(output.traceback) + "\n" if output.traceback else f"{output.ename}: {output.evalue}\n"
         case DisplayData() | ExecuteResult():
-            return f"{output.data['text/plain']}\n" if "text/plain" in output.data else ""
+            return text_of_bundle(output.data)
         case ClearOutput():
             return ""
+
+
+def text_of_bundle(data: MimeBundle) -> str:
+    """The text of rich output, or its kinds, such as `[displayed: text/html]`: who reads only text must know that it is there."""
+    text = data.get("text/plain")
+    kinds = [kind for kind in data if kind != "text/plain"]
+    if kinds and (text is None or (isinstance(text, str) and not text.strip())):
+        more = f" and {len(kinds) - MAX_KINDS:,} more" if len(kinds) > MAX_KINDS else ""
+        return f"[displayed: {', '.join(kind[:MAX_KIND_CHARS] for kind in kinds[:MAX_KINDS])}{more}]\n"
+    return "" if text is None else f"{text}\n"

@@ -31,8 +31,9 @@ INTERRUPT_SECONDS = 0.2
 """Seconds that an interrupted command has before it is killed."""
 FOREVER = float("inf")
 READ_BYTES = 65536
+SIGNALS = range(1, 65)
 EXITED_BY_SIGNAL = 128
-"""A shell reports the signal that has ended its command as an exit code above this."""
+"""A shell reports the signal that has ended its command as an exit code above this, by the number of the signal."""
 
 
 ENDS_OF_INPUT = b"\x04" * 64
@@ -69,7 +70,7 @@ def system(command: str) -> int:
     if shell is None:
         raise OSError(f'"{name}" shell not found')
     code = _run([shell, "-c", command])
-    code = code if code <= EXITED_BY_SIGNAL else EXITED_BY_SIGNAL - code
+    code = EXITED_BY_SIGNAL - code if code - EXITED_BY_SIGNAL in SIGNALS else code
     if code:
         print(f"[exit code {code}]" if code > 0 else f"[ended by signal {-code}]")  # noqa: T201  # as in `_show`
     return code
