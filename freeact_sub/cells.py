@@ -106,7 +106,7 @@ def text_of(output: CellOutput) -> str:
 
 
 def text_of_bundle(data: MimeBundle) -> str:
-    """The text of rich output, or its kinds, such as `[displayed: text/html]`: who reads only text must know that it is there."""
+    """The text of rich output; if it has none, its kinds, such as `[displayed: text/html]`, for whoever reads only text."""
     text = data.get("text/plain")
     kinds = [kind for kind in data if kind != "text/plain"]
     if kinds and (text is None or (isinstance(text, str) and not text.strip())):

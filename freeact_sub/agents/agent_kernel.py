@@ -336,7 +336,7 @@ class AgentKernel:
             emitter.put(lost)
 
     def take_loss(self) -> str:
-        """Return why the kernel before this one was lost, for the one result that says so. Empty: it is said, or none was."""
+        """Return why the kernel before this one was lost, for the one result that says so. Empty: none is to be said."""
         self.tell_loss()
         reason, self._untold = self._untold, ""
         return reason

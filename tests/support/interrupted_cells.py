@@ -153,7 +153,9 @@ class Row:
         self.name, self.seconds, self.kept = name, seconds, kept
 
 
-async def interrupted(names: Iterable[str], way: str, workspace: Path, *, python: str = sys.executable) -> AsyncIterator[Row]:
+async def interrupted(
+    names: Iterable[str], way: str, workspace: Path, *, python: str = sys.executable
+) -> AsyncIterator[Row]:
     """Run the cells one after the other in one kernel, interrupt each when it works, and see what is left."""
     numbers = {name: number for number, name in enumerate(CELLS)}
     limit = LIMIT_SECONDS if way == "limit" else None
@@ -217,7 +219,9 @@ async def main(pythons: list[str]) -> None:
                 rows = [row async for row in interrupted(CELLS, way, Path(folder), python=python)]
             lost, times = [row.name for row in rows if not row.kept], sorted(row.seconds for row in rows)
             late = {row.name: round(row.seconds, 2) for row in rows if row.seconds > 2}
-            print(f"{python} {way}: {len(rows)} cells, lost {len(lost)} {lost}, median {times[len(times) // 2]:.2f} s, over 2 s {late}")
+            print(
+                f"{python} {way}: {len(rows)} cells, lost {len(lost)} {lost}, median {times[len(times) // 2]:.2f} s, over 2 s {late}"
+            )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from freeact_sub.kernels.wire.channels import MessageError
+from freeact_sub.kernels.wire.channels import MessageError, check_size
 
 NUMBER: Final = "freeact_number"
 """The key in a message's metadata."""
@@ -58,6 +58,7 @@ def unpack_old(frame: str | bytes) -> tuple[str, list[bytes]]:
 
     Raises:
         MessageError: It is no such frame.
+        RefusedMessageError: It is too large.
     """
     buffers: list[bytes] = []
     if isinstance(frame, bytes):
@@ -65,6 +66,7 @@ def unpack_old(frame: str | bytes) -> tuple[str, list[bytes]]:
         text, *buffers = [frame[start:end] for start, end in pairwise(offsets)]
     else:
         text = frame.encode()
+    check_size([text])
     try:
         message = json.loads(text)
         parts = [json.dumps(message[name]).encode() for name in PARTS]

@@ -15,9 +15,10 @@ from websockets.typing import Subprotocol
 
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.errors import ConfigError, KernelStartError
-from freeact_sub.kernels.wire.channels import MAX_MESSAGE_BYTES
 from freeact_sub.system.closing import end_task
 
+MAX_FRAME_BYTES: Final = 256 * 2**20
+"""A larger frame ends the connection. Messages have a smaller bound (`read_message`)."""
 REQUEST_SECONDS: Final = 15.0
 """For requests that wait for no kernel."""
 END_SECONDS: Final = 5.0
@@ -186,7 +187,7 @@ class GatewayServer:
             ssl=self._tls,
             subprotocols=[Subprotocol(name) for name in protocols] or None,
             additional_headers=self._headers,
-            max_size=MAX_MESSAGE_BYTES,
+            max_size=MAX_FRAME_BYTES,
             compression=None,
             proxy=None,
             open_timeout=open_seconds,

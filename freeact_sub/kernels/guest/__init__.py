@@ -18,6 +18,7 @@ SENT: Final = (
     "writable",
     "stack",
     "plain",
+    "messages",
     "contents",
     "line",
     "hosts",

@@ -26,7 +26,22 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import descriptors, hook, interrupts, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used, values
+from . import (
+    descriptors,
+    hook,
+    interrupts,
+    keyboard,
+    mcp,
+    messages,
+    names,
+    programs,
+    schemas,
+    scratch,
+    tasks,
+    tracebacks,
+    used,
+    values,
+)
 from .saved import snapshots
 from .skills import LoadingFunction
 
@@ -389,7 +404,7 @@ def install(
         requests: In a branch, the origin's: references to its `agent` in variables then ask the branch's host.
     """
     prepare_iopub(shell.kernel)
-    shell.kernel.session.pack = plain.pack
+    messages.install(shell.kernel.session)
     if requests is None:
         requests = Requests(shell.kernel, loop)
     else:

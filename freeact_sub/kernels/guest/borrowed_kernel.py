@@ -11,15 +11,14 @@ import functools
 import io
 import select
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 RUN_CALLBACK: Any = getattr(asyncio.Handle, "_run", None)
-GIVEN_UP: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""Tasks whose coroutines have not ended, and are not gone on with."""
+GIVEN_UP: set[Any] = set()
+"""Tasks whose coroutines have not ended, and are not gone on with. Python would end one that it forgets, in a later cell."""
 
 
 def forget_text(stream: Any) -> None:
@@ -79,7 +78,7 @@ def may_ask(kernel: Any) -> bool:
 
 
 def await_cells_by(kernel: Any, around: Any) -> None:
-    """Have a kernel enter a context manager, given the task of the cell, while a cell awaits. Its own takes the interrupts."""
+    """Have a kernel enter a context manager while a cell awaits, given its task. Its own takes the interrupts."""
     if hasattr(kernel, "_cancel_on_sigint"):
         kernel._cancel_on_sigint = around
 
@@ -87,7 +86,7 @@ def await_cells_by(kernel: Any, around: Any) -> None:
 def keep_in_loop(is_kept: Callable[[Any], bool]) -> None:
     """Let no exception leave the event loops that a function names.
 
-    asyncio takes `KeyboardInterrupt` and `SystemExit` for the end of the program. They reach what awaits the task all the same.
+    asyncio takes `KeyboardInterrupt` and `SystemExit` for the end of the program. What awaits the task gets them.
     """
     if RUN_CALLBACK is None or hasattr(asyncio.Handle._run, "__wrapped__"):
         return

@@ -1,13 +1,13 @@
 """Ends a cell that is interrupted, and keeps the kernel. Standard library and IPython only.
 
-ipykernel raises `KeyboardInterrupt` wherever it is while a cell runs, and once a cell awaits it only cancels the cell's task. So
-code that computes after an `await`, in another task or in a callback goes on; and a `KeyboardInterrupt` that reaches asyncio
-leaves the event loop, with which the kernel ends. Here the signal is heard at all times. What runs at that moment gets the
-exception if it is code of a cell, and never if it is code of the kernel; a cell that awaits is cancelled as well; and no
-exception leaves the loop.
+ipykernel raises `KeyboardInterrupt` wherever it is while a cell runs, and when a cell awaits it only cancels its task.
+So code that computes after an `await`, in another task or in a callback goes on; and a `KeyboardInterrupt` that reaches
+asyncio leaves the event loop, with which the kernel ends. Here the signal is heard at all times. What runs at that moment
+gets the exception if it is code of a cell, and never if it is code of the kernel; a cell that awaits is cancelled as well;
+and no exception leaves the loop.
 
-A host that kills the kernel if the cell does not end says so (`freeact_interrupt`). Then one signal may not be enough: a pool
-waits for its threads, or a loop goes on after any exception. So the control thread repeats it.
+A host that kills the kernel if the cell does not end says so (`freeact_interrupt`). Then one signal may not be enough: a
+pool waits for its threads, or a loop goes on after any exception. So the control thread repeats it.
 """
 
 import asyncio

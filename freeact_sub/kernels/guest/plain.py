@@ -18,6 +18,12 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+MAX_MESSAGE_BYTES = 16 * 2**20
+"""The bound on a message of a kernel. A host reads one at once, and nothing else meanwhile: this takes it some 0.1 s."""
+MAX_VALUES = 500_000
+"""The bound on the values in a message: many small ones take up to 50 times as long to read as a text of the same size."""
+LOOKED_AT_BYTES = 2**17
+"""Smaller messages cannot have too many."""
 MAX_DEPTH = 200
 SHOWN_CHARS = 60
 """Of the place of a value."""
@@ -136,3 +142,24 @@ def pack(value: Any) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return HALF.sub(lambda half: f"\\\\u{ord(half[0]):04x}", text).encode()  # in JSON, a backslash is two
+
+
+def too_large(part: bytes) -> str:
+    """Say how large a part of a message is, if it is too large. It is not read, only counted."""
+    if len(part) > MAX_MESSAGE_BYTES:
+        return f"it has {len(part):,} bytes, more than {MAX_MESSAGE_BYTES:,}"
+    if len(part) > LOOKED_AT_BYTES and values_in(part) > MAX_VALUES:
+        return f"it has more than {MAX_VALUES:,} values"
+    return ""
+
+
+def values_in(part: bytes) -> int:
+    """At least the number of the values in JSON, by the commas and brackets outside of its texts."""
+    if part.count(b",") + part.count(b"[") + part.count(b"{") <= MAX_VALUES:
+        return 0
+    bare = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = bare.count(b'"')
+    if quotes > 4 * MAX_VALUES:
+        return quotes // 2
+    outside = b"".join(bare.split(b'"')[::2])
+    return outside.count(b",") + outside.count(b"[") + outside.count(b"{")

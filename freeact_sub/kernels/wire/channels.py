@@ -6,6 +6,7 @@ have signatures, a connection to a gateway has none. The client checks what is i
 """
 
 import asyncio
+import contextlib
 import functools
 import hmac
 import json
@@ -23,7 +24,7 @@ from zmq.sugar.socket import Socket
 
 from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import KernelLostError
-from freeact_sub.kernels.guest.plain import pack
+from freeact_sub.kernels.guest.plain import MAX_MESSAGE_BYTES, pack, too_large
 from freeact_sub.text import whole_value
 
 ChannelName: TypeAlias = Literal["iopub", "shell", "control"]
@@ -39,11 +40,12 @@ Hear: TypeAlias = Callable[[ChannelName, list[bytes] | Exception], None]
 A `MessageError` stands for what is not a message of this kernel; after any other exception nothing comes.
 """
 MESSAGES_AT_ONCE: Final = 50
-"""Messages of a channel that are read in a row before other tasks get their turn."""
+BYTES_AT_ONCE: Final = 200_000
+"""How much of a channel is read in a row before other tasks get their turn."""
 
 logger = logging.getLogger(__name__)
-MAX_MESSAGE_BYTES: Final = 256 * 2**20
-"""A larger message is left out: to read it takes several times its size, in the one process of all agents."""
+MAX_HEADER_BYTES: Final = 65_536
+"""The bound on what is read of a message that is too large."""
 MAX_DEPTH: Final = 200
 """Lists and objects in each other; what shows or writes values that are deeper would run out of stack."""
 MAX_PARENT_BYTES: Final = 2_000
@@ -60,10 +62,18 @@ class MessageError(Exception):
 class RefusedMessageError(MessageError):
     """A message of the kernel is unusable, and its reader must be told."""
 
-    def __init__(self, text: str, *, request_id: Any = None) -> None:
-        """Args: request_id: the request that waits for an answer. None: none does, or it cannot be read."""
+    def __init__(self, text: str, *, request_id: Any = None, kind: str = "", parent_id: str | None = None) -> None:
+        """Makes the error.
+
+        Args:
+            text: Why.
+            request_id: The request that waits for an answer. None: none does, or it cannot be read.
+            kind: Jupyter's `msg_type`. Empty: it cannot be read.
+            parent_id: The id of the request that it belongs to. None: as above.
+        """
         super().__init__(text)
         self.request_id = request_id
+        self.kind, self.parent_id = kind, parent_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +90,18 @@ class Message:
 def check_size(frames: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
     """Checks the size of a message before it is read.
 
+    Args:
+        frames: The JSON of header, parent, metadata and content, and what may follow.
+        max_bytes: The largest size of all together.
+
     Raises:
         RefusedMessageError: It is too large.
     """
     size = sum(map(len, frames))
-    if size > max_bytes:
-        raise RefusedMessageError(f"it has {size:,} bytes, more than {max_bytes:,}")
+    reason = f"it has {size:,} bytes, more than {max_bytes:,}" if size > max_bytes else ""
+    if reason := reason or next(filter(None, map(too_large, frames[:4])), ""):
+        kind, parent_id = _about(frames)
+        raise RefusedMessageError(f"it is too large ({kind}): {reason}", kind=kind, parent_id=parent_id)
 
 
 def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
@@ -115,6 +131,15 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
     if (_may_be_deep(metadata) and _is_deep(about)) or (_may_be_deep(content) and _is_deep(said)):
         raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep", request_id=said.get("id"))
     return Message(kind=kind, parent_id=parent_id if isinstance(parent_id, str) else None, content=said)
+
+
+def _about(parts: Sequence[bytes]) -> tuple[str, str | None]:
+    """The kind of a message that is not read, and the id of its parent, as far as they are short."""
+    kind, parent_id = "", None
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        if len(parts[0]) + len(parts[1]) <= MAX_HEADER_BYTES:
+            kind, parent_id = _read(parts[0])["msg_type"], _read(parts[1]).get("msg_id")
+    return str(kind), parent_id if isinstance(parent_id, str) else None
 
 
 def _read(part: bytes) -> Any:
@@ -334,7 +359,8 @@ class _Inbox:
 
     def _read(self) -> None:
         """Hand over what has come."""
-        for _ in range(MESSAGES_AT_ONCE):
+        messages = size = 0
+        while messages < MESSAGES_AT_ONCE and size < BYTES_AT_ONCE:
             if self._hear is None:  # not yet, or closed, perhaps over the last message
                 return
             try:
@@ -345,6 +371,7 @@ class _Inbox:
                 self._loop.remove_reader(self._descriptor)
                 self._hear(error)
                 return
+            messages, size = messages + 1, size + sum(map(len, frames))
             self._hear(frames)
         self._loop.call_soon(self._read)
 
@@ -360,12 +387,12 @@ def signed_parts(frames: list[bytes], session: Session) -> list[bytes]:
         MessageError: It is not a Jupyter message, or is not signed with the kernel's key.
         RefusedMessageError: It is too large.
     """
-    check_size(frames)  # before the signature is made, which reads all of it
     try:
         start = frames.index(DELIMITER) + 1
         signature, *parts = frames[start:]
     except ValueError as error:
         raise MessageError(f"it is not a Jupyter message ({error})") from error
+    check_size(parts)  # before the signature is made, which reads all of it
     expected: bytes = session.sign(parts[:4])
     if not hmac.compare_digest(expected, signature):
         raise MessageError("its signature is wrong")

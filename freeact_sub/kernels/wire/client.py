@@ -34,12 +34,14 @@ from freeact_sub.system.closing import carry_out, end_task
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
 """Seconds that output may follow the reply before the cell counts as ended without its idle status."""
+LATEST_SECONDS: Final = 300.0
+"""Seconds that it may follow if it keeps coming."""
 INTERRUPT_GRACE_SECONDS: Final = 5.0
-"""Seconds that a cell may take to end after an interrupt, before its kernel is killed with all variables. Code of Python ends
-within two seconds, whatever it catches (`guest/interrupts.py`)."""
+"""Seconds that a cell may take to end after an interrupt, before its kernel is killed with all variables. Code of Python
+ends within two seconds, whatever it catches (`guest/interrupts.py`)."""
 CANCEL_GRACE_SECONDS: Final = 0.8
-"""Seconds that a cancelled caller waits for its cell's end, for a cancel must take effect within a second; then the next cell
-waits."""
+"""Seconds that a cancelled caller waits for its cell's end, for a cancel must take effect within a second; then the next
+cell waits."""
 READY_RETRY_SECONDS: Final = 0.05
 """Seconds that iopub may be silent after a kernel's reply: it drops messages until our subscription has arrived."""
 EXIT_SECONDS: Final = 5.0
@@ -89,8 +91,17 @@ class _Cell:
     idle: bool = False
     interrupted: bool = False
     abandoned: bool = False
+    came: int = 0
+    """Messages that belong to it."""
+    replied_at: float = 0.0
+    """When its reply came, in the time of the loop."""
     refused: int = 0
     """Messages that could not be used."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it puts out more for too long after its reply, as a thread does that never ends."""
+        return asyncio.get_running_loop().time() > self.replied_at + LATEST_SECONDS
 
 
 class KernelClient:
@@ -241,6 +252,7 @@ class KernelClient:
     async def _supervise(self, cell: _Cell) -> None:
         """Waits until the cell is over, in one way or another, and ends its buffer with the true status."""
         status: ReplyStatus | None = None
+        grace_ends: float | None = None
         try:
             # an interrupt that comes as the code ends may cost the reply; idle then says that the cell is over
             while not (cell.idle and (cell.reply is not None or status is not None)):
@@ -251,16 +263,11 @@ class KernelClient:
                     return
                 if status is None and (cell.clock.expired or cell.interrupted):
                     status = "timeout" if cell.clock.expired else "interrupted"
-                    await self._owner.send_interrupt()
-                    # one signal may reach the cell while it is not there yet, or be caught by its code
-                    self.send_control("freeact_interrupt", {"request": cell.request_id, "seconds": INTERRUPT_GRACE_SECONDS})
-                    deadline: float | None = asyncio.get_running_loop().time() + INTERRUPT_GRACE_SECONDS
-                elif status is None:
-                    deadline = asyncio.get_running_loop().time() + IDLE_DEADLINE_SECONDS if cell.reply else None
-                if not await self._changed_before(cell, deadline):
-                    if status is None:
-                        logger.warning("a cell's idle status did not arrive; its output may be incomplete")
+                    grace_ends = await self._interrupt(cell)
+                if cell.reply is not None:
+                    if not await self._output_comes(cell):
                         return
+                elif not await self._changed_before(cell, grace_ends):
                     await self._owner.kill("a cell did not end when it was interrupted")
             if cell.reply is not None and ends_kernel(cell.reply["payload"]):
                 status = await self._end_kernel()
@@ -277,6 +284,23 @@ class KernelClient:
                     left_out_chars=cell.buffer.left_out_chars,
                 )
             )
+
+    async def _interrupt(self, cell: _Cell) -> float:
+        """Interrupts a cell; returns the time of the loop at which it must have ended."""
+        await self._owner.send_interrupt()
+        # one signal may reach the cell before it has begun, or be caught by its code
+        self.send_control("freeact_interrupt", {"request": cell.request_id, "seconds": INTERRUPT_GRACE_SECONDS})
+        return asyncio.get_running_loop().time() + INTERRUPT_GRACE_SECONDS
+
+    async def _output_comes(self, cell: _Cell) -> bool:
+        """Waits for what follows the reply of a cell. Returns False if it is not to be waited for any longer."""
+        came = cell.came
+        if await self._changed_before(cell, asyncio.get_running_loop().time() + IDLE_DEADLINE_SECONDS):
+            return True
+        if cell.came > came and not cell.is_late:  # it has put out so much that it takes longer
+            return True
+        logger.warning("a cell's idle status did not arrive; its output may be incomplete")
+        return False
 
     async def _end_kernel(self) -> ReplyStatus:
         """Wait until a kernel that was told to exit has exited, or kill it: it would take the next cell with it."""
@@ -337,6 +361,8 @@ class KernelClient:
         self._passed_over += 1
         if self._passed_over.bit_count() == 1:  # the first, the second, the fourth: code can send a million
             logger.warning("unusable message %d of a kernel was passed over (%s): %s", self._passed_over, channel, error)
+        if channel == "shell" and isinstance(error, RefusedMessageError):
+            self._replied_too_much(error)
         if channel == "iopub":
             self._count_refused()
             if isinstance(error, RefusedMessageError):
@@ -351,6 +377,15 @@ class KernelClient:
                 self._on_shell(message)
         except MessageError as error:
             self._pass_over(channel, error)
+
+    def _replied_too_much(self, error: RefusedMessageError) -> None:
+        """Ends the cell at the reply all the same, which nobody else sends."""
+        cell = self._cell
+        if cell is not None and error.kind == "execute_reply" and error.parent_id == cell.request_id:
+            cell.buffer.add_note(f"[how the cell ended is not known: its reply is left out: {error}]\n")
+            cell.reply = {"status": "error", "execution_count": None, "payload": []}
+            cell.replied_at = asyncio.get_running_loop().time()
+            cell.changed.set()
 
     def _report_refused(self, error: RefusedMessageError) -> None:
         """Says in the output of the cell, and to the code that waits for a reply, that a message was skipped."""
@@ -374,7 +409,7 @@ class KernelClient:
         if message.parent_id in self._probes:
             self._probes[message.parent_id].set()
         elif cell is not None and message.parent_id == cell.request_id:
-            cell.reply = reply_of(message)
+            cell.reply, cell.replied_at = reply_of(message), asyncio.get_running_loop().time()
             cell.changed.set()
 
     def _on_iopub(self, message: Message) -> None:
@@ -383,6 +418,8 @@ class KernelClient:
             self._subscribed.set()
             return
         cell = self._cell if self._cell is not None and parent == self._cell.request_id else None
+        if cell is not None:
+            cell.came += 1
         if kind == "freeact_request":
             self._owner.on_request(content, cell.clock if cell is not None else None)
         elif kind == "freeact_branch":
