@@ -104,7 +104,7 @@ def keep_in_loop(is_kept: Callable[[Any], bool]) -> None:
                 context = {"message": f"Interrupted: {handle!r}", "exception": error, "handle": handle}
                 handle._loop.call_exception_handler(context)
 
-    asyncio.Handle._run = run  # type: ignore[method-assign]
+    asyncio.Handle._run = run  # type: ignore[assignment, method-assign]
 
 
 def handle_of(frame: FrameType) -> Any:

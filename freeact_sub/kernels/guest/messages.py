@@ -51,10 +51,12 @@ def install(session: Any) -> None:
                     raise ValueError(f"the request cannot be sent: {reason}; put large values into a file") from None
         sent = None
         for other, piece in pieces(kind, said, reason):
-            given = {**message, "content": piece, "header": {**message["header"], "msg_type": other}} if is_whole else other
             if is_whole:
-                given["msg_type"] = other
-            sent = send(stream, given, None if is_whole else piece, *rest, **more)
+                header = {**message["header"], "msg_type": other}
+                whole = {**message, "msg_type": other, "header": header, "content": piece}
+                sent = send(stream, whole, None, *rest, **more)
+            else:
+                sent = send(stream, other, piece, *rest, **more)
         return sent
 
     session.send = send_within_bounds
