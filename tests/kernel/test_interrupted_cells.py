@@ -58,7 +58,10 @@ async def test_no_exception_of_a_task_or_a_callback_ends_the_kernel(kernel, end)
 @pytest.mark.parametrize("is_dead", [False, True], ids=["the next cell waits for it", "it is dead by then"])
 async def test_a_kernel_that_code_in_c_has_cost_is_told_of(make, monkeypatch, is_dead):
     monkeypatch.setattr(client, "INTERRUPT_GRACE_SECONDS", 1.0 if is_dead else 8.0)
-    endless = "import hashlib\nkept = 41\nprint('on', flush=True)\nhashlib.pbkdf2_hmac('sha256', b'x', b'y', 10**9)"
+    endless = (
+        "import hashlib, threading\nkept = 41\nthreading.Timer(0.5, print, ('on',)).start()\n"
+        "hashlib.pbkdf2_hmac('sha256', b'x', b'y', 10**9)"
+    )
     script = [[cell(endless)], [cell("print('next', kept)")], [cell("print('last')")], "done"]
     async with make(script, mode="full") as agent:
 

@@ -77,12 +77,6 @@ def may_ask(kernel: Any) -> bool:
     return bool(getattr(kernel, "_allow_stdin", False))
 
 
-def await_cells_by(kernel: Any, around: Any) -> None:
-    """Have a kernel enter a context manager while a cell awaits, given its task. Its own takes the interrupts."""
-    if hasattr(kernel, "_cancel_on_sigint"):
-        kernel._cancel_on_sigint = around
-
-
 def keep_in_loop(is_kept: Callable[[Any], bool]) -> None:
     """Let no exception leave the event loops that a function names.
 

@@ -11,18 +11,16 @@ pool waits for its threads, or a loop goes on after any exception. So the contro
 """
 
 import asyncio
-import contextlib
 import contextvars
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from .borrowed_kernel import await_cells_by, give_up, handle_of, is_step, keep_in_loop
+from .borrowed_kernel import give_up, handle_of, is_step, keep_in_loop
 from .tracebacks import is_ours
 
 AGAIN_SECONDS = 0.05
@@ -65,7 +63,7 @@ class Interrupts:
         """This process is a kernel. Called again in a branch."""
         kernel = shell.kernel
         if not self.home:
-            shell.events.register("pre_execute", lambda: OF_CELL.set(True))
+            shell.events.register("pre_execute", self.on_cell)
             shell.events.register("post_execute", lambda: OF_CELL.set(False))
             keep_in_loop(self.is_ours)
         self.home, self.kernel, self.loop = os.getpid(), kernel, loop
@@ -74,7 +72,6 @@ class Interrupts:
         OF_CELL.set(False)
         kernel.pre_handler_hook, kernel.post_handler_hook = self.begin, self.end
         kernel.control_handlers["freeact_interrupt"] = self.on_message
-        await_cells_by(kernel, self.awaiting)
         signal.signal(signal.SIGINT, self.on_signal)
 
     def is_ours(self, loop: Any) -> bool:
@@ -92,19 +89,18 @@ class Interrupts:
         if self.running is not None:
             self.ended = self.running
             self.ending.discard(self.running)
-        self.running = self.task = self.asked_at = None
+        self.running = self.task = self.cell = self.asked_at = None
         signal.signal(signal.SIGINT, self.on_signal)
         if sys.gettrace() is no_trace:
             sys.settrace(None)
 
-    @contextlib.contextmanager
-    def awaiting(self, cell: "asyncio.Future[Any]") -> Iterator[None]:
-        """Inside, a cell that awaits runs in this task."""
-        self.cell = cell
-        try:
-            yield
-        finally:
-            self.cell = None
+    def on_cell(self) -> None:
+        """Called where a cell begins, in a task of its own if it awaits. Before that ipykernel has set another handler."""
+        OF_CELL.set(True)
+        task = asyncio.current_task(self.loop)
+        if self.cell is None and task is not self.task:
+            self.cell = task
+            signal.signal(signal.SIGINT, self.on_signal)
 
     def on_signal(self, _number: int, frame: FrameType | None) -> None:
         """Interrupt the cell. Called in the main thread, between any two steps of what it does.
