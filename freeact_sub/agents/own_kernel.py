@@ -39,9 +39,12 @@ class OwnKernel:
             raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
         loop = self._loop()
         kernel = loop.resources.kernel
-        async with loop.children.busy():
+
+        async def run() -> CodeExecutionOutput:
             await kernel.past.bring_back()
             return await run_own_cell(code, CALLS, loop.agent, kernel.get, loop.tool_context, is_asked=False)
+
+        return await loop.children.in_run(run)
 
     async def put(self, /, **values: Any) -> None:
         """Put values of the program into variables of the agent's kernel: `await agent.put(df=df)`.
@@ -125,6 +128,5 @@ class OwnKernel:
         """The loop of the agent, when its kernel has the variables that a session brings back."""
         loop = self._loop()
         if loop.resources.kernel.past.is_due:
-            async with loop.children.busy():  # a person may be asked about them
-                await loop.resources.kernel.past.bring_back()
+            await loop.children.in_run(loop.resources.kernel.past.bring_back)  # a person may be asked about them
         return loop

@@ -52,6 +52,23 @@ async def carry_out(work: Coroutine[Any, Any, None], *, timeout_seconds: float =
         task.result()
 
 
+async def until_done(task: asyncio.Task[Any]) -> None:
+    """Waits for a task of ours as if its work were done here: a cancellation ends it first, and is raised then."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            while not task.done():
+                try:
+                    await asyncio.wait({task})
+                except asyncio.CancelledError:
+                    task.cancel()  # asked again
+        if not task.cancelled():
+            task.exception()  # retrieve it: the cancellation is what counts
+        raise
+
+
 async def end_task(task: asyncio.Task[Any]) -> None:
     """Cancels a background task and waits for its end. Drops its result; logs its error."""
     task.cancel()

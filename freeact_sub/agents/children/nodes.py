@@ -6,12 +6,12 @@ emits its events. The node's own mode and type, which may be narrower, decide wh
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 
 from pydantic_ai.messages import ModelMessage
 
@@ -37,6 +37,8 @@ CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
 PROMOTE_SECONDS: Final = 600.0
 """Seconds that promoting files may take, even after a cancel."""
+
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -87,6 +89,13 @@ class NodeCode(TreeAgent):
         self.folders[:] = folders
 
 
+class InRun(Protocol):
+    """Where nodes work: in their owner's run."""
+
+    async def __call__(self, work: Callable[[], Coroutine[Any, Any, T]], /) -> T:
+        """Do work in the agent's run: see `ChildOwner.in_run`."""
+
+
 class OwnedNode(KernelNode):
     """A node, as its owner keeps it."""
 
@@ -124,9 +133,8 @@ class OwnedNode(KernelNode):
     async def execute(self, code: str) -> CodeExecutionOutput:
         """Run a cell, without a model. It needs approval and counts like any cell of the node's owner."""
         self.check_open()
-        async with self._owner.busy():
-            kernel = self.resources.kernel
-            return await run_own_cell(code, CALLS, self.code, kernel.get, self._context, self._lock)
+        kernel = self.resources.kernel
+        return await self._owner.in_run(lambda: run_own_cell(code, CALLS, self.code, kernel.get, self._context, self._lock))
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
         """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
@@ -198,18 +206,18 @@ class Nodes:
         self,
         agent: TreeAgent,
         resources: AgentResources,
-        busy: Callable[[], AbstractAsyncContextManager[None]],
+        in_run: InRun,
     ) -> None:
         """Start without nodes.
 
         Args:
             agent: Owns the nodes.
             resources: The agent's.
-            busy: Entered while the nodes work for the agent; raises FreeactError if its run is not live.
+            in_run: Does work in the agent's run: see `ChildOwner.in_run`.
         """
         self._agent = agent
         self._resources = resources
-        self.busy = busy
+        self.in_run = in_run
         self._nodes: dict[str, OwnedNode] = {}
         self._promoting = asyncio.Lock()
 
@@ -230,41 +238,18 @@ class Nodes:
 
     async def branch(self, origin: OwnedNode | None, description: str = "", *, own_files: bool = False) -> OwnedNode:
         """Make a node by copying a kernel. Args: origin: the node to copy. None: the agent's own kernel."""
-        async with self.busy():
-            above = origin.code if origin is not None else self._agent
-            code = NodeCode(
-                shared=self._agent.shared,
-                agent_id=f"node-{secrets.token_hex(4)}",
-                key=self._agent.key,
-                parent=self._agent,
-                owner=self._agent,
-                description=description,
-                policy=above.present_policy,
-                model=self._agent.model,
-                agent_type=above.agent_type,
-                tools=above.tools,
-                keeps_kernel=True,
-            )
-            places = self._agent.shared.kernel_places
-            if places.would_never_come(self._agent):
-                raise no_kernel_left(places)
-            try:
-                async with self._agent.run.waiting_for_child() if places.full else nullcontext():  # keeps its own place
-                    await places.take(code)
-                copied = origin.resources if origin is not None else self._resources
-                if origin is None:
-                    await copied.kernel.past.bring_back()
-                resources = copied.branch(code, own_files=own_files)
-                try:
-                    await resources.kernel.live()
-                    resources.assign(code)
-                except BaseException:
-                    await carry_out(resources.aclose())
-                    raise
-            except BaseException:
-                places.give_back(code)
-                raise
-            return self._add(OwnedNode(code, resources, self, origin.history if origin is not None else ()))
+        made = list[OwnedNode]()
+
+        async def make() -> None:
+            made.append(await self._branch(origin, description, own_files=own_files))
+
+        try:
+            await self.in_run(make)
+        except asyncio.CancelledError:
+            for node in made:  # just made, and nobody gets it any more
+                await node.close()
+            raise
+        return made[0]
 
     async def keep(self, child: TreeAgent, resources: AgentResources) -> OwnedNode:
         """Make a node of the resources of a child whose run is ending.
@@ -316,7 +301,8 @@ class Nodes:
         """Take over a node's variables: those with these names, or its whole kernel."""
         node = _owned(origin)
         node.check_open()
-        async with self.busy():
+
+        async def take() -> None:
             if names is not None:
                 name = await self.write_values(node, names)
                 await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
@@ -324,28 +310,15 @@ class Nodes:
                 raise FreeactError(f"{node.code.label} works in its own copy of the workspace: name the variables to adopt")
             else:
                 await self._resources.kernel.become(node.resources.kernel)
+
+        await self.in_run(take)
         self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
 
     async def promote(self, origin: KernelNode) -> Changes:
         """Take over the files that a node has changed in its copy of the workspace."""
         node = _owned(origin)
         node.check_open()
-        async with self.busy():
-            own, changes = await node.own_files(), await node.diff()
-            if own is None:
-                return changes
-            taken = list[Changes]()
-            for path in changes.paths:
-                operation: FileOperation = "remove" if path in changes.deleted else "write"
-                call = FileWrite(path=str(own.workspace / path.rstrip("/")), operation=operation)
-                await permit(call, Asker(agent=self._agent))
-
-            async def take() -> None:
-                taken.append(await asyncio.to_thread(promote, own, changes))
-
-            async with self._promoting:
-                await carry_out(take(), timeout_seconds=PROMOTE_SECONDS)
-            return taken[0]
+        return await self.in_run(lambda: self._promote(node))
 
     async def write_values(self, node: OwnedNode, names: Sequence[str]) -> str:
         """Let a node write variables into a file of its scratch folder, and return the file's name.
@@ -371,6 +344,59 @@ class Nodes:
     async def aclose(self) -> None:
         """Close all nodes."""
         await asyncio.gather(*(node.close() for node in self.list()), return_exceptions=True)
+
+    async def _branch(self, origin: OwnedNode | None, description: str, *, own_files: bool) -> OwnedNode:
+        above = origin.code if origin is not None else self._agent
+        code = NodeCode(
+            shared=self._agent.shared,
+            agent_id=f"node-{secrets.token_hex(4)}",
+            key=self._agent.key,
+            parent=self._agent,
+            owner=self._agent,
+            description=description,
+            policy=above.present_policy,
+            model=self._agent.model,
+            agent_type=above.agent_type,
+            tools=above.tools,
+            keeps_kernel=True,
+        )
+        places = self._agent.shared.kernel_places
+        if places.would_never_come(self._agent):
+            raise no_kernel_left(places)
+        try:
+            async with self._agent.run.waiting_for_child() if places.full else nullcontext():  # keeps its own place
+                await places.take(code)
+            copied = origin.resources if origin is not None else self._resources
+            if origin is None:
+                await copied.kernel.past.bring_back()
+            resources = copied.branch(code, own_files=own_files)
+            try:
+                await resources.kernel.live()
+                resources.assign(code)
+            except BaseException:
+                await carry_out(resources.aclose())
+                raise
+        except BaseException:
+            places.give_back(code)
+            raise
+        return self._add(OwnedNode(code, resources, self, origin.history if origin is not None else ()))
+
+    async def _promote(self, node: OwnedNode) -> Changes:
+        own, changes = await node.own_files(), await node.diff()
+        if own is None:
+            return changes
+        taken = list[Changes]()
+        for path in changes.paths:
+            operation: FileOperation = "remove" if path in changes.deleted else "write"
+            call = FileWrite(path=str(own.workspace / path.rstrip("/")), operation=operation)
+            await permit(call, Asker(agent=self._agent))
+
+        async def take() -> None:
+            taken.append(await asyncio.to_thread(promote, own, changes))
+
+        async with self._promoting:
+            await carry_out(take(), timeout_seconds=PROMOTE_SECONDS)
+        return taken[0]
 
     def _add(self, node: OwnedNode) -> OwnedNode:
         self._nodes[node.node_id] = node

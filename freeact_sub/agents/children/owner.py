@@ -6,10 +6,10 @@ wanted. With `subagents.detach`, background children live on until they end or t
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic_ai.messages import ModelMessage
 
@@ -37,13 +37,17 @@ from freeact_sub.errors import (
     SpawnForbiddenError,
 )
 from freeact_sub.modes import narrower
-from freeact_sub.system.closing import carry_out
+from freeact_sub.system.closing import carry_out, until_done
 from freeact_sub.tools import ChildState, SpawnRequest, ToolResult
 
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
 END_SECONDS: Final = 30.0
 """Seconds to wait for cancelled children. Their own bounds are shorter."""
+
+CUT_OFF: Final = "the agent's run has ended, and this call, which was a part of it, was cancelled with it: call it again"
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +84,8 @@ class ChildOwner:
         self._children: dict[str, OwnedChild] = {}
         """Working children, and background children of this run that have ended."""
         self._starting = 0
-        self._busy: list[asyncio.Task[Any]] = []
-        """Tasks that work with nodes."""
+        self._busy: set[asyncio.Task[Any]] = set()
+        """Other work: see `in_run`."""
         self._was_asked = False
         """The model was asked about the children it left working."""
         self._changed = asyncio.Event()
@@ -131,24 +135,29 @@ class ChildOwner:
             await self._begin_run()
         return await self._begin(request, "program", payer)
 
-    @asynccontextmanager
-    async def busy(self) -> AsyncIterator[None]:
-        """Let other work belong to the agent's run: the run stays live meanwhile and cancels the work when it ends.
+    async def in_run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do other work in the agent's run, or in one that begins for it: the run stays live meanwhile.
+
+        The work has an asyncio task of its own. A caller that is cancelled ends it, and so does the end of the run, which
+        neither cancels the caller's task nor waits for it.
 
         Raises:
-            FreeactError: The agent's run is not live.
+            FreeactError: The agent's run is not live, or has ended before the work.
         """
-        task = asyncio.current_task()
-        if not self.is_open and self._begin_run is not None:
+        if self._begin_run is not None:
             await self._begin_run()
         self._check_open()
-        assert task is not None
-        self._busy.append(task)
-        try:
-            yield
-        finally:
-            self._busy.remove(task)
-            self._changed.set()
+        task = asyncio.create_task(work(), name=f"work in the run of {self._agent.agent_id}")
+        self._busy.add(task)
+        task.add_done_callback(self._has_worked)
+        await until_done(task)
+        if task.cancelled():
+            raise FreeactError(CUT_OFF)
+        return task.result()
+
+    def _has_worked(self, task: asyncio.Task[Any]) -> None:
+        self._busy.remove(task)
+        self._changed.set()
 
     async def start(self, request: SpawnRequest) -> ChildState:
         """Starts a child without waiting for it."""
@@ -213,7 +222,7 @@ class ChildOwner:
     def nodes(self) -> Nodes:
         """Its nodes."""
         if self._nodes is None:
-            self._nodes = Nodes(self._agent, self._resources, self.busy)
+            self._nodes = Nodes(self._agent, self._resources, self.in_run)
         return self._nodes
 
     @property
@@ -256,11 +265,12 @@ class ChildOwner:
         """End the agent's run: accept no more children, and end those that do not outlive it."""
         self.is_open = False
         self.cancel_all()
-        for task in (busy := {*self._busy}):
+        busy = {*self._busy}
+        for task in busy:
             task.cancel()
         await self._until_ended([child for child in self._children.values() if not child.agent.detached])
-        if busy:
-            await asyncio.wait(busy, timeout=END_SECONDS)
+        for task in (await asyncio.wait(busy, timeout=END_SECONDS))[1] if busy else ():
+            logger.error("%s does not end when it is cancelled: it is abandoned", task.get_name())
         self._children = {agent_id: child for agent_id, child in self._children.items() if child.agent.detached}
         if self._nodes is not None and not self.is_of_root:
             await self._nodes.aclose()

@@ -61,13 +61,15 @@ class ManyAsks:
             place, prompt = item
             answers[place] = await outcome(asker.ask(prompt, payer, value=True))
 
-        async with loop.children.busy():
+        async def ask_all() -> None:
             if isinstance(prompts, Sequence) and len(prompts) > loop.agent.shared.config.models.quote_above:
                 asked = await loop.single_requests.model(model)
                 items = [*enumerate(prompts)]
                 await loop.children.fan_outs.run("ask_many", asked, items, lambda item: len(str(item[1])), ask)
             else:
                 await side_by_side(loop.agent, enumerate(prompts), ask)
+
+        await loop.children.in_run(ask_all)
         return [answers[place] for place in range(len(answers))]
 
     async def map(
@@ -93,14 +95,17 @@ class ManyAsks:
         asker = _TypedAsks(loop, output, model)
         prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
         path = self._root.session.file(NAME) if kept_in is None else Path(kept_in)
-        async with loop.children.busy():
+
+        async def ask_rows() -> list[Any]:
             asked = await loop.single_requests.model(model)
             schema = None if asker.typed is None else asker.typed.tool.parameters_json_schema
             keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
             with KeptAnswers(path) as kept:
                 rows = _Rows(loop, asker, kept, prompts, keys)
                 found = await rows.answered(asked)
-        outcomes = [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
+            return [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
+
+        outcomes = await loop.children.in_run(ask_rows)
         return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
 
 

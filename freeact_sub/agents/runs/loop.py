@@ -143,7 +143,8 @@ class AgentLoop:
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
             try:
-                await self._close(ending)
+                with acting_as(agent):
+                    await self._close(ending)
             finally:
                 result = self._finish(ending)
                 self._doing = Work(prompt="")  # what the program gave the run is not kept until the next one

@@ -99,7 +99,7 @@ class Run(Generic[AnswerT]):
     @property
     def is_ending(self) -> bool:
         """Whether it ends soon without anybody's help, so that the next run can wait for it."""
-        if self._closed or (self._present is not None and (self._present.is_cancelled or not self._present.is_live)):
+        if self._closed or (self._present is not None and (self._present.is_cancelled or not self._loop.children.is_open)):
             return True
         return (
             not self.has_reader and self._work.program == self._loop.children.until_idle and self._loop.children.are_ending
