@@ -345,7 +345,7 @@ class Agent(Generic[OutputT]):
     @property
     def present_run(self) -> Run[Any] | None:
         """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
-        return self._root.live_run
+        return self._root.present_run
 
     def cancel(self, agent_id: str) -> bool:
         """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""

@@ -20,6 +20,7 @@ from freeact_sub.agents.feature import Feature, FeatureRoot
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.runs.course import Course
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
@@ -81,7 +82,7 @@ class Root:
         """None: it is not open."""
         self._output_type = check_output(output_type, "Agent")
         self._closes_provider = closes_provider
-        self.live_run: Run[Any] | None = None
+        self.live_run: Course | None = None
         """The run that has started and not ended."""
         self.home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened it; its kernel, connections and tasks live there."""
@@ -139,19 +140,28 @@ class Root:
 
     def begin(self, work: Work, budget: Budget = NO_BOUNDS) -> Run[Any]:
         """Make a run, which begins when it is first used. Raises: see `Agent.run`."""
+        return RootRun(self._course(work, budget))
+
+    @property
+    def present_run(self) -> Run[Any] | None:
+        """The live run. None: no run is live."""
+        course = self.live_run
+        return None if course is None else (course.run and course.run()) or RootRun(course)
+
+    def _course(self, work: Work, budget: Budget = NO_BOUNDS) -> Course:
         loop = self.opened
         budget = validated(Budget.model_validate, budget, "budget")
         self._ending_run()
         channel = EventChannel(self.tree.shared.config.event_buffer, self.taps)
-        return RootRun(self, loop, work, channel=channel, budget=budget)
+        return Course(self, loop, work, channel=channel, budget=budget)
 
-    def _ending_run(self) -> Run[Any] | None:
+    def _ending_run(self) -> Course | None:
         """Return the run whose end another one has to await. Raises: AgentBusyError: A run is live and not about to end."""
-        if self.live_run is not None and not self.live_run.is_ending:
+        if self.live_run is not None and not (self.live_run.is_ending or self.live_run.gives_way):
             raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
         return self.live_run
 
-    def take(self, run: Run[Any]) -> Run[Any] | None:
+    def take(self, run: Course) -> Course | None:
         """Make a run the live one. Returns the run whose end it has to await.
 
         Raises:
@@ -161,9 +171,11 @@ class Root:
         if self.loop is None:
             raise FreeactError("the agent was closed before this run began: open it, and make a new run")
         before, self.live_run = self._ending_run(), run
+        if before is not None and before.gives_way:
+            before.leave()
         return before
 
-    def forget(self, run: Run[Any]) -> None:
+    def forget(self, run: Course) -> None:
         """Note that a run has ended."""
         if self.live_run is run:
             self.live_run = None
@@ -308,7 +320,8 @@ class Root:
                 return
             await first.ended()
         if run is None:
-            self.run_program(self.opened.children.until_idle).start_without_reader()
+            until_idle = self.opened.children.until_idle
+            self._course(Work(prompt=_title_of(until_idle), program=until_idle)).start_without_reader()
 
 
 def _title_of(program: AgentProgram) -> str:

@@ -11,14 +11,12 @@ A callback gets the event, which carries the id of its agent. It may be a plain 
 awaited before the next event is read. One that raises is logged, and the run continues.
 """
 
-import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from freeact_sub.agents.runs.run import Run
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
@@ -59,13 +57,8 @@ class Callbacks:
 async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
     """Read a run to its end, and call what is there for each event.
 
-    A run that this call begins is cancelled with it, as a task is with the one that awaits it.
+    A run that this call begins is cancelled with it, as a task is with the one that awaits it: see `Run`.
     """
-    with events.cancelled_with_caller() if isinstance(events, Run) else contextlib.nullcontext():
-        await _read(events, callbacks)
-
-
-async def _read(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
     async for event in events:
         callback = _callback(callbacks, event)
         if callback is None:

@@ -4,30 +4,27 @@
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Iterator
+import warnings
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import Any, Final, Generic, Self
 
-from freeact_sub.agents.children.spawn import Work
-from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.runs.course import Course, answer_for_nobody
 from freeact_sub.agents.runs.results import ACTIVE, AgentStatus, AnswerT, PictureUse, RunResult
-from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.channel import EventChannel, check_event_loop
-from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.channel import running_loop
+from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
-from freeact_sub.system.closing import carry_out
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.root import Root
-
-NEVER_BEGAN: Final[RunResult[Any]] = RunResult(output="", status="cancelled", error="the run was closed before it began")
+from freeact_sub.text import one_line
 
 READ_TWICE: Final = (
     "another task reads this run, and each event goes to one reader: read it in one task, and await `result()` there, or "
     "after that task has ended"
+)
+NOT_USED: Final = (
+    "a run of {prompt!r} was made and never used, so nothing was done: await its `result()`, or read its events with "
+    "`async for`"
 )
 
 
@@ -36,79 +33,64 @@ class Run(Generic[AnswerT]):
 
     Iterate over it for the events, await `result()`, or do both in turn. As a context manager, it cancels what is still
     running on exit. It starts on the first of these uses. `Agent.run` and similar methods make it.
+
+    Whoever begins a run ends it:
+
+    - `result()` or a loop over the events: the run belongs to its reader. It is cancelled when the reader is, by
+      `task.cancel()`, a timeout or a task group, and when nothing refers to the run any more, as after `break`, or an
+      exception, in `async for event in agent.run(prompt)`. A loop that was left while something refers to the run may be
+      followed by another one; until then the run gives way to the next run of the agent.
+    - `async with`: the run is cancelled when the block is left.
+    - `start()`: the run belongs to the agent. It goes on, read or not, until it ends, is cancelled, or the agent is closed.
+
+    A reader that is cancelled while it waits for an event, and a block that is left, wait for the end. Otherwise the agent's
+    next call waits for it. The end of a run cancels no task of the program.
     """
 
-    def _hold(self, root: "Root", loop: AgentLoop, work: Work, *, channel: EventChannel, budget: Budget) -> None:
-        self._root = root
-        self._loop = loop
-        self._home = root.home
-        self._work = work
-        self._budget = budget
-        self._tree = root.tree
-        self._shared = root.tree.shared
-        self._channel = channel
-        self._pictures: PictureUse = "saved"
-        self._present: PresentRun | None = None
-        """Its state. None: it has not begun, or still waits for the end of the run before."""
-        self._before: Run | None = None
-        """The run whose end it waits for."""
-        self.has_reader = True
-        """Somebody reads its events and can answer questions."""
-        self._task: asyncio.Task[RunResult[AnswerT]] | None = None
+    def _hold(self, course: Course) -> None:
+        self._course = course
         self._unsent: list[str] = []
-        self._is_read = False
-        """Somebody waits for its next event."""
-        self._closed = False
-        """It was closed, or cancelled before it began."""
+        course.run = weakref.ref(self)
 
     @property
     def status(self) -> AgentStatus:
         """The root agent's activity, or its outcome."""
-        return self._present.status if self._present is not None else "idle"
+        return self._course.present.status if self._course.present is not None else "idle"
 
     @property
     def files_written(self) -> tuple[str, ...]:
         """The files in the workspace that the root has written so far, relative to it."""
-        return self._present.so_far.files_written if self._present is not None else ()
+        return self._course.present.so_far.files_written if self._course.present is not None else ()
 
     @property
     def usage(self) -> Usage:
         """The spending of the root and all its descendants so far."""
-        return self._present.account.usage if self._present is not None else Usage()
+        return self._course.present.account.usage if self._course.present is not None else Usage()
 
     @property
     def prompt(self) -> str:
         """The work to do."""
-        return self._work.prompt
+        return self._course.work.prompt
 
     def add_note(self, text: str) -> None:
         """Have the model read a text after its prompt; a front end does this before the run starts."""
-        self._work = replace(self._work, note=text)
+        self._course.work = replace(self._course.work, note=text)
 
     @property
     def pictures(self) -> PictureUse:
         """How pictures that cells display reach the user; a front end sets it before the run starts."""
-        return self._pictures
+        return self._course.pictures
 
     @pictures.setter
     def pictures(self, pictures: PictureUse) -> None:
-        self._pictures = pictures
-        if self._present is not None:
-            self._shared.stream.pictures = pictures
+        self._course.pictures = pictures
+        if self._course.present is not None:
+            self._course.tree.shared.stream.pictures = pictures
 
     @property
     def is_ending(self) -> bool:
         """Whether it ends soon without anybody's help, so that the next run can wait for it."""
-        if self._closed or (self._present is not None and (self._present.is_cancelled or not self._loop.children.is_open)):
-            return True
-        return (
-            not self.has_reader and self._work.program == self._loop.children.until_idle and self._loop.children.are_ending
-        )
-
-    @property
-    def ends_first(self) -> "Run | None":
-        """The run that must end before one can begin for a child. None: this run takes the child, or refuses it."""
-        return self._before if self._present is None else None if self.has_reader else self
+        return self._course.is_ending
 
     def cancel(self, agent_id: str | None = None) -> bool:
         """Cancel the run, or one child with its descendants. Returns at once; the endings arrive as events.
@@ -116,15 +98,10 @@ class Run(Generic[AnswerT]):
         Returns:
             False if no such agent is working.
         """
-        if agent_id is not None and agent_id != self._agent.agent_id:
-            agent = self._tree.agents.get(agent_id)
+        if agent_id is not None and agent_id != self._course.loop.agent.agent_id:
+            agent = self._course.tree.agents.get(agent_id)
             return agent is not None and agent.run.cancel()
-        if self._present is not None:
-            return self._present.cancel()
-        if self._closed:
-            return False
-        self._never_begin()
-        return True
+        return self._course.cancel()
 
     def send(self, text: str, agent_id: str | None = None) -> bool:
         """Steer an agent: its model reads the text before its next request.
@@ -137,10 +114,11 @@ class Run(Generic[AnswerT]):
             False if nobody will read it: no such child is working, or it has not made its first request yet; or the root has
             made its last request, has ended, or is a program.
         """
-        if agent_id is not None and agent_id != self._agent.agent_id:
-            loop = self._tree.at_work.get(agent_id)
+        if agent_id is not None and agent_id != self._course.loop.agent.agent_id:
+            loop = self._course.tree.at_work.get(agent_id)
             return loop is not None and bool(loop.send(text, of_person=True))
-        if self._closed or self._work.program is not None or (self._present is not None and not self._present.is_live):
+        course = self._course
+        if course.closed or course.work.program is not None or (course.present is not None and not course.present.is_live):
             return False
         self._unsent.append(text)
         return self._flush()
@@ -148,8 +126,8 @@ class Run(Generic[AnswerT]):
     @property
     def open_requests(self) -> tuple[ApprovalRequest | QuestionRequest, ...]:
         """The approval requests and questions that wait for an answer, oldest first."""
-        found: list[ApprovalRequest | QuestionRequest] = [*self._shared.gate.open_requests]
-        found += self._shared.questions.open_requests
+        found: list[ApprovalRequest | QuestionRequest] = [*self._course.tree.shared.gate.open_requests]
+        found += self._course.tree.shared.questions.open_requests
         return tuple(sorted(found, key=lambda request: request.seq))
 
     def answer(self, request_id: str, answer: Decision | Answer | str) -> bool:
@@ -164,34 +142,20 @@ class Run(Generic[AnswerT]):
             ValueError: The decision's pattern is invalid, or it is no answer to the question, which stays open.
         """
         if isinstance(answer, Decision):
-            return self._shared.gate.answer(request_id, answer)
-        return self._shared.questions.answer(request_id, Answer(text=answer) if isinstance(answer, str) else answer)
+            return self._course.tree.shared.gate.answer(request_id, answer)
+        return self._course.tree.shared.questions.answer(
+            request_id, Answer(text=answer) if isinstance(answer, str) else answer
+        )
 
     def withdraw(self, request_id: str, reason: str = "withdrawn") -> bool:
         """Close an open request because nobody will answer it; whoever asks is told the reason, and the run goes on."""
         denied, absent = Decision(allowed=False, reason=reason, nobody=True), Answer(reason=reason, nobody=True)
         return self.answer(request_id, denied) or self.answer(request_id, absent)
 
-    async def result(self) -> RunResult[AnswerT]:
-        """Read to the end and return the result. Approval requests get the answer for unattended runs.
-
-        A run that this call begins is cancelled with it, as a task is with the one that awaits it.
-        """
-        with self.cancelled_with_caller():
-            async for event in self:
-                self._answer_for_nobody(event)
-            return await self._outcome()
-
-    @contextlib.contextmanager
-    def cancelled_with_caller(self) -> Iterator[None]:
-        """Cancel a run that begins in this context if the caller is cancelled there; a run that has begun before goes on."""
-        begins = self._task is None
-        try:
-            yield
-        except asyncio.CancelledError:
-            if begins:
-                self.cancel()
-            raise
+    def result(self) -> Coroutine[Any, Any, RunResult[AnswerT]]:
+        """Read to the end and return the result. Approval requests get the answer for unattended runs."""
+        self._course.is_used = True
+        return self._result()
 
     async def aclose(self) -> None:
         """Cancel what is still running and wait until it has ended. Can be called again.
@@ -199,30 +163,42 @@ class Run(Generic[AnswerT]):
         Raises:
             FreeactError: The agent was opened in another event loop.
         """
-        check_event_loop(self._home)
-        self._leave()
-        if self._task is not None:
-            await carry_out(self.ended(), timeout_seconds=30)
+        await self._course.aclose()
 
-    def leave(self) -> None:
-        """Cancel what is still running, without waiting for the end, from any thread."""
-        self._closed = True
-        if self._task is not None and self._home is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the run with it
-                self._home.call_soon_threadsafe(self._leave)
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        await self._course.ended()
 
-    def __aiter__(self) -> Self:
-        return self
+    def start(self) -> None:
+        """Start the run for the agent, unless it has started. It waits for the end of a run that is ending.
+
+        Raises:
+            AgentBusyError: Another run of the agent is live.
+            FreeactError: The agent was opened in another event loop, or is closed.
+        """
+        self._course.start("start")
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self.loop_over(self)
+
+    def loop_over(self, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        """Return what notes that a loop over the events was left. Args: events: the run, or its stream."""
+        self._course.is_used = True
+        return EventLoop(events, self._course)
 
     async def __anext__(self) -> Event:
-        self.start()
-        if self._is_read:
+        self._course.start("reader")
+        if self._course.is_read:
             raise FreeactError(READ_TWICE)
-        self._is_read = True
+        self._course.is_read, self._course.is_left = True, False
         try:
-            event = await self._channel.receive()
+            event = await self._course.channel.receive()
+        except asyncio.CancelledError:
+            if self._course.begun_by == "reader":
+                await self._course.end()
+            raise
         finally:
-            self._is_read = False
+            self._course.is_read = False
         self._flush()
         if event is None:
             await self._outcome()
@@ -230,99 +206,26 @@ class Run(Generic[AnswerT]):
         return event
 
     async def __aenter__(self) -> Self:
-        self.start()
+        self._course.start("block")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    @property
-    def _agent(self) -> TreeAgent:
-        return self._loop.agent
-
-    def _never_begin(self) -> None:
-        self._closed = True
-        self._channel.finish()
-
-    def _leave(self) -> None:
-        self._closed = True
-        self._channel.abandon()
-        if self._present is not None and self._present.is_live:
-            self._shared.gate.abandon()
-            self._shared.questions.abandon()
-            self._present.cancel()
-
-    def start(self) -> None:
-        """Start the run, unless it has started. It waits for the end of a run that is ending.
-
-        Raises:
-            AgentBusyError: Another run of the agent is live.
-            FreeactError: The agent was opened in another event loop, or is closed.
-        """
-        check_event_loop(self._home)
-        if self._task is None and not self._closed:
-            self._before = self._root.take(self)
-            if self._before is None:
-                try:
-                    self._begin()
-                except BaseException:
-                    self._root.forget(self)
-                    raise
-            self._task = asyncio.create_task(self._drive(), name=f"run of {self._agent.agent_id}")
-
-    def start_without_reader(self) -> None:
-        """Start a run whose events reach the taps only. Approval requests get the answer for unattended runs."""
-        self.has_reader = False
-        self.start()
-
-    def _begin(self) -> None:
-        self._shared.stream.begin(self._channel, self._pictures)
-        self._loop.begin(self._budget)
-        self._present = self._agent.run
-
-    async def ended(self) -> None:
-        """Wait until it has ended."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
-
-    async def _drive(self) -> RunResult[AnswerT]:
-        reading = None if self.has_reader else asyncio.create_task(self._read(), name="reads a run without a reader")
-        try:
-            if self._before is not None:
-                await self._before.ended()
-                self._before = None
-                if self._closed:
-                    return NEVER_BEGAN
-                self._begin()
-            return await self._loop.run(self._work)
-        finally:
-            self._channel.finish()
-            self._shared.stream.end()
-            if reading is not None:
-                await asyncio.wait({reading})
-            self._root.forget(self)
-
-    async def _read(self) -> None:
-        while (event := await self._channel.receive()) is not None:
-            self._answer_for_nobody(event)
-
-    def _answer_for_nobody(self, event: Event) -> None:
-        if isinstance(event, ApprovalRequest):
-            event.decide(event.if_nobody)
-        elif isinstance(event, QuestionRequest):
-            event.skip()
+    async def _result(self) -> RunResult[AnswerT]:
+        async for event in self:
+            answer_for_nobody(event)
+        return await self._outcome()
 
     async def _outcome(self) -> RunResult[AnswerT]:
-        if self._task is None:
-            return NEVER_BEGAN
-        return await asyncio.shield(self._task)
+        return await self._course.outcome()
 
     def _flush(self) -> bool:
         """Deliver the messages; returns False if nobody will read them."""
-        if self._present is None:
+        if self._course.present is None:
             return True
         taken: bool | None = True
-        while self._unsent and (taken := self._loop.send(self._unsent[0], of_person=True)):
+        while self._unsent and (taken := self._course.loop.send(self._unsent[0], of_person=True)):
             self._unsent.pop(0)
         if taken is False and self.status in ACTIVE:  # otherwise it has not begun
             self._unsent.clear()
@@ -333,20 +236,50 @@ class Run(Generic[AnswerT]):
 class RootRun(Run[AnswerT]):
     """A run, as its agent makes it."""
 
-    def __init__(self, root: "Root", loop: AgentLoop, work: Work, *, channel: EventChannel, budget: Budget) -> None:
-        self._hold(root, loop, work, channel=channel, budget=budget)
+    def __init__(self, course: Course) -> None:
+        self._hold(course)
+
+    def __del__(self) -> None:
+        course = self._course
+        if not course.is_used:
+            warnings.warn(
+                NOT_USED.format(prompt=one_line(course.work.prompt, 40)), ResourceWarning, stacklevel=2, source=self
+            )
+        elif course.begun_by != "start" and not course.has_ended:
+            course.leave()
+
+
+class EventLoop(AsyncIterator[Event]):
+    """One loop over the events of a run."""
+
+    def __init__(self, events: AsyncIterator[Event], course: Course) -> None:
+        """Args: events: the run, or its stream."""
+        self._events, self._course = events, course
+        self._task = None if running_loop() is None else asyncio.current_task()
+        self._cancels = 0 if self._task is None else self._task.cancelling()
+
+    async def __anext__(self) -> Event:
+        return await self._events.__anext__()
+
+    def __del__(self) -> None:
+        self._course.is_left = True
+        if self._course.begun_by == "reader" and self._task is not None and self._task.cancelling() > self._cancels:
+            self._course.leave()  # the reader was cancelled between two events
 
 
 class EventStream(AsyncGenerator[Event, None]):
     """Yields the events of a run; behaves like an async generator.
 
-    A generator that a loop leaves by `break` is closed by a task that runs later. This stream cancels its run at once, so
-    that the next run knows that it only has to wait.
+    A generator that a loop leaves by `break` is closed by a task that runs later. A stream that is dropped has dropped its
+    run, which is cancelled at once, so that the next run knows that it only has to wait.
     """
 
     def __init__(self, run: Run) -> None:
         """Args: run: begins with the first event that is read."""
         self._run = run
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._run.loop_over(self)
 
     async def asend(self, value: None) -> Event:
         """Return the next event. Args: value: must be None."""
@@ -367,6 +300,3 @@ class EventStream(AsyncGenerator[Event, None]):
     async def aclose(self) -> None:
         """Cancel the run and wait for its end. Can be called again."""
         await self._run.aclose()
-
-    def __del__(self) -> None:
-        self._run.leave()
