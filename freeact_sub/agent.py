@@ -4,6 +4,7 @@ Each method forwards to the object that owns its topic: `Root` (open, run, close
 `ManyAsks` (`ask_many`, `map`), `OwnKernel`, `CompactionByHand` and `UndoFeature`.
 """
 
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, overload
@@ -42,6 +43,7 @@ from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpServers
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
+from freeact_sub.system.loops import end_left_behind_soon
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
@@ -155,6 +157,7 @@ class Agent(Generic[OutputT]):
             session=session,
             replay=replay,
         )
+        weakref.finalize(self, end_left_behind_soon).atexit = False
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
         self._from_program, self._many, self._own_kernel = FromProgram(root), ManyAsks(root), OwnKernel(root)
 

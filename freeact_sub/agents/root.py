@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -40,9 +40,15 @@ from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, Invali
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.system.closing import carry_out, end_task
+from freeact_sub.system.loops import end_left_behind, is_left_behind
 from freeact_sub.tools.toolset import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
+NOT_OPEN: Final = "the agent is not open: use it as `async with Agent(...) as agent`"
+LOOP_ENDED: Final = (
+    "the event loop in which the agent was opened has ended, and the agent was closed with it: open, use and close it in "
+    "one event loop"
+)
 MODE_CHANGED: Final = "calls are judged by mode {mode} from now on; its wall is around the kernel from the next prompt on"
 
 
@@ -88,6 +94,10 @@ class Root:
         """The event loop that opened it; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
         self._judging: asyncio.Task[None] | None = None
+        self._loop_end: AsyncGenerator[None] | None = None
+        """Closes it when its event loop ends: see `_until_loop_ends`."""
+        self._outlived_loop = False
+        """It was closed because its event loop had ended."""
 
     def find(self, agent_id: str) -> TreeAgent | None:
         """Return an agent of the tree. None: there is none with this id, or it is forgotten."""
@@ -125,7 +135,7 @@ class Root:
     def opened(self) -> AgentLoop:
         """Its loop. Raises: FreeactError: It is not open."""
         if self.loop is None:
-            raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
+            raise FreeactError(NOT_OPEN if not self._outlived_loop else LOOP_ENDED)
         check_event_loop(self.home)
         return self.loop
 
@@ -260,19 +270,38 @@ class Root:
         """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it."""
         if self.loop is not None:
             raise FreeactError("the agent is already open: open it once and share it")
+        if is_left_behind():
+            await asyncio.to_thread(end_left_behind)
         await self.session.open(self.tree.shared.servers)
         self.home = asyncio.get_running_loop()
         self.on_close(self.session.aclose)  # closed last: everything before it is still recorded
         try:
             await self._open()
+            self._outlived_loop, self._loop_end = False, self._until_loop_ends()
+            await anext(self._loop_end)
         except BaseException:
             await self.aclose()
             raise
 
     async def aclose(self) -> None:
-        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel."""
+        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel.
+
+        If its event loop was closed, only its processes can be ended, and it cannot be opened again.
+        """
+        if self.home is not None and self.home.is_closed():
+            await asyncio.to_thread(end_left_behind)
+            return
         check_event_loop(self.home)
         await carry_out(self._close(), timeout_seconds=CLOSE_SECONDS)
+
+    async def _until_loop_ends(self) -> AsyncGenerator[None]:
+        """Close the agent when its event loop ends: `asyncio.run` and the like then close all asynchronous generators."""
+        try:
+            yield
+        finally:
+            if self._loop_end is not None:
+                self._outlived_loop, self._loop_end = True, None
+                await self.aclose()
 
     async def _open(self) -> None:
         shared = self.tree.shared
@@ -303,6 +332,9 @@ class Root:
 
     async def _close(self) -> None:
         self.loop = self.home = None
+        ended, self._loop_end = self._loop_end, None
+        if ended is not None:
+            await ended.aclose()
         if self._judging is not None:
             await end_task(self._judging)
         if self.live_run is not None:

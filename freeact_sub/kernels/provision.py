@@ -5,8 +5,10 @@ kernelspec can name the provisioner (entry point `freeact-local`; `freeact-fork`
 """
 
 import asyncio
+import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from traitlets import Dict, Unicode
 from freeact_sub.kernels.wall.sandbox import wall_script
 from freeact_sub.system.closing import end_guarded
 from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.loops import end_with_loop, forget
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
 
@@ -33,6 +36,7 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     def watch_exit(self) -> asyncio.Future[int]:
         """A future with the exit code of the kernel's process; negative for a signal. Requested again, it is the same."""
         if self._exit is None:
+            end_with_loop(self.end_guard)
             self._exit = asyncio.get_running_loop().create_future()
             self._pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
             if self._pidfd is not None:
@@ -58,7 +62,14 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
 
     terminate = kill
 
+    def end_guard(self) -> None:
+        """Has the guard end the kernel, where a loop has ended without closing it; waits for it."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(KILL_TIMEOUT_SECONDS)
+
     def _on_exit(self) -> None:
+        forget(self.end_guard)
         if self._pidfd is not None:
             # before the close: a number that is used again while registered is never polled
             asyncio.get_running_loop().remove_reader(self._pidfd)

@@ -26,6 +26,7 @@ from freeact_sub.pythons.about import lent
 from freeact_sub.skills import SkillModule
 from freeact_sub.system.closing import carry_out, end_guarded, end_task
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
+from freeact_sub.system.loops import end_with_loop, forget
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
 from freeact_sub.system.removal import remove
 
@@ -145,6 +146,7 @@ class ForkServer:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
+        end_with_loop(self.end_with_program)
 
     async def start(self, request: Mapping[str, Any]) -> ServedKernel:
         """Forks a kernel and waits until it has bound its sockets."""
@@ -235,11 +237,12 @@ class ForkServer:
                 ended = asyncio.ensure_future(asyncio.to_thread(self._process.wait, 2 * CLOSE_SECONDS))
                 await end_guarded(self._process, ended, timeout_seconds=CLOSE_SECONDS)
         finally:
+            forget(self.end_with_program)
             self._lose_all()
             remove_soon(self._folder)
 
     def end_with_program(self) -> None:
-        """Ends the server and removes its folder, for a program that exits without having closed it; waits for the end."""
+        """Ends the server and removes its folder, where a program or a loop has ended without closing it; waits for it."""
         if self._process is not None:
             # the guard removes the folder too, as its last act: whichever of us is killed meanwhile, the other one does it
             with contextlib.suppress(OSError):
