@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import (
+    AgentRunError,
     FallbackExceptionGroup,
     ModelAPIError,
     ModelAuthenticationError,
@@ -60,6 +61,11 @@ def failure(error: Exception, model: Model) -> str:
         case FreeactError() | UserError():
             return str(error)
     return f"{type(error).__name__}: {error}"
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether its sentence says all: no traceback is needed, as of a bug in a program, a tool, a tap or here."""
+    return isinstance(error, FreeactError | AgentRunError | UserError | FallbackExceptionGroup)
 
 
 def words_of(body: object) -> str:

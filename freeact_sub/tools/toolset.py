@@ -8,6 +8,7 @@ import functools
 import importlib.resources
 import inspect
 import json
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from freeact_sub.tools.tool import Tool, ToolContext
 NOT_IN_CELLS: Final = "code in a cell cannot call the tool {name}: it is carried out elsewhere, later"
 MAX_RETRIES = 5
 """Calls in a row that may have invalid arguments; the bound on turns applies as well."""
+
+logger = logging.getLogger(__name__)
 
 
 class AgentToolset(AbstractToolset[Any]):
@@ -189,6 +192,7 @@ class OwnCall:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # border: a program's function may raise anything
+            logger.warning("the tool %s failed", name, exc_info=True)
             raise FreeactError(f"the tool {name} failed: {type(error).__name__}: {error}") from error
         return value.return_value if isinstance(value, ToolReturn) else value
 

@@ -42,6 +42,7 @@ from freeact_sub.agents.types.output_types import Refusal, by_value, or_refusal
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
+from freeact_sub.models.failures import is_expected
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import TOOLS, AgentToolset, AskParent, ToolContext
 
@@ -173,7 +174,8 @@ class AgentLoop:
             else:
                 output = await self._bounded(self._run_program(work.program), turns)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
-            logger.info("run of %s failed", agent.agent_id, exc_info=True)
+            level = logging.INFO if is_expected(error) else logging.WARNING
+            logger.log(level, "the run of %s failed", agent.label, exc_info=True)
             if turns.kept_answer is not None:  # the answer was complete; the model was only asked about children it had left
                 return RunResult(status="completed", output=turns.kept_answer.output)
             # the host's decision counts, even if code on the way up turned it into another error
@@ -185,7 +187,9 @@ class AgentLoop:
         return RunResult(status="completed", output=output)
 
     def _failure(self, cause: Exception) -> RunResult:
-        return RunResult(status=status_of(cause), output=self._last_text, error=sentence(cause, self.agent.model))
+        return RunResult(
+            status=status_of(cause), output=self._last_text, error=sentence(cause, self.agent.model), exception=cause
+        )
 
     @property
     def history(self) -> Sequence[ModelMessage]:

@@ -40,6 +40,8 @@ class RunResult(Ending, Generic[AnswerT]):
     agent_id: str = ""
     node: KernelNode | None = field(default=None, compare=False)
     """Its kernel, if `keep` was set. None: it was not, the child was cancelled, or it had no live kernel."""
+    exception: Exception | None = field(default=None, compare=False)
+    """What `error` says in a sentence, with its traceback. None: no exception ended the run, or another program ran it."""
 
     @property
     def event(self) -> AgentFinished:

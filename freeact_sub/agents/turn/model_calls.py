@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -30,6 +31,7 @@ from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
 from freeact_sub.events import ToolCallStarted, ToolOutput
+from freeact_sub.models.failures import is_expected
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
     AgentToolset,
@@ -162,6 +164,8 @@ class UnmadeCalls:
         return call
 
 
+logger = logging.getLogger(__name__)
+
 MAX_CHANGED_CHARS: Final = 8_000
 """Characters of code changed by a person that the model reads."""
 
@@ -242,6 +246,8 @@ class ModelCalls:
             raise error
         if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry | ValidationError):
             raise error  # its retries are used up: a result here would loop for ever
+        if not is_expected(error):
+            logger.warning("a tool of %s failed", self.turns.agent.label, exc_info=error)
         return model_content(ToolResult(text=f"[ERROR] {error_text(error)}", outcome="failed"))
 
     def approve(self, requests: DeferredToolRequests) -> DeferredToolResults | None:
