@@ -2,7 +2,8 @@
 
 An event gets its `seq` at the moment it is accepted, after the wait for room, so the order of the stream and the order of
 the numbers are the same by construction. `send` waits for room: a slow reader slows the agents. `put` never waits: it is
-for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop what they are given.
+for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop what they are given; once
+it is abandoned, only the taps hear of it.
 
 One event loop only (`check_event_loop`); no locks are needed because nothing awaits between the check and the append.
 """
@@ -43,6 +44,7 @@ class EventChannel:
         self._changed = asyncio.Event()
         self._taps = tuple(taps)
         self._next_seq = 0
+        self._abandoned = False
         self.closed = False
 
     @property
@@ -54,12 +56,13 @@ class EventChannel:
         """Queues an event once there is room. Args: header: fields to be set in it.
 
         Returns:
-            The event as the reader gets it. None: the channel is closed.
+            The event as the reader gets it. None: there is no reader, or the channel is closed.
         """
-        if not self.closed:
+        if not (self.closed or self._abandoned):
             await self._room.acquire()
-        if self.closed:
-            self._room.release()  # the next waiter finds the channel closed as well
+        if self.closed or self._abandoned:
+            self._room.release()  # the next waiter finds the same
+            self.put(event, header)
             return None
         return self._append(event, header, took_room=True)
 
@@ -75,14 +78,16 @@ class EventChannel:
         self._changed.set()
 
     def abandon(self) -> None:
-        """Drops queued and later events: the reader is gone."""
+        """Drops queued and later events: the reader is gone. The taps still hear of the end."""
         self._waiting.clear()
-        self.finish()
+        self._abandoned = True
+        self._room.release()
+        self._changed.set()
 
     async def receive(self) -> Event | None:
         """Returns the next event, or None at the end of the stream."""
         while not self._waiting:
-            if self.closed:
+            if self.closed or self._abandoned:
                 return None
             self._changed.clear()
             await self._changed.wait()
@@ -96,8 +101,9 @@ class EventChannel:
         self._next_seq += 1
         for tap in self._taps:
             tap(stamped)
-        self._waiting.append((stamped, took_room))
-        self._changed.set()
+        if not self._abandoned:
+            self._waiting.append((stamped, took_room))
+            self._changed.set()
         return stamped
 
 

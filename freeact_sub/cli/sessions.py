@@ -99,6 +99,7 @@ def _list(store: SessionStore, workspace: Path | None) -> int:
 
 def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
     from freeact_sub.show.agent_story import Stories  # noqa: PLC0415  # slow to import
+    from freeact_sub.show.replay import with_ends  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.plain_lines import PlainLines  # noqa: PLC0415  # slow to import
 
     session = store.find(session_id)
@@ -108,7 +109,7 @@ def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
         wanted = None if agent is None else reader.agent(agent).agent_id
         print_line(session_line(session, folder=True))
         numbers = _numbers(reader)
-        for event in reader.events():
+        for event in with_ends(reader.events(), goes_on=store.is_open(session.session_id)):
             if number := next(numbers, "") if isinstance(event, AgentStarted) and event.parent_id is None else "":
                 print_line(f"\n{number}")
             views.observe(event)

@@ -17,6 +17,7 @@ from freeact_sub.export.notebook import notebook
 from freeact_sub.export.page import page
 from freeact_sub.export.report import Report, report_of
 from freeact_sub.sessions import SessionStore, session_store
+from freeact_sub.show.replay import with_ends
 from freeact_sub.text import whole_text
 
 Format: TypeAlias = Literal["html", "ipynb", "md", "jsonl"]
@@ -50,8 +51,10 @@ def export_session(session_id: str, to: Format, *, store: SessionStore | None = 
         SessionError: There is no such session, it cannot be read, or the file cannot be written.
     """
     store = store or session_store()
-    with store.reader(store.find(session_id).session_id) as reader:
-        text = export_events(reader.events(), to)
+    found = store.find(session_id).session_id
+    with store.reader(found) as reader:
+        events = reader.events()
+        text = export_events(events if to == "jsonl" else with_ends(events, goes_on=store.is_open(found)), to)
     if file is not None:
         try:
             file.write_text(text, encoding="utf-8")

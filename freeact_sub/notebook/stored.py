@@ -9,6 +9,7 @@ from freeact_sub.notebook.display import Page
 from freeact_sub.notebook.ipython_shell import CellDisplay
 from freeact_sub.notebook.render import prompt_html
 from freeact_sub.sessions import SessionStore, StoredSession, newest
+from freeact_sub.show.replay import with_ends
 from freeact_sub.show.wording import session_title
 from freeact_sub.text import visible
 
@@ -27,8 +28,9 @@ def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> t
     session = store.find(session_id)
     with store.reader(session.session_id) as reader:
         wanted = None if agent_id is None else reader.agent(agent_id).agent_id
-        events = [event for event in reader.events() if wanted in (None, event.agent_id)]
-    return events, store.is_open(session.session_id)
+        goes_on = store.is_open(session.session_id)
+        events = [event for event in with_ends(reader.events(), goes_on=goes_on) if wanted in (None, event.agent_id)]
+    return events, goes_on
 
 
 def show_stored(events: Iterable[Event], *, goes_on: bool) -> None:

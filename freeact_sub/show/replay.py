@@ -1,15 +1,24 @@
 """`session_events`: a stored session as the events of its runs, for front ends that draw it again."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.events import AgentFinished, Event
-from freeact_sub.show.agent_story import Stories
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalDecided,
+    ApprovalRequest,
+    Event,
+    QuestionAnswered,
+    QuestionRequest,
+)
+from freeact_sub.show.agent_story import AgentStory, Stories
 
 if TYPE_CHECKING:  # slow to import: who has a session has them
     from freeact_sub.sessions import SessionReader, SessionStore, StoredAgent, StoredRun
 
 CUT_OFF: Final = "the program ended before it did"
+UNANSWERED: Final = "the program ended before anybody answered"
 
 
 def session_events(
@@ -17,8 +26,8 @@ def session_events(
 ) -> Iterator[Event]:
     """The events of a stored session, in order, as `Run` yields them, but whole texts without their chunks.
 
-    Prompts that were undone are left out. Each agent that the end of a program has cut off has an end, so front ends that
-    draw a live run draw these events, too. The session may be open, also in another program.
+    Prompts that were undone are left out. Each agent and each question that the end of a program has cut off has an end, so
+    front ends that draw a live run draw these events, too. The session may be open, also in another program.
 
     Args:
         session_id: The session's id, or the beginning of it if no other id begins like it.
@@ -47,29 +56,74 @@ def present_runs(reader: "SessionReader", root: "StoredAgent | None") -> "list[S
 
 
 def events_of(reader: "SessionReader", runs: "Sequence[StoredRun]") -> Iterator[Event]:
-    """The events of some runs of the root, with an end for each agent that has none."""
+    """The events of some runs of the root, with an end for each agent and each question that has none."""
     for run in runs:
-        yield from _with_ends(reader.events(root_run=run.root_run))
+        yield from with_ends(reader.events(root_run=run.root_run))
 
 
-def _with_ends(events: Iterable[Event]) -> Iterator[Event]:
-    views = Stories()
-    last: dict[str, Event] = {}
+def with_ends(events: Iterable[Event], *, goes_on: bool = False) -> Iterator[Event]:
+    """Stored events, and an end for each run and each question that has none, because the end of a program cut it off.
+
+    Args:
+        events: Those of one or more runs of the root, in order.
+        goes_on: The session is open, so the last run may still be at work.
+    """
+    seen = _Seen()
     for event in events:
-        views.observe(event)
-        last[event.agent_id] = event
-        yield event
-    for view in reversed(views.by_id.values()):  # children before their parents
-        if view.is_running:
-            event = last[view.agent_id]
-            yield AgentFinished(
-                agent_id=event.agent_id,
-                parent_id=event.parent_id,
-                depth=event.depth,
-                time=event.time,
-                status="cancelled",
-                error=CUT_OFF,
-                usage=view.usage,
-                tree_usage=view.tree_usage,
-                seconds=view.seconds(event.time),
-            )
+        if isinstance(event, AgentStarted) and event.parent_id is None and seen.is_running(event.agent_id):
+            yield from seen.missing()  # another program went on with the session
+        yield seen.note(event)
+    if not goes_on:
+        yield from seen.missing()
+
+
+class _Seen:
+    """What has begun in some events, and not ended."""
+
+    def __init__(self) -> None:
+        self._stories = Stories()
+        self._asked: dict[str, ApprovalRequest | QuestionRequest] = {}
+        self._last: dict[str, Event] = {}
+
+    def note(self, event: Event) -> Event:
+        self._stories.observe(event)
+        self._last[event.agent_id] = event
+        if isinstance(event, ApprovalRequest | QuestionRequest):
+            self._asked[event.request_id] = event
+        elif isinstance(event, ApprovalDecided | QuestionAnswered):
+            self._asked.pop(event.request_id, None)
+        return event
+
+    def is_running(self, agent_id: str) -> bool:
+        return agent_id in self._stories.by_id and self._stories.by_id[agent_id].is_running
+
+    def missing(self) -> Iterator[Event]:
+        """The ends that are missing, each of which is noted."""
+        for story in reversed([*self._stories.by_id.values()]):  # children before their parents
+            last = self._last[story.agent_id]
+            for request in [request for request in self._asked.values() if request.agent_id == story.agent_id]:
+                yield self.note(_unanswered(request, last.time))
+            if story.is_running:
+                yield self.note(_cut_off(story, last))
+
+
+def _cut_off(story: AgentStory, last: Event) -> AgentFinished:
+    return AgentFinished(
+        **_header(last, last.time),
+        status="cancelled",
+        error=CUT_OFF,
+        usage=story.usage,
+        tree_usage=story.tree_usage,
+        seconds=story.seconds(last.time),
+    )
+
+
+def _unanswered(request: ApprovalRequest | QuestionRequest, time: float) -> ApprovalDecided | QuestionAnswered:
+    header = {**_header(request, time), "tool_call_id": request.tool_call_id, "request_id": request.request_id}
+    if isinstance(request, ApprovalRequest):
+        return ApprovalDecided(**header, allowed=False, reason=UNANSWERED)
+    return QuestionAnswered(**header, prompt=request.prompt, answered=False, reason=UNANSWERED)
+
+
+def _header(event: Event, time: float) -> dict[str, Any]:
+    return {"agent_id": event.agent_id, "parent_id": event.parent_id, "depth": event.depth, "time": time}
