@@ -97,10 +97,11 @@ class FromProgram:
             )
         params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
         asked = validated(AskParams.model_validate, params, "agent.ask")
+        asks, in_run = loop.requests.asks, loop.children.in_run
         if output is None or output is str:
-            return await loop.requests.asks.ask(asked, None, of_program=True)
+            return await in_run(lambda: asks.ask(asked, None, of_program=True))
         adapter, typed = typed_for_program(output)
-        return adapter.validate_json(to_json(await loop.requests.asks.ask(asked, typed, of_program=True)))
+        return adapter.validate_json(to_json(await in_run(lambda: asks.ask(asked, typed, of_program=True))))
 
     async def progress(self, /, **step: Any) -> None:
         """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""

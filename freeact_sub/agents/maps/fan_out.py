@@ -271,5 +271,6 @@ async def side_by_side(agent: TreeAgent, items: Iterable[T], work: Callable[[T],
             await work(item)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(agent.shared.config.models.max_concurrent):
-            group.create_task(worker())
+        workers = [group.create_task(worker()) for _ in range(agent.shared.config.models.max_concurrent)]
+    if any(worker.cancelled() for worker in workers):
+        raise asyncio.CancelledError  # the end of the run has ended them, and not all is done
