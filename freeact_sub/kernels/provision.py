@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from jupyter_client.provisioning import LocalProvisioner
@@ -17,7 +18,7 @@ from traitlets import Dict, Unicode
 
 from freeact_sub.kernels.wall.sandbox import wall_script
 from freeact_sub.system.closing import end_guarded
-from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 from freeact_sub.system.loops import end_with_loop, forget
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
@@ -63,7 +64,10 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     terminate = kill
 
     def end_guard(self) -> None:
-        """Has the guard end the kernel, where a loop has ended without closing it; waits for it."""
+        """Has the guard end the kernel and remove its folder, where a loop has ended without closing it; waits for it."""
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                Path(self.folder, ENDING).touch()
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(KILL_TIMEOUT_SECONDS)

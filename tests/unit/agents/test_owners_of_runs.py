@@ -72,7 +72,7 @@ async def result_in_a_scope(agent):
 
 
 async def result_in_a_group_that_fails(agent):
-    with pytest.raises(ExceptionGroup):
+    with contextlib.suppress(ExceptionGroup):
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run("talk").result())
             await until_it_is_at_work(agent)
@@ -122,7 +122,8 @@ async def loop_left_with_its_run_kept(agent):
     run = agent.run("ask")
     async for event in run:
         if isinstance(event, ApprovalRequest):
-            return run
+            break
+    return run
 
 
 async def loop_that_fails(agent):
@@ -135,11 +136,11 @@ async def loop_that_fails(agent):
 
 async def loop_that_fails_with_its_run_kept(agent):
     run = agent.run("ask")
-    try:
+    with contextlib.suppress(KeyError):
         async for event in run:
-            assert not isinstance(event, ApprovalRequest)
-    except AssertionError:
-        return run
+            if isinstance(event, ApprovalRequest):
+                raise KeyError
+    return run
 
 
 async def generator_dropped(agent):
@@ -248,14 +249,14 @@ async def test_a_run_that_start_has_begun_goes_on_whoever_reads_it(make):
     async with make(reply) as agent:
         run = agent.run("talk")
         run.start()
-        for reading in (run.result, lambda: read_on(run)):
-            reader = asyncio.create_task(reading())
+        for read in (run.result(), read_on(run)):
+            reader = asyncio.create_task(read)
             await asyncio.sleep(0.05)
             reader.cancel()
             await asyncio.wait({reader})
         with pytest.raises(AgentBusyError):
             await agent.run("again").result()
-        del run, reading, reader
+        del run, read, reader
         gc.collect()
         assert not agent.present_run.is_ending
         agent.present_run.cancel()
