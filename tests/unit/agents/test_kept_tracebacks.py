@@ -4,7 +4,6 @@ import logging
 import traceback
 
 import pytest
-from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell
 
@@ -42,14 +41,11 @@ async def test_a_bug_of_a_program_is_found_in_its_result_and_in_the_log(make, ca
 
 @pytest.mark.parametrize("by", ["model", "cell"])
 async def test_a_bug_of_a_tool_is_found_in_the_log_and_its_run_goes_on(make, caplog, by):
-    toolset = FunctionToolset()
-
-    @toolset.tool_plain
     async def mine() -> str:
         return str(deep_in_my_code())
 
     calls = [[ToolCallPart("mine", {})], "done"] if by == "model" else ["done"]
-    async with make(calls, toolsets=[toolset], config={"mode": "full"}) as agent:
+    async with make(calls, tools=[mine], config={"mode": "full"}) as agent:
         if by == "cell":
             await agent.execute("1")
             with pytest.raises(FreeactError, match="the tool mine failed: KeyError"):
