@@ -35,10 +35,14 @@ _COPIED: Final = (
 
 
 def http_client_of(model: Model) -> httpx2.AsyncClient | None:
-    """The HTTP client under openai's client. None: the model has another client."""
-    openai = sys.modules.get("openai")  # else the model is of another provider
-    client = getattr(model, "client", None)
-    if openai is None or not isinstance(client, openai.AsyncOpenAI):
+    """The HTTP client under openai's or anthropic's client. None: the model has another client."""
+    client: Any = getattr(model, "client", None)
+    known = [
+        getattr(sys.modules[package], name)
+        for package, name in (("openai", "AsyncOpenAI"), ("anthropic", "AsyncAnthropic"))
+        if package in sys.modules  # else the model is of another provider
+    ]
+    if not isinstance(client, tuple(known)):
         return None
     http_client = client._client
     return http_client if isinstance(http_client, httpx2.AsyncClient) else None

@@ -43,7 +43,7 @@ from pydantic_ai.settings import ModelSettings
 from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after
 from freeact_sub.models.observers import Attempt, Bill, Meter, current_bill, models_in
-from freeact_sub.models.odd_chunks import mend_chunks
+from freeact_sub.models.mending import mend_streams
 from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
 
@@ -192,7 +192,7 @@ class SteadyModel(UnhurriedModel):
         meter = Meter(self.model_name)
         bill, admission = current_bill(), self._admission(meter)
         settings = self._sent(model_settings)
-        mend_chunks(self.wrapped)
+        mend_streams(self.wrapped)
         async with AsyncExitStack() as stack:
 
             async def send() -> Answering:

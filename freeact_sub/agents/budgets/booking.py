@@ -138,7 +138,8 @@ class Booking:
 def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
     """Return the usage of a response. Args: attempt: produced it. None: nothing was sent."""
     tokens, cost = response.usage, _cost_of(response)
-    estimated = attempt is not None and not (tokens.input_tokens or tokens.output_tokens)
+    # some servers count the one and not the other
+    estimated = attempt is not None and not (tokens.input_tokens and (tokens.output_tokens or not response.parts))
     if attempt is not None and estimated:
         tokens, cost = _estimated(attempt, response), None
     if attempt is not None and cost is None:
