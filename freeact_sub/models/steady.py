@@ -42,8 +42,8 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after
-from freeact_sub.models.observers import Attempt, Bill, Meter, current_bill, models_in
 from freeact_sub.models.mending import mend_streams
+from freeact_sub.models.observers import Attempt, Bill, Meter, current_bill, models_in
 from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
 

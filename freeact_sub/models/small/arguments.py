@@ -6,10 +6,15 @@ Valid arguments stay as they are, to the letter. Repaired are only:
 - a required text under another name (`{"source": "..."}`), if it is the only text under an unknown name;
 - an object inside a text, as JSON in JSON or in a fence, if its names are the tool's;
 - an object that is there twice, or after an empty one (`{}{"code": "1"}`): some servers send the whole once more;
+- an object with something around it (a byte order mark, a fence, tags, one brace too many), or with line ends between its
+  fields that were escaped: it is read from its first brace to its last;
 - half characters, which are written out (`\ud83d`);
 - code inside a Markdown fence: the fence is no code;
 - a backspace in code, which was meant as `\b` of an expression: in any other string it is the same;
 - code whose line ends are wrong, if it is not Python before and is after: see `with_line_ends`.
+
+A text that was meant as an object, and cannot be read as one, is no bare string: it is never run, and the model is told that
+the arguments are wrong.
 """
 
 import ast
@@ -50,6 +55,8 @@ Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 _DECODER: Final = json.JSONDecoder(strict=False)
 MAX_PACKINGS: Final = 3
 """How often arguments may be packed into a text, or be there."""
+MAX_BRACES: Final = 20
+"""How many closing braces are tried as the end of an object in Python's notation."""
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
 
 
@@ -68,16 +75,28 @@ def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
     if wanted is None:
         return value if isinstance(value, dict) and value != _as_it_is(args) else args
     if isinstance(value, str):
-        value = {wanted: value}
-    elif isinstance(value, dict) and wanted not in value:
+        if _is_meant_as_object(value, schema):
+            value = _first_object(value, schema)
+            if value is None:
+                return args
+        else:
+            value = {wanted: value}
+    if isinstance(value, dict) and wanted not in value:
         strange = [name for name in value if name not in schema.get("properties", {})]
         if len(strange) != 1 or not isinstance(value[strange[0]], str):
             return args
         value = {wanted if name == strange[0] else name: item for name, item in value.items()}
     elif not isinstance(value, dict):
         return args
-    if wanted == "code" and isinstance(value["code"], str):
-        value = {**value, "code": repaired_code(value["code"])}
+    code = value["code"] if wanted == "code" else None
+    if isinstance(code, str) and _is_meant_as_object(code, schema):
+        inner = _first_object(code, schema)
+        if inner is not None and isinstance(inner.get("code"), str) and inner.keys() <= schema["properties"].keys():
+            return {**value, **inner}
+        if parse_python(code) is None:
+            return code  # as wrong as it would be alone
+    elif isinstance(code, str):
+        value = {**value, "code": repaired_code(code)}
     return args if value == _as_it_is(args) else value
 
 
@@ -145,6 +164,70 @@ def _unpacked(value: Any, schema: Mapping[str, Any]) -> Any:
         except (ValueError, RecursionError):
             break
     return inner if isinstance(inner, dict) and inner.keys() <= schema.get("properties", {}).keys() else value
+
+
+_BEFORE: Final = re.compile(
+    r"""
+    (?: [\s\ufeff\u200b] | \\[nrt] | (?:`{3,}|~{3,})\w* | </?[^<>{}\n]{1,80}>
+      | (?i:json|args|arguments|parameters|input|action\ input)\s*:?\s*(?=[{<]) | "(?=\{\\") )*
+    """,
+    re.VERBOSE,
+)
+"""What stands in front of an object: marks, blanks, a fence, tags, a label, the quote of a text that holds it."""
+_BETWEEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\\[nrt]', re.DOTALL)
+"""A string of JSON, or a line end that was escaped outside of one."""
+
+
+def _is_meant_as_object(text: str, schema: Mapping[str, Any]) -> bool:
+    """Whether a text was meant as an object of arguments: code does not begin with one that names the tool's parameters."""
+    body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]  # it matches anything
+    names = "|".join(map(re.escape, schema.get("properties", {}))) or "(?!)"
+    if not body.startswith("{"):
+        return re.match(rf"""\\?['"](?:{names})\\?['"]\s*:""", body) is not None  # its first brace is lost
+    if body.startswith(('{"', '{\\"')):
+        return re.search(rf"\b(?:{names})\b", body) is not None
+    # a set or a dict of Python may begin so, and may have a variable of that name as a key
+    quoted, bare = rf"""['"](?:{names})['"]\s*:""", rf"""\{{\s*(?:{names})\s*:\s*['"]"""
+    return re.search(f"{quoted}|{bare}", body) is not None
+
+
+def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The object of arguments that a text begins with. None: it is not whole, or another one with other arguments follows."""
+    body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]
+    body = body if body.startswith("{") else "{" + body
+    names = schema.get("properties", {}).keys()
+    for source in (body, _BETWEEN.sub(lambda found: found[0] if found[0][0] == '"' else " ", body), _unescaped(body)):
+        try:
+            value, end = _DECODER.raw_decode(source)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(value, dict) or not value.keys() & names:
+            continue
+        rest = source[end:]
+        return None if _is_meant_as_object(rest.lstrip(" ,;\n"), schema) and not _is_repeated(rest, value) else value
+    for place in [place for place, letter in enumerate(body) if letter == "}"][:MAX_BRACES]:
+        literal = parse_literal(body[: place + 1])
+        if isinstance(literal, dict) and literal.keys() & names:
+            return literal if all(isinstance(name, str) for name in literal) else None
+    return None
+
+
+def _is_repeated(rest: str, value: dict[str, Any]) -> bool:
+    """Whether a text begins with the same object once more."""
+    try:
+        return bool(_DECODER.raw_decode(rest.lstrip(" ,;\n"))[0] == value)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _unescaped(body: str) -> str:
+    """The text whose quotes are escaped although it does not stand in a string: `{\\"code\\": \\"1\\"}`."""
+    if not body.startswith('{\\"'):
+        return ""
+    try:
+        return str(json.loads(f'"{body}"', strict=False))
+    except (ValueError, RecursionError):
+        return ""
 
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}

@@ -275,7 +275,10 @@ def _blocks_to_run(spans: Sequence[TextSpan], tools: Schemas, *, complete: bool)
 
 def _action_of(block: FencedBlock, tools: Schemas) -> str | list[WrittenCall] | None:
     """The code of a block, or its calls if it holds nothing else. None: no tool could run it."""
-    return python_calls(block.code, tools) or (block.code if CELL_TOOL in tools else None)
+    if calls := python_calls(block.code, tools):
+        return calls
+    args = repaired({"code": block.code}, tools[CELL_TOOL]) if CELL_TOOL in tools else None
+    return args["code"] if isinstance(args, dict) and isinstance(args.get("code"), str) else None
 
 
 def _is_whole(block: FencedBlock, *, complete: bool) -> bool:
