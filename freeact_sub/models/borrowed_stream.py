@@ -1,9 +1,9 @@
 """Base classes of models and streamed responses that wrap another one. They use private names of pydantic-ai and openai.
 
 pydantic-ai has no public name for who limits the silence before an answer, nor for the record in which it looks for the ends
-of parts; openai has none for the HTTP client that its client uses. If the first had another name, pydantic-ai's own limit
-would hold, which also counts the time before a request is sent on; without the others, streams would fail. The contract test
-tells.
+of parts, nor for the profile by which a stream looks for thoughts; openai and anthropic have none for the HTTP client that
+their clients use. If the first had another name, pydantic-ai's own limit would hold, which also counts the time before a
+request is sent on; without the others, streams would fail. The contract test tells.
 """
 
 import sys
@@ -46,6 +46,20 @@ def http_client_of(model: Model) -> httpx2.AsyncClient | None:
         return None
     http_client = client._client
     return http_client if isinstance(http_client, httpx2.AsyncClient) else None
+
+
+def without_tags(stream: StreamedResponse) -> tuple[tuple[str, str] | None, bool]:
+    """Has a stream leave tags of thoughts, and blanks before a text, as they are: we look for them (`TaggedThoughts`).
+
+    Returns:
+        The tags that it would have looked for, and whether it would have left out the blanks.
+    """
+    profile = getattr(stream, "_model_profile", None)
+    if profile is None:
+        return None, False
+    known = profile.get("thinking_tags"), bool(profile.get("ignore_streamed_leading_whitespace"))
+    cast("Any", stream)._model_profile = {**profile, "thinking_tags": None, "ignore_streamed_leading_whitespace": False}
+    return known
 
 
 class UnhurriedModel(WrapperModel):

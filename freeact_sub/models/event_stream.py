@@ -1,9 +1,9 @@
 """`EventStream` reads the body of one streamed response and passes it on to the provider's client, repaired.
 
 It stands between the wire and the client in each protocol that sends server-sent events, so that two rules hold in all of
-them. A reply counts when its protocol's end was seen: a body that ends before that becomes an error, for which the request is
-made again. And what a reply says does not depend on the pieces in which it comes: events are read as their standard has them,
-and each is passed on in one piece.
+them. A reply counts when its protocol's end was seen: a body that ends before that becomes an error, for which the request
+is made again. And what a reply says does not depend on the pieces in which it comes: events are read as their standard has
+them, and each is passed on in one piece.
 
 - An event without data, such as a reconnection time or a keep-alive, is no event, and neither is a comment.
 - A byte order mark before the first event is dropped, and bytes that are no UTF-8 are read as question marks.

@@ -41,10 +41,11 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
-from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after
+from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after, without_tags
 from freeact_sub.models.mending import mend_streams
 from freeact_sub.models.observers import Attempt, Bill, Meter, current_bill, models_in
 from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
+from freeact_sub.models.tagged_thoughts import USUAL, TaggedThoughts
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
 
 _Event = TypeVar("_Event")
@@ -279,11 +280,20 @@ class SteadyStream(WrappedStream):
     meter: Meter
     bill: Bill
     admission: Admission
-    _parts: PartsInOrder = field(default_factory=PartsInOrder, init=False)
+    _thoughts: TaggedThoughts = field(init=False)
+    _parts: PartsInOrder = field(init=False)
     first_index: int = field(default=0, init=False)
     """Index of the first part that counts: those before it are of a reply that broke off."""
     _broke: bool = field(default=False, init=False)
     """A response broke off in its middle, which is repeated once."""
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        tags, drops_blanks = without_tags(self.inner)
+        self._thoughts = TaggedThoughts(USUAL if tags is None else (tags, *USUAL), drops_blanks=drops_blanks)
+        self._parts = PartsInOrder()
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         following = 0
@@ -294,9 +304,14 @@ class SteadyStream(WrappedStream):
                         if isinstance(event, ADDED):
                             continue
                         self.meter.piece()
-                        placed = self._placed(self._parts.passed(event))
-                        following = max(following, getattr(placed, "index", -1) + 1)
-                        yield self.keep(placed)
+                        for part in self._thoughts.passed(event):
+                            placed = self._placed(self._parts.passed(part))
+                            following = max(following, getattr(placed, "index", -1) + 1)
+                            yield self.keep(placed)
+                for part in self._thoughts.rest():
+                    placed = self._placed(self._parts.passed(part))
+                    following = max(following, getattr(placed, "index", -1) + 1)
+                    yield self.keep(placed)
                 for event in self._parts.rest():
                     yield self.keep(self._placed(event))
             except ModelAPIError as error:
@@ -305,7 +320,7 @@ class SteadyStream(WrappedStream):
                 self.first_index = following
                 self.answering = await self.ask_again()
                 self.inner = self.answering.stream
-                self._parts = PartsInOrder()
+                self._begin()
             else:
                 self.answering.attempt.response = self.get()
                 self.admission.answered()
@@ -315,7 +330,7 @@ class SteadyStream(WrappedStream):
 
     def get(self) -> ModelResponse:
         """See pydantic-ai."""
-        return self._parts.whole(self.inner.get())
+        return self._parts.whole(self._thoughts.whole(self.inner.get()))
 
     def _placed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
         """The event, with its index behind those of a reply that broke off."""

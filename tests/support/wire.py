@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from support.agents import read
 from support.serving import serving
 
@@ -151,3 +152,23 @@ async def answered(
         async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
             _, result = await read(agent.run("go"))
     return result, server
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer, as it comes."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def client_of(*pieces: bytes) -> httpx2.AsyncClient:
+    """A client whose server answers with a stream in these pieces."""
+
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=_Body(*pieces))
+
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))

@@ -74,30 +74,37 @@ def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
     wanted = main_text(schema)
     if wanted is None:
         return value if isinstance(value, dict) and value != _as_it_is(args) else args
-    if isinstance(value, str):
-        if _is_meant_as_object(value, schema):
-            value = _first_object(value, schema)
-            if value is None:
-                return args
-        else:
-            value = {wanted: value}
-    if isinstance(value, dict) and wanted not in value:
-        strange = [name for name in value if name not in schema.get("properties", {})]
-        if len(strange) != 1 or not isinstance(value[strange[0]], str):
-            return args
-        value = {wanted if name == strange[0] else name: item for name, item in value.items()}
-    elif not isinstance(value, dict):
+    value = _named(value, wanted, schema)
+    if value is None:
         return args
-    code = value["code"] if wanted == "code" else None
-    if isinstance(code, str) and _is_meant_as_object(code, schema):
-        inner = _first_object(code, schema)
-        if inner is not None and isinstance(inner.get("code"), str) and inner.keys() <= schema["properties"].keys():
-            return {**value, **inner}
-        if parse_python(code) is None:
+    if wanted == "code" and isinstance(value["code"], str):
+        code = value["code"]
+        if not _is_meant_as_object(code, schema):
+            value = {**value, "code": repaired_code(code)}
+        elif (inner := _first_object(code, schema)) and _is_call(inner, schema):
+            value = {**value, **whole_value(inner)}
+        elif parse_python(code) is None:
             return code  # as wrong as it would be alone
-    elif isinstance(code, str):
-        value = {**value, "code": repaired_code(code)}
     return args if value == _as_it_is(args) else value
+
+
+def _named(value: Any, wanted: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The object of arguments with its required text under its name. None: it is not to be found."""
+    if isinstance(value, str):
+        value = whole_value(_first_object(value, schema)) if _is_meant_as_object(value, schema) else {wanted: value}
+    if not isinstance(value, dict):
+        return None
+    if wanted in value:
+        return value
+    strange = [name for name in value if name not in schema.get("properties", {})]
+    if len(strange) != 1 or not isinstance(value[strange[0]], str):
+        return None
+    return {wanted if name == strange[0] else name: item for name, item in value.items()}
+
+
+def _is_call(value: dict[str, Any], schema: Mapping[str, Any]) -> bool:
+    """Whether an object found in code is the arguments of a cell: code may show an object that has a field `code`, too."""
+    return isinstance(value.get("code"), str) and value.keys() <= schema["properties"].keys()
 
 
 def main_text(schema: Mapping[str, Any]) -> str | None:
@@ -174,6 +181,8 @@ _BEFORE: Final = re.compile(
     re.VERBOSE,
 )
 """What stands in front of an object: marks, blanks, a fence, tags, a label, the quote of a text that holds it."""
+_WORD: Final = re.compile(r"(?<![\\</\w])\w")
+"""A word that is no tag and no escape."""
 _BETWEEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\\[nrt]', re.DOTALL)
 """A string of JSON, or a line end that was escaped outside of one."""
 
@@ -182,8 +191,9 @@ def _is_meant_as_object(text: str, schema: Mapping[str, Any]) -> bool:
     """Whether a text was meant as an object of arguments: code does not begin with one that names the tool's parameters."""
     body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]  # it matches anything
     names = "|".join(map(re.escape, schema.get("properties", {}))) or "(?!)"
-    if not body.startswith("{"):
-        return re.match(rf"""\\?['"](?:{names})\\?['"]\s*:""", body) is not None  # its first brace is lost
+    if not body.startswith("{"):  # its first brace is lost, or something else stands before it
+        key = re.search(rf"""['"](?:{names})\\?['"]\s*:""", body)
+        return key is not None and not _WORD.search(body[: key.start()]) and parse_python(body) is None
     if body.startswith(('{"', '{\\"')):
         return re.search(rf"\b(?:{names})\b", body) is not None
     # a set or a dict of Python may begin so, and may have a variable of that name as a key
@@ -192,7 +202,7 @@ def _is_meant_as_object(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The object of arguments that a text begins with. None: it is not whole, or another one with other arguments follows."""
+    """The object of arguments that a text begins with. None: it is not whole, or one with other arguments follows."""
     body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]
     body = body if body.startswith("{") else "{" + body
     names = schema.get("properties", {}).keys()
@@ -221,7 +231,7 @@ def _is_repeated(rest: str, value: dict[str, Any]) -> bool:
 
 
 def _unescaped(body: str) -> str:
-    """The text whose quotes are escaped although it does not stand in a string: `{\\"code\\": \\"1\\"}`."""
+    """The text, where its quotes are escaped although it does not stand in a string."""
     if not body.startswith('{\\"'):
         return ""
     try:

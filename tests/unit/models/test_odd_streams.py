@@ -2,10 +2,8 @@
 
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
@@ -25,6 +23,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from support.thorough import examples
+from support.wire import client_of
 
 from freeact_sub import Config
 from freeact_sub.models import make_traffic
@@ -32,24 +31,6 @@ from freeact_sub.models.odd_streams import in_order
 from freeact_sub.models.steady import SteadyModel
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
-
-
-class Wire(httpx2.AsyncByteStream):
-    """The body of an answer, as it comes."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            yield piece
-
-
-def client_of(*pieces: bytes) -> httpx2.AsyncClient:
-    async def answer(_: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Wire(*pieces))
-
-    return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
 
 
 def openai(*pieces: bytes) -> Model:
