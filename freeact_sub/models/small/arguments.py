@@ -19,6 +19,7 @@ the arguments are wrong.
 
 import ast
 import io
+import itertools
 import json
 import re
 import tokenize
@@ -140,8 +141,8 @@ def _value_of(args: Any) -> Any:
     except (ValueError, RecursionError):
         if (last := _last_of_several(args)) is not None:
             return last
-        literal = parse_literal(args)
-        return literal if isinstance(literal, dict) else args
+        literal = _literal_object(args)
+        return args if literal is None else literal
 
 
 def _last_of_several(text: str) -> dict[str, Any] | None:
@@ -181,30 +182,41 @@ _BEFORE: Final = re.compile(
     re.VERBOSE,
 )
 """What stands in front of an object: marks, blanks, a fence, tags, a label, the quote of a text that holds it."""
-_WORD: Final = re.compile(r"(?<![\\</\w])\w")
-"""A word that is no tag and no escape."""
+_ELSE: Final = re.compile(r"[\n=(%!?]|.{60}")
+"""What stands in code before an object, and not in the words before one."""
 _BETWEEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\\[nrt]', re.DOTALL)
 """A string of JSON, or a line end that was escaped outside of one."""
 
 
 def _is_meant_as_object(text: str, schema: Mapping[str, Any]) -> bool:
     """Whether a text was meant as an object of arguments: code does not begin with one that names the tool's parameters."""
+    return _object_in(text, schema) is not None
+
+
+def _object_in(text: str, schema: Mapping[str, Any]) -> str | None:
+    """The text from the first brace of the object on that it was meant as. None: it was not meant as one."""
     body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]  # it matches anything
-    names = "|".join(map(re.escape, schema.get("properties", {}))) or "(?!)"
-    if not body.startswith("{"):  # its first brace is lost, or something else stands before it
-        key = re.search(rf"""['"](?:{names})\\?['"]\s*:""", body)
-        return key is not None and not _WORD.search(body[: key.start()]) and parse_python(body) is None
+    names = "|".join(map(re.escape, schema.get("properties", {})))
+    if not names or re.search(rf"\b(?:{names})\b", body) is None:
+        is_damaged = "code" in schema.get("properties", {}) and body.startswith('{"') and parse_python(body) is None
+        return body if is_damaged else None
     if body.startswith(('{"', '{\\"')):
-        return re.search(rf"\b(?:{names})\b", body) is not None
+        return body
+    if parse_python(body) is None:
+        if body.startswith("{"):
+            return body
+        key = re.search(rf"""\{{?\s*\\?['"](?:{names})\\?['"]\s*:""", body)
+        if key is None or _ELSE.search(body[: key.start()]):
+            return None
+        return body[key.start() :] if key[0].startswith("{") else "{" + body[key.start() :]
     # a set or a dict of Python may begin so, and may have a variable of that name as a key
     quoted, bare = rf"""['"](?:{names})['"]\s*:""", rf"""\{{\s*(?:{names})\s*:\s*['"]"""
-    return re.search(f"{quoted}|{bare}", body) is not None
+    return body if body.startswith("{") and re.search(f"{quoted}|{bare}", body) else None
 
 
 def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """The object of arguments that a text begins with. None: it is not whole, or one with other arguments follows."""
-    body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]
-    body = body if body.startswith("{") else "{" + body
+    body = _object_in(text, schema) or ""
     names = schema.get("properties", {}).keys()
     for source in (body, _BETWEEN.sub(lambda found: found[0] if found[0][0] == '"' else " ", body), _unescaped(body)):
         try:
@@ -216,10 +228,22 @@ def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None
         rest = source[end:]
         return None if _is_meant_as_object(rest.lstrip(" ,;\n"), schema) and not _is_repeated(rest, value) else value
     for place in [place for place, letter in enumerate(body) if letter == "}"][:MAX_BRACES]:
-        literal = parse_literal(body[: place + 1])
-        if isinstance(literal, dict) and literal.keys() & names:
+        literal = _literal_object(body[: place + 1])
+        if literal is not None and literal.keys() & names:
             return literal if all(isinstance(name, str) for name in literal) else None
     return None
+
+
+def _literal_object(source: str) -> dict[Any, Any] | None:
+    """The object in Python's notation. None: it is none, or two strings in it are joined, which is a quote too many."""
+    literal = parse_literal(source)
+    if not isinstance(literal, dict):
+        return None
+    try:
+        kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(source.strip()).readline)]
+    except (tokenize.TokenError, SyntaxError, ValueError):  # see `_first`
+        return literal
+    return None if (tokenize.STRING, tokenize.STRING) in itertools.pairwise(kinds) else literal
 
 
 def _is_repeated(rest: str, value: dict[str, Any]) -> bool:
