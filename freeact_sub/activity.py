@@ -30,7 +30,7 @@ from freeact_sub.events import (
     ToolProgress,
     UsageUpdated,
 )
-from freeact_sub.text import busy, one_line
+from freeact_sub.text import one_line
 from freeact_sub.titles import prompt_title
 
 LABEL_CHARS = 40
@@ -89,9 +89,9 @@ class Activity:
         return self.status in ("queued", "running")
 
     @property
-    def paused_seconds(self) -> float | None:
-        """How long its model request waits for a busy provider. None: it does not wait."""
-        return None if self.progress is None else self.progress.paused_seconds
+    def pause(self) -> str:
+        """The note on the time for which its model request waits. Empty: it does not wait."""
+        return "" if self.progress is None else self.progress.pause
 
     def seconds(self, now: float) -> float:
         """Seconds that its run has taken so far, without those in which a question was open."""
@@ -188,8 +188,8 @@ class Activity:
         if self.calls:
             others = len(self.calls) - 1
             return _words(self.calls[-1]) + self.how_far + (f" (and {others} more)" if others else "")
-        if self.paused_seconds is not None:
-            return busy(self.paused_seconds)
+        if self.pause:
+            return self.pause
         return self.writes or "waiting for the model"
 
     def _end_call(self, output: ToolOutput) -> None:

@@ -146,15 +146,18 @@ class ContextOverflowError(FreeactError):
 
     Attributes:
         context_tokens: The size of the context. None: the server does not report it.
+        said: The server's words. Empty: it has none for people.
     """
 
-    def __init__(self, *, context_tokens: int | None = None) -> None:
+    def __init__(self, *, context_tokens: int | None = None, said: str = "") -> None:
         size = "" if context_tokens is None else f" of {context_tokens:,} tokens"
+        quoted = f" (the server: {said})" if said else ""
         super().__init__(
             f"the conversation does not fit into the model's context{size}, and no long output is left to shorten: "
-            "begin a new conversation, ask for less at a time, or serve the model with a larger context"
+            f"begin a new conversation, ask for less at a time, or serve the model with a larger context{quoted}"
         )
         self.context_tokens = context_tokens
+        self.said = said
 
 
 class ApprovalDeniedError(FreeactError):

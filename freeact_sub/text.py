@@ -6,7 +6,6 @@ written out.
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -184,11 +183,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def busy(seconds: float) -> str:
-    """The note on a request that waits for a busy provider."""
-    return f"the provider is busy; trying again in {math.ceil(seconds)} s"
 
 
 def arguments_text(args: dict[str, Any]) -> str:

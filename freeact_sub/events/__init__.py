@@ -4,6 +4,7 @@ Every agent of a tree writes to the same stream; its header names the sender and
 `AgentStarted` and, as its last event, one `AgentFinished`; a child that is resumed begins another run.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -248,7 +249,16 @@ class ModelProgress(AgentEvent):
     tokens_per_second: float | None = None
     """Pieces per second since the first one. None: not known yet."""
     paused_seconds: float | None = None
-    """Seconds until the request is repeated, because the provider is busy. None: no pause."""
+    """Seconds until the request is repeated; told each second. None: no pause."""
+    paused_because: str = ""
+    """The reason of the pause, for people: the provider is busy, the server failed, the reply broke off."""
+
+    @property
+    def pause(self) -> str:
+        """The note on the pause. Empty: there is none."""
+        if self.paused_seconds is None:
+            return ""
+        return f"{self.paused_because or 'the provider is busy'}; trying again in {math.ceil(self.paused_seconds)} s"
 
 
 @dataclass(frozen=True, kw_only=True)

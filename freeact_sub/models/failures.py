@@ -1,6 +1,7 @@
 """Describes a failed model request in one sentence: status, model, the server's words, the way out."""
 
 import json
+import re
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -40,6 +41,8 @@ KEYS: Final = {
     "vercel": "VERCEL_AI_GATEWAY_API_KEY",
 }
 """The environment variables of keys that are not named after their provider."""
+_PAGE: Final = re.compile(r"\s*<[a-zA-Z!?/]")
+"""How a page begins, which is for browsers."""
 
 
 def failure(error: Exception, model: Model) -> str:
@@ -75,7 +78,7 @@ def words_of(body: object) -> str:
             body = json.loads(body)
         except ValueError:
             text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
-            return "" if text.lstrip().startswith("<") else one_line(text, WORDS_CHARS)  # a page is for browsers
+            return "" if _PAGE.match(text) else one_line(text, WORDS_CHARS)
     if isinstance(body, list | tuple):
         return next((said for item in body if (said := words_of(item))), "")
     if isinstance(body, dict):
@@ -104,7 +107,9 @@ def _way_out(error: ModelHTTPError, model: Model) -> str:
     if isinstance(error, ModelQuotaExceededError):
         return "the quota of the account is used up; name another model in `fallback_models`, or raise the quota"
     if busy(error) is not None:
-        return "its provider stays busy; try again later, name a model in `fallback_models`, or raise `rate_limit_seconds`"
+        asked = error.retry_after
+        waits = "stays busy" if asked is None else f"asks for a wait of {asked:,.0f} seconds (Retry-After)"
+        return f"its provider {waits}; try again later, name a model in `fallback_models`, or raise `rate_limit_seconds`"
     if isinstance(error, ModelNotFoundError) or error.status_code == 404:
         meant = f" (did you mean {error.suggested_model_id!r}?)" if error.suggested_model_id else ""
         return f"check the names in `model` and `models`{meant}, and `base_url`"

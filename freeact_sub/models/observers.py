@@ -115,7 +115,9 @@ class RequestState:
     attempt: int = 1
     """2: the connection broke, and the request was made again."""
     paused_seconds: float | None = None
-    """Seconds until the request is repeated, because the provider is busy. None: no pause."""
+    """Seconds until the request is repeated. None: no pause."""
+    paused_because: str = ""
+    """The reason of the pause, for people: the provider is busy, the server failed, the reply broke off."""
 
     @property
     def pieces_per_second(self) -> float | None:
@@ -161,6 +163,7 @@ class Meter:
         self._pieces = 0
         self._attempt = 1
         self._paused: float | None = None
+        self._because = ""
         self._report()
 
     def piece(self) -> None:
@@ -176,15 +179,15 @@ class Meter:
         self._first, self._pieces = None, 0
         self._report()
 
-    def paused(self, seconds: float | None) -> None:
-        """Notes how long the request waits for a busy provider. None: the wait is over."""
+    def paused(self, seconds: float | None, because: str = "") -> None:
+        """Notes how long the request waits until it is made again. None: the wait is over."""
         if seconds is not None or self._paused is not None:
-            self._paused = seconds
+            self._paused, self._because = seconds, because
             self._report()
 
     @property
     def is_paused(self) -> bool:
-        """Whether the request waits for a busy provider."""
+        """Whether the request waits until it is made again."""
         return self._paused is not None
 
     @property
@@ -196,6 +199,7 @@ class Meter:
             pieces=self._pieces,
             attempt=self._attempt,
             paused_seconds=self._paused,
+            paused_because=self._because,
         )
 
     def _report(self) -> None:

@@ -1,9 +1,11 @@
 """`SteadyModel` repeats requests that unreliable servers fail, and gives up with a clear error.
 
 - The provider is busy, or has not begun to answer: `traffic` says when the request is made again.
-- The connection breaks in the middle of a stream, or nothing comes for `stall_seconds`. Nothing of a reply is acted on
-  before its end, so the request is made once more. What was shown of the first reply stays shown; only the second counts.
-- The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has.
+- A reply breaks off: the connection breaks in its middle, it has no end (`event_stream`), or nothing comes for
+  `stall_seconds`. Nothing of a reply is acted on before its end, so the request is made again. What was shown of a broken
+  reply stays shown; only the last one counts.
+- The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has
+  (`refusals`), and whether it says so at once or in its stream.
   Who makes the request may shorten the conversation (`features/compaction/`).
 
 A slow first token is a matter of `first_event_timeout_seconds`, from when the request is sent on; its watcher is told of it.
@@ -12,21 +14,18 @@ Each time a request is sent is noted on the bill of the agent that pays for it (
 
 import asyncio
 import math
-import re
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelConnectionError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
     ModelRequestTimeout,
     UnexpectedModelBehavior,
 )
@@ -42,21 +41,15 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after, without_tags
+from freeact_sub.models.failures import words_of
 from freeact_sub.models.mending import mend_streams
 from freeact_sub.models.observers import Attempt, Bill, Meter, current_bill, models_in
 from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
+from freeact_sub.models.refusals import context_of, is_overflow
 from freeact_sub.models.tagged_thoughts import USUAL, TaggedThoughts
-from freeact_sub.models.traffic import Admission, Lane, busy, passes
+from freeact_sub.models.traffic import Admission, Lane
 
 _Event = TypeVar("_Event")
-_OVERFLOW: Final = re.compile(
-    r"""(?ix)
-    exceed_context_size | exceeds?\s(?:the\s)?(?:available\s|model'?s?\s)?(?:maximum\s)?context | maximum\scontext
-    | context\s(?:size|length|window)\s(?:exceeded|of|is) | prompt\sis\stoo\slong | input\sis\stoo\slong
-    | too\smany\s(?:input\s)?tokens
-    """
-)
-"""The wording of llama-server, Ollama, LM Studio and TGI, which pydantic-ai does not recognise."""
 
 
 class Silence:
@@ -148,7 +141,7 @@ class _Stall:
 
 
 class SteadyModel(UnhurriedModel):
-    """A model whose requests outlive a busy provider and one broken connection."""
+    """A model whose requests outlive a busy provider, a failed server and a reply that breaks off."""
 
     def __init__(self, wrapped: Model, *, lane: Lane, patience_seconds: float, stall_seconds: float) -> None:
         """Args: lane: of its provider. patience_seconds: for how long a request may pause. stall_seconds: see `Config`."""
@@ -273,7 +266,7 @@ class Answering:
 
 @dataclass(kw_only=True)
 class SteadyStream(WrappedStream):
-    """Streams an answer, and starts over once if the connection breaks or falls silent."""
+    """Streams an answer, and starts over if it breaks off or falls silent."""
 
     answering: Answering
     ask_again: Callable[[], Awaitable[Answering]]
@@ -284,8 +277,6 @@ class SteadyStream(WrappedStream):
     _parts: PartsInOrder = field(init=False)
     first_index: int = field(default=0, init=False)
     """Index of the first part that counts: those before it are of a reply that broke off."""
-    _broke: bool = field(default=False, init=False)
-    """A response broke off in its middle, which is repeated once."""
 
     def __post_init__(self) -> None:
         self._begin()
@@ -316,7 +307,10 @@ class SteadyStream(WrappedStream):
                     yield self.keep(self._placed(event))
             except ModelAPIError as error:
                 self.bill.failed(error)
-                self._broke_off(error, begun=following > self.first_index)
+                if self.cancelled:
+                    raise
+                _raise_overflow(error)
+                self.admission.failed(error)
                 self.first_index = following
                 self.answering = await self.ask_again()
                 self.inner = self.answering.stream
@@ -338,35 +332,8 @@ class SteadyStream(WrappedStream):
             return replace(event, index=event.index + self.first_index)
         return event
 
-    def _broke_off(self, error: ModelAPIError, *, begun: bool) -> None:
-        """Raises the error unless the request may be repeated."""
-        if self.cancelled or (begun and self._broke):
-            raise error
-        if not begun or busy(error) is not None:
-            self.admission.failed(error)
-        elif not passes(error):
-            raise error
-        self._broke = self._broke or begun
-
 
 def _raise_overflow(error: Exception) -> None:
     """Raises: ContextOverflowError: The server refuses the request because it is too long."""
     if isinstance(error, ModelAPIError) and is_overflow(error):
-        raise ContextOverflowError(context_tokens=_context_of(error)) from error
-
-
-def is_overflow(error: ModelAPIError) -> bool:
-    """The server says that the request is too long for the model's context."""
-    if isinstance(error, ModelContextWindowExceededError):
-        return True
-    return (
-        isinstance(error, ModelHTTPError)
-        and error.status_code in (400, 413, 422, 500)
-        and bool(_OVERFLOW.search(str(error)))
-    )
-
-
-def _context_of(error: ModelAPIError | None) -> int | None:
-    """The size of the context, where the server tells it."""
-    size = error.body.get("n_ctx") if error is not None and isinstance(error.body, dict) else None
-    return size if isinstance(size, int) else None
+        raise ContextOverflowError(context_tokens=context_of(error), said=words_of(error.body)) from error

@@ -5,7 +5,13 @@ long as `Retry-After` says, else longer each time. A request that waits holds no
 patience (`rate_limit_seconds`) has run out; one for which another model can stand in has none.
 
 The retries of the providers' clients are turned off (`max_retries`), because each client knows of its own requests alone.
-So what they would repeat besides is repeated here: lost connections, 408, 409 and 5xx, twice, and that pauses nobody else.
+So what they would repeat besides is repeated here: replies that break off, 408, 409 and 5xx, for `FAILING_SECONDS`, longer
+each time, and that pauses nobody else. Where nobody answers at all, or another model can stand in: `RETRIES` times.
+
+Who waits is told each second for how long (`Meter`), and a person may have it over (`Traffic.try_now`). A pause that nobody
+waits for any more, because the one who did was cancelled, is over too: the next prompt finds out by itself.
+
+The clock is the event loop's.
 
 `Prefixes`: of agents whose first requests begin alike, one is sent first, so that the others read it from the cache. A
 provider that bills the writing of its cache lets others read an entry once it has begun to answer the request that wrote
@@ -14,6 +20,7 @@ it. Twenty children that ask at once would write the same tools and system promp
 
 import asyncio
 import copy
+import math
 import time
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
@@ -35,6 +42,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.models import Model
 
 from freeact_sub.models.observers import Meter
+from freeact_sub.models.refusals import refuses_tools
 from freeact_sub.system.chance import chance
 
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -43,16 +51,22 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 SPREAD_SECONDS: Final = 1.0
 """Requests that have paused begin again within this time, and not all at once."""
 RETRIES: Final = 2
-"""Repetitions of a request after a transient failure."""
+"""Repetitions of a request after a transient failure, at least."""
 RETRY_SECONDS: Final = 0.5
+LONGEST_RETRY_SECONDS: Final = 20.0
+FAILING_SECONDS: Final = 90.0
+"""How long a request is made again after transient failures."""
 TELL_SECONDS: Final = 1.0
+BUSY: Final = "the provider is busy"
 CACHE_WAIT_SECONDS: Final = 30.0
 """The longest wait for another agent's first answer."""
 CACHE_KEPT_SECONDS: Final = 240.0
 """How long an entry is taken to be in the cache; providers keep it for 5 minutes."""
 
 _BUSY: Final = (429, 503, 529)
-_PASSING: Final = (408, 409, 500, 502, 504)
+_PASSING: Final = (408, 409, 425)
+_LASTING: Final = (501, 505, 511)
+"""Errors of servers that stay."""
 
 
 class Traffic:
@@ -72,6 +86,13 @@ class Traffic:
         key = (model.system, model.base_url, model.model_name if stands_in else None)
         return self._lanes.setdefault(key, Lane(self.limiter, self._patience))
 
+    def try_now(self) -> bool:
+        """Ends all pauses: the requests that wait are made now. Returns whether there were any."""
+        waited = [lane.waiting > 0 for lane in self._lanes.values()]
+        for lane in self._lanes.values():
+            lane.open()
+        return any(waited)
+
 
 class Lane:
     """The requests to one provider."""
@@ -80,10 +101,14 @@ class Lane:
         self.limiter = limiter
         self._longest_pause = longest_pause
         self.open_at = 0.0
-        """When the pause ends, on the monotonic clock."""
+        """When the pause ends, on the clock of the event loop."""
         self.refusal: ModelAPIError | None = None
         """Why there is a pause."""
-        self._paused_at = 0.0
+        self.waiting = 0
+        """The number of requests that wait for the end of a pause."""
+        self.opened = asyncio.Event()
+        """Set when a person ends the pauses that there are."""
+        self._paused_at = -math.inf
         self._refusals = 0
         """One after the other, of requests that were sent after the last pause."""
 
@@ -93,7 +118,7 @@ class Lane:
         Raises:
             ModelAPIError: The error itself, if that is too long.
         """
-        now = time.monotonic()
+        now = anyio.current_time()
         if error.retry_after is not None:
             pause = error.retry_after
         elif sent_at <= self._paused_at:  # others, sent at the same time, were refused already
@@ -108,6 +133,25 @@ class Lane:
             self.open_at = max(self.open_at, now + pause)
         if pause > patience:
             raise error
+
+    def open(self) -> None:
+        """Ends the pause."""
+        self.open_at, self._refusals = 0.0, 0
+        opened, self.opened = self.opened, asyncio.Event()
+        opened.set()
+
+    @asynccontextmanager
+    async def awaited(self) -> AsyncIterator[None]:
+        """A request waits inside. If it is cancelled and was the last, there is no pause any more."""
+        self.waiting += 1
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            if self.waiting == 1:
+                self.open()
+            raise
+        finally:
+            self.waiting -= 1
 
     def answered(self, *, sent_at: float) -> None:
         """Resets the growing pause."""
@@ -124,7 +168,12 @@ class Admission:
         self._patience = patience_seconds
         """The remaining seconds."""
         self._failures = 0
-        self._own_pause = 0.0
+        self._failing_since: float | None = None
+        """When the first request was sent that failed, while the server was not busy."""
+        self._open_at = 0.0
+        """When this request's own pause ends."""
+        self._why = ""
+        """The reason of that pause, for people."""
         self._sent_at = 0.0
         self._waiting_since: float | None = None
         """The patience is used up by all time from a refusal on, slept or not: else on a slow machine it would never end."""
@@ -139,12 +188,12 @@ class Admission:
         limiter = self._lane.limiter
         await self._pause()
         await limiter.acquire(f"model:{self._meter.model_name}")
-        while self._lane.open_at > time.monotonic():  # another pause has started meanwhile
+        while self._lane.open_at > anyio.current_time():  # another pause has started meanwhile
             limiter.release()
             await self._pause()
             await limiter.acquire(f"model:{self._meter.model_name}")
         try:
-            self._sent_at = time.monotonic()
+            self._sent_at = anyio.current_time()
             yield
         finally:
             limiter.release()
@@ -162,33 +211,45 @@ class Admission:
         refusal = busy(error)
         if refusal is not None:
             self._lane.refused(refusal, sent_at=self._sent_at, patience=self._patience)
-            self._waiting_since = time.monotonic()
-        elif passes(error) and self._failures < RETRIES:
-            self._own_pause = chance.uniform(0.5, 1) * RETRY_SECONDS * 2**self._failures
-            self._failures += 1
+            self._waiting_since = anyio.current_time()
+        elif passes(error):
+            self._failed_for_now(error)
         else:
             raise error
 
+    def _failed_for_now(self, error: Exception) -> None:
+        now = anyio.current_time()
+        self._failing_since = self._sent_at if self._failing_since is None else self._failing_since
+        pause = chance.uniform(0.5, 1) * min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2**self._failures)
+        pause = max(pause, getattr(error, "retry_after", None) or 0.0)
+        left = min(FAILING_SECONDS, self._patience) - (now - self._failing_since)
+        self._failures += 1
+        is_unreachable = isinstance(error, ModelConnectionError) and error.phase == "connect"
+        if self._failures > RETRIES and (is_unreachable or pause > left):
+            raise error
+        self._open_at, self._why = now + pause, reason_of(error)
+
     async def _pause(self) -> None:
         lane = self._lane
-        if self._own_pause:
-            await anyio.sleep(self._own_pause)
-            self._own_pause = 0.0
         spread = 0.0
         self._use_up_patience()
-        while (rest := lane.open_at + spread - time.monotonic()) > 0:
-            if rest - spread > self._patience and lane.refusal is not None:
-                raise copy.copy(lane.refusal) from lane.refusal
-            spread = spread or chance.uniform(0, min(SPREAD_SECONDS, rest / 4))
-            self._meter.paused(rest)
-            await anyio.sleep(min(rest, TELL_SECONDS))
-            self._use_up_patience()
+        async with lane.awaited():
+            while (rest := max(lane.open_at + spread, self._open_at) - anyio.current_time()) > 0:
+                is_busy = lane.open_at + spread > self._open_at
+                if is_busy and rest - spread > self._patience and lane.refusal is not None:
+                    raise copy.copy(lane.refusal) from lane.refusal
+                spread = spread or (chance.uniform(0, min(SPREAD_SECONDS, rest / 4)) if is_busy else 0.0)
+                self._meter.paused(rest, BUSY if is_busy else self._why)
+                with anyio.move_on_after(min(rest, TELL_SECONDS)):
+                    await lane.opened.wait()
+                    self._open_at = spread = 0.0
+                self._use_up_patience()
         self._waiting_since = None
         self._meter.paused(None)
 
     def _use_up_patience(self) -> None:
         """Of the time since the refusal, or since this was last called."""
-        now = time.monotonic()
+        now = anyio.current_time()
         if self._waiting_since is not None:
             self._patience = max(0.0, self._patience - (now - self._waiting_since))
         self._waiting_since = now
@@ -209,8 +270,18 @@ def busy(error: Exception) -> ModelAPIError | None:
 def passes(error: Exception) -> bool:
     """Whether the same request may well succeed."""
     if isinstance(error, ModelHTTPError):
-        return error.status_code in _PASSING and error.provider_retry_hint is not False
+        is_passing = error.status_code in _PASSING or (error.status_code >= 500 and error.status_code not in _LASTING)
+        return is_passing and error.provider_retry_hint is not False and not refuses_tools(error)
     return isinstance(error, ModelConnectionError) and not isinstance(error, ModelTimeoutError)
+
+
+def reason_of(error: Exception) -> str:
+    """The reason for which a request is made again, as it is told."""
+    if isinstance(error, ModelHTTPError) and not error.in_stream:
+        return f"the server failed ({error.status_code})"
+    if isinstance(error, ModelConnectionError) and error.phase == "connect":
+        return "the server cannot be reached"
+    return "the reply broke off"
 
 
 @dataclass(eq=False)

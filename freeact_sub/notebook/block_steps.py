@@ -11,7 +11,7 @@ from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import TEXT_CHARS
 from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, PlanItem, StoryItem, StoryLimits, StrategySteps
 from freeact_sub.show.wording import call_progress_text, ending_notes, plan_lines, plan_title, strategy_text
-from freeact_sub.text import busy, counted, shortened
+from freeact_sub.text import counted, shortened
 
 WAITING: Final = "waiting for you"
 MOST_ASKS: Final = 5
@@ -92,8 +92,8 @@ def status_line(story: AgentStory, now: float) -> str:
     if story.finished:
         return " · ".join([shown_status(story), *ending_notes(story.finished)])
     parts = [shown_status(story)]
-    if story.paused_seconds is not None:
-        parts.append(busy(story.paused_seconds))
+    if story.pause:
+        parts.append(story.pause)
     parts += [*map(strategy_text, story.strategies.values()), *map(call_progress_text, story.reached.values())]
     if story.usage.turns or story.usage.tokens:
         parts.append(str(story.usage))

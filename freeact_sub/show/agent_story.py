@@ -82,7 +82,7 @@ class AgentStory(Activity):
     outputs: dict[str | None, UndrawnOutput] = field(default_factory=lambda: defaultdict(UndrawnOutput))
     """The output of running cells that is not drawn yet, by `tool_call_id`."""
     pause_begins: bool = False
-    """The newest event is the first to say that the request waits for a busy provider."""
+    """The newest event is the first to say that the request waits until it is made again."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     """The approvals of this run, by the request's id."""
     cells: set[str] = field(default_factory=set)
@@ -152,8 +152,8 @@ class AgentStory(Activity):
 
     def _take(self, event: AgentEvent) -> None:
         match event:
-            case ModelProgress(paused_seconds=paused):
-                self.pause_begins = paused is not None and self.paused_seconds is None
+            case ModelProgress(pause=pause):
+                self.pause_begins = bool(pause) and not self.pause
             case ApprovalRequest():
                 self.approvals[event.request_id] = Approval(event)
             case ApprovalDecided() if event.request_id in self.approvals:

@@ -18,7 +18,7 @@ from freeact_sub.calls import (
 from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text, tool_words
-from freeact_sub.text import busy, counted, one_line, value_text, visible
+from freeact_sub.text import counted, one_line, value_text, visible
 from freeact_sub.titles import command_title, own_title, prompt_title
 
 WORDS_CHARS: Final = 100
@@ -108,8 +108,8 @@ def doing(view: AgentStory) -> str:
     if view.calls:
         more = f" (and {len(view.calls) - 1} more)" if len(view.calls) > 1 else ""
         return f"{head_of_tool(view.calls[-1]).text}{view.how_far}{more}"
-    if view.paused_seconds is not None:
-        return busy(view.paused_seconds)
+    if view.pause:
+        return view.pause
     return {"writing": "writing", "thinking": "thinking"}.get(view.writes, "waiting for the model")
 
 

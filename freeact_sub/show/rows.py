@@ -60,7 +60,7 @@ from freeact_sub.show.wording import (
     plan_title,
     tool_words,
 )
-from freeact_sub.text import arguments_text, busy, clean, one_line, visible
+from freeact_sub.text import arguments_text, clean, one_line, visible
 
 Form: TypeAlias = Literal["text", "markdown", "code", "arguments", "output", "bundle"]
 """The form of a part. `output` and `bundle` come from a cell; their text may set colours."""
@@ -234,8 +234,8 @@ def _question_answered(_view: AgentStory, event: QuestionAnswered) -> Rows:
 
 
 def _progress(view: AgentStory, event: ModelProgress) -> Rows:
-    if view.pause_begins and event.paused_seconds is not None:
-        yield Row(title=busy(event.paused_seconds), passing=True)
+    if view.pause_begins and event.pause:
+        yield Row(title=event.pause, passing=True)
 
 
 def _skill(_view: AgentStory, event: SkillLoaded) -> Rows:

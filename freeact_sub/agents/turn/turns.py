@@ -90,8 +90,6 @@ class RequestProgress:
     """Emits ModelProgress for the requests of one run, which are made one after another: a slow model must not look dead."""
 
     emitter: Emitter
-    only_pauses: bool = False
-    """Show only waits for a busy provider."""
     _meter: Meter | None = field(default=None, init=False)
     """Of the latest request whose state has changed."""
     _paused: bool = field(default=False, init=False)
@@ -111,7 +109,7 @@ class RequestProgress:
         timers: list[asyncio.TimerHandle] = []
 
         def emit() -> None:
-            if self.emitter.channel.is_idle:  # a slow reader has more important events to read
+            if self.emitter.channel.is_idle and not self._paused:  # a slow reader has more important events to read
                 self.emitter.put(self._event(loop.time() - began))
             timers[:] = [loop.call_later(STEP_SECONDS, emit)]
 
@@ -123,7 +121,7 @@ class RequestProgress:
 
     def _note(self, meter: Meter) -> None:
         self._meter, before, self._paused = meter, self._paused, meter.is_paused
-        if self._paused != before or (self._paused and self.only_pauses):
+        if self._paused or before:
             self.emitter.put(self._event(meter.state.seconds))
 
     def _event(self, seconds: float) -> ModelProgress:
@@ -135,6 +133,7 @@ class RequestProgress:
             tokens=known.pieces,
             tokens_per_second=known.pieces_per_second,
             paused_seconds=known.paused_seconds,
+            paused_because=known.paused_because,
         )
 
 
@@ -199,7 +198,7 @@ class Turns:
     def __post_init__(self, account: Account | None, is_question: bool) -> None:
         self.booking = Booking(self.agent, account or self.agent.run.account, of_conversation=not is_question)
         self.person_messages = PersonMessages(agent=self.agent)
-        self.progress = RequestProgress(emitter=self.agent.emitter, only_pauses=is_question)
+        self.progress = RequestProgress(emitter=self.agent.emitter)
 
     @property
     def expected(self) -> Sequence[ModelMessage]:

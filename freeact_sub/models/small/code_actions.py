@@ -40,6 +40,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
+from freeact_sub.models.refusals import refuses_tools
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.models.small.block_mode import as_text, without_tools
 from freeact_sub.models.small.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
@@ -51,12 +52,6 @@ DESCRIPTION_SENTENCES: Final = 2
 ASK_SECONDS: Final = 5.0
 """A server that takes longer to list its models is not waited for."""
 logger = logging.getLogger(__name__)
-
-_NO_TOOLS: Final = re.compile(
-    r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
-    r"|tool[ -]choice requires|enable-auto-tool-choice"
-)
-"""The wording of Ollama, llama-server and vLLM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +169,7 @@ class CodeActionsModel(WrapperModel):
         )
 
     def _goes_on_in_blocks(self, sent: _SentRequest, error: ModelHTTPError) -> bool:
-        if sent.blocks or not _NO_TOOLS.search(str(error)):
+        if sent.blocks or not refuses_tools(error):
             return False
         if self.code_actions == "auto":
             self.code_actions = "block"

@@ -13,7 +13,7 @@ from freeact_sub.terminal.drawing.folds import FOLD_ROWS
 from freeact_sub.terminal.drawing.parts import INDENT, Cut, Folded, Indented, head_lines
 from freeact_sub.terminal.drawing.plan import PlanInPlace, open_plans
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.text import busy, clean, visible, whole_line
+from freeact_sub.text import clean, visible, whole_line
 
 CARD_ALONE = 15
 """With at most so many rows only the question is drawn."""
@@ -94,8 +94,8 @@ def silence(view: AgentStory) -> Text | None:
     progress = view.progress
     if progress is None:
         return None
-    if progress.paused_seconds is not None:
-        return Text(busy(progress.paused_seconds), "dim italic")
+    if progress.pause:
+        return Text(progress.pause, "dim italic")
     rate = progress.tokens_per_second
     speed = f", {rate:.1f} tokens/s" if rate is not None else "" if progress.tokens else ", no token yet"
     return Text(f"waiting for the model: {progress.seconds:.0f} s{speed}", "dim italic")
