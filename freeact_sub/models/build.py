@@ -9,6 +9,8 @@ import importlib.util
 import inspect
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 CLIENT_TIMEOUT_SECONDS: Final = 600
 """The timeouts of the providers' own clients."""
+_KEY: Final = re.compile(r"(?:KEY|TOKEN)(?:_BEDROCK)?$")
+"""How the environment variables of providers' keys end."""
 
 
 def build_model(config: Config) -> "Model":
@@ -52,11 +56,12 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
     check_network_variables()
     try:
-        if config.base_url is None or not _is_known(name):
-            model = infer_model(name)
-        else:
-            provider = _provider_at(config.base_url, name)
-            model = infer_model(name, provider_factory=lambda _: provider)
+        with _clean_keys():
+            if config.base_url is None or not _is_known(name):
+                model = infer_model(name)
+            else:
+                provider = _provider_at(config.base_url, name)
+                model = infer_model(name, provider_factory=lambda _: provider)
     except UserError as error:
         raise ConfigError(_what_to_set(name, error) if _is_known(name) else _what_is_meant(config, error)) from error
     except ImportError as error:
@@ -65,12 +70,30 @@ def build_model(config: Config) -> "Model":
     return model
 
 
+@contextmanager
+def _clean_keys() -> Iterator[None]:
+    """Providers read keys inside: without blanks around them, as a copied key may have them; an empty one is not set.
+
+    Providers have a name of their own for each key and for its argument, but all of them read the environment.
+    """
+    keys = {name: value for name, value in os.environ.items() if _KEY.search(name) and (value != value.strip() or not value)}
+    for name, value in keys.items():
+        if value.strip():
+            os.environ[name] = value.strip()
+        else:
+            del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(keys)
+
+
 def _check_key(model: "Model") -> None:
     from freeact_sub.models.failures import key_of  # noqa: PLC0415  # slow, see above
 
     name = key_of(model) or ""
-    key = os.environ.get(name, "")
-    if not (key.isascii() and key.isprintable()):
+    key = os.environ.get(name, "").strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(f"the environment variable {name} has characters that no key has: copy the key again")
 
 

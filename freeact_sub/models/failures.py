@@ -1,6 +1,7 @@
 """Describes a failed model request in one sentence: status, model, the server's words, the way out."""
 
 import json
+import os
 import re
 from ipaddress import ip_address
 from typing import Any, Final
@@ -30,6 +31,8 @@ from freeact_sub.text import one_line
 
 WORDS_CHARS: Final = 300
 """The characters of a server's message that are shown."""
+KEY_CHARS: Final = 6
+"""A shorter key, such as `x` for a server of one's own, is no secret, and may be part of any word."""
 KEYS: Final = {
     "azure": "AZURE_OPENAI_API_KEY",
     "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
@@ -46,7 +49,15 @@ _PAGE: Final = re.compile(r"\s*<[a-zA-Z!?/]")
 
 
 def failure(error: Exception, model: Model) -> str:
-    """Describes an error. Args: model: the model whose request failed."""
+    """Describes an error without the values of keys, which some servers repeat. Args: model: the one whose request failed."""
+    described = _described(error, model)
+    for name in filter(None, map(key_of, models_in(model))):
+        key = os.environ.get(name, "").strip()
+        described = described.replace(key, f"${name}") if len(key) >= KEY_CHARS else described
+    return described
+
+
+def _described(error: Exception, model: Model) -> str:
     match error:
         case FallbackExceptionGroup(exceptions=errors):
             return "no model answered: " + "; ".join(failure(inner, model) for inner in errors)

@@ -107,6 +107,8 @@ class WireServer:
     """Bodies of streams, or a status, headers and a body."""
     piece_bytes: int | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """Of the requests, with their names in lower case."""
     address: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,6 +119,8 @@ class WireServer:
         if head.startswith(b"POST"):  # else the program asks for the models
             reply = self.replies[min(len(self.requests), len(self.replies) - 1)]
             self.requests.append(json.loads(content))
+            fields = (line.partition(":") for line in head.decode().split("\r\n")[1:])
+            self.headers.append({name.lower(): value.strip() for name, _, value in fields})
         status, headers, body = (200, {"Content-Type": "text/event-stream"}, reply) if isinstance(reply, bytes) else reply
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"HTTP/1.1 {status} X\r\n{lines}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode())
