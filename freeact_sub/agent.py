@@ -354,6 +354,13 @@ class Agent(Generic[OutputT]):
         """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""
         return (agent := self._tree.agents.get(agent_id)) is not None and agent.run.cancel()
 
+    def try_now(self) -> bool:
+        """Make the model requests that wait for a busy or failed server now. Returns False if none waits.
+
+        `ModelProgress.paused_seconds` tells of a wait.
+        """
+        return self._shared.traffic.try_now()
+
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """Receive events of background children while no run is live; otherwise they are dropped, and approvals denied.
 

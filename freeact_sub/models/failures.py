@@ -49,7 +49,7 @@ _PAGE: Final = re.compile(r"\s*<[a-zA-Z!?/]")
 
 
 def failure(error: Exception, model: Model) -> str:
-    """Describes an error without the values of keys, which some servers repeat. Args: model: the one whose request failed."""
+    """Describes an error, without keys that a server repeats. Args: model: the model whose request failed."""
     described = _described(error, model)
     for name in filter(None, map(key_of, models_in(model))):
         key = os.environ.get(name, "").strip()

@@ -104,6 +104,15 @@ class Keyboard(Protocol):
         """Handles Ctrl-B at an empty line while a cell runs."""
         ...
 
+    @property
+    def waits(self) -> bool:
+        """Whether a model request waits until it is made again."""
+        ...
+
+    def try_now(self) -> None:
+        """Handles Ctrl-N at an empty line while a request waits: it is made now."""
+        ...
+
     def interrupt(self) -> None:
         """Handles Ctrl-C."""
         ...

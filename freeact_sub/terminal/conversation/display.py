@@ -54,6 +54,7 @@ KEYS: Final = (
     ("Esc, Ctrl-C", "cancel the agent in focus, then the run; Ctrl-C once more quits at once"),
     ("Esc Esc", "go back to an earlier prompt, at rest"),
     ("Ctrl-O, Ctrl-T", "show the conversation, or what a child has done, and unfold it"),
+    ("Ctrl-N", "make a request now that waits for a busy or failed server"),
     ("/2", "of several open questions, the second one"),
     ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
 )

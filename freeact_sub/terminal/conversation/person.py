@@ -107,6 +107,16 @@ class Person(Console):
         self.display.hint(STAYS)
         self.display.refresh()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a model request waits until it is made again."""
+        return any(story.pause for story in self.display.views.in_order())
+
+    def try_now(self) -> None:
+        """Makes the requests that wait, for Ctrl-N."""
+        if self.present.agent is not None:
+            self.present.agent.try_now()
+
     def interrupt(self) -> None:
         """Cancels or leaves, for Ctrl-C."""
         self._conversation.interrupts.interrupt()

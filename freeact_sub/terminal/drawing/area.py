@@ -95,7 +95,7 @@ def silence(view: AgentStory) -> Text | None:
     if progress is None:
         return None
     if progress.pause:
-        return Text(progress.pause, "dim italic")
+        return Text(f"{progress.pause} · Ctrl-N tries now", "dim italic")
     rate = progress.tokens_per_second
     speed = f", {rate:.1f} tokens/s" if rate is not None else "" if progress.tokens else ", no token yet"
     return Text(f"waiting for the model: {progress.seconds:.0f} s{speed}", "dim italic")

@@ -130,6 +130,8 @@ class InputLine:
         keys.add("c-o", filter=typing)(lambda _: self._keyboard.show_all())
         runs_cell = Condition(lambda: self._keyboard.runs_cell)
         keys.add("c-b", filter=typing & empty & runs_cell)(lambda _: self._keyboard.to_background())
+        waits = Condition(lambda: self._keyboard.waits)
+        keys.add("c-n", filter=typing & empty & waits)(lambda _: self._keyboard.try_now())
         keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
         keys.add("escape", filter=typing)(self._escape)
         keys.add("c-t", filter=typing)(lambda _: self._keyboard.show_child())

@@ -209,6 +209,28 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
     assert activities.of(events[0].agent_id) == ""
 
 
+async def test_a_person_has_a_wait_over_and_a_cancelled_wait_does_not_hold_back_the_next_prompt(tmp_path):
+    replies = [busy(Retry_After="200"), ["first"], busy(Retry_After="200"), ["second"], busy(Retry_After="200")]
+    async with ChatServer(lambda _: replies.pop(0)) as server, agent_of(server, tmp_path) as agent:
+        assert not agent.try_now()
+        hasten = lambda event: isinstance(event, ModelProgress) and event.pause and agent.try_now()  # noqa: E731
+        _, hastened = await read(agent.run("go"), on_event=hasten)
+        run = agent.run("go on")
+        _, cancelled = await read(run, on_event=lambda event: isinstance(event, ModelProgress) and run.cancel())
+        _, second = await read(agent.run("and again"))
+        _, refused = await read(agent.run("once more", budget=Budget(seconds=1)))
+    assert (hastened.output, cancelled.status, second.output, refused.status) == ("first", "cancelled", "second", "timeout")
+    assert hastened.seconds + second.seconds < 100
+
+
+@pytest.mark.parametrize("seconds", ["600", "3600"])
+async def test_a_wait_that_is_too_long_is_named(seconds, tmp_path):
+    async with ChatServer(lambda _: busy(Retry_After=seconds)) as server, agent_of(server, tmp_path) as agent:
+        _, result = await read(agent.run("go"))
+    assert f"asks for a wait of {int(seconds):,} seconds (Retry-After)" in result.error
+    assert "`rate_limit_seconds`" in result.error
+
+
 async def test_what_code_and_children_ask_pauses_with_the_rest(tmp_path):
     refused = 0
 

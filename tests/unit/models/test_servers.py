@@ -74,12 +74,15 @@ async def test_a_call_that_breaks_off_is_not_run(tmp_path):
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["once"]
 
 
-async def test_a_stream_that_breaks_twice_fails(tmp_path):
-    async with ChatServer(lambda _: ["half", Drop()]) as server, agent_of(server, tmp_path) as agent:
+async def test_a_stream_that_breaks_again_and_again_fails(tmp_path):
+    async with (
+        ChatServer(lambda _: ["half", Drop()]) as server,
+        agent_of(server, tmp_path, rate_limit_seconds=1) as agent,
+    ):
         _, result = await read(agent.run("go"))
     assert result.status == "failed"
     assert "model request failed" in result.error
-    assert len(server.requests) == 2
+    assert len(server.requests) == 3
 
 
 async def test_older_outputs_are_shortened_when_the_context_is_full(tmp_path):
