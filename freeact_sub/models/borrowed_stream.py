@@ -42,9 +42,7 @@ def http_client_of(model: Model) -> httpx2.AsyncClient | None:
         for package, name in (("openai", "AsyncOpenAI"), ("anthropic", "AsyncAnthropic"))
         if package in sys.modules  # else the model is of another provider
     ]
-    if not isinstance(client, tuple(known)):
-        return None
-    http_client = client._client
+    http_client: Any = client._client if isinstance(client, tuple(known)) else None
     return http_client if isinstance(http_client, httpx2.AsyncClient) else None
 
 

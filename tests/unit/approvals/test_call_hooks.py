@@ -15,7 +15,6 @@ from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.hooks import HookAnswer
-from tests.support.askers import AskerFake
 
 ORDER = ("allow", "asked", "deny")
 RULINGS = [
