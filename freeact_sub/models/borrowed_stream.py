@@ -37,13 +37,12 @@ _COPIED: Final = (
 def http_client_of(model: Model) -> httpx2.AsyncClient | None:
     """The HTTP client under openai's or anthropic's client. None: the model has another client."""
     client: Any = getattr(model, "client", None)
-    known = [
-        getattr(sys.modules[package], name)
-        for package, name in (("openai", "AsyncOpenAI"), ("anthropic", "AsyncAnthropic"))
-        if package in sys.modules  # else the model is of another provider
-    ]
-    http_client: Any = client._client if isinstance(client, tuple(known)) else None
-    return http_client if isinstance(http_client, httpx2.AsyncClient) else None
+    for package, name in (("openai", "AsyncOpenAI"), ("anthropic", "AsyncAnthropic")):
+        loaded = sys.modules.get(package)  # else the model is of another provider
+        if loaded is not None and isinstance(client, getattr(loaded, name)):
+            http_client: object = cast("Any", client)._client
+            return http_client if isinstance(http_client, httpx2.AsyncClient) else None
+    return None
 
 
 def without_tags(stream: StreamedResponse) -> tuple[tuple[str, str] | None, bool]:

@@ -213,7 +213,7 @@ async def test_a_person_has_a_wait_over_and_a_cancelled_wait_does_not_hold_back_
     replies = [busy(Retry_After="200"), ["first"], busy(Retry_After="200"), ["second"], busy(Retry_After="200")]
     async with ChatServer(lambda _: replies.pop(0)) as server, agent_of(server, tmp_path) as agent:
         assert not agent.try_now()
-        hasten = lambda event: isinstance(event, ModelProgress) and event.pause and agent.try_now()  # noqa: E731
+        hasten = lambda event: isinstance(event, ModelProgress) and event.pause and agent.try_now()
         _, hastened = await read(agent.run("go"), on_event=hasten)
         run = agent.run("go on")
         _, cancelled = await read(run, on_event=lambda event: isinstance(event, ModelProgress) and run.cancel())
