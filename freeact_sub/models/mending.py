@@ -8,12 +8,12 @@ import httpx2
 from pydantic_ai.models import Model
 
 from freeact_sub.models.borrowed_stream import http_client_of
-from freeact_sub.models.event_stream import EventStream
 from freeact_sub.models.observers import models_in
 from freeact_sub.models.odd_chunks import Chunks
 from freeact_sub.models.odd_events import MessageEvents, ResponseEvents
+from freeact_sub.models.served_events import ServedEvents
 
-_PROTOCOLS: Final[dict[str, type[EventStream]]] = {
+_PROTOCOLS: Final[dict[str, type[ServedEvents]]] = {
     "/chat/completions": Chunks,
     "/messages": MessageEvents,
     "/responses": ResponseEvents,
@@ -47,7 +47,7 @@ async def _mend(response: httpx2.Response) -> None:
 class _Mended(httpx2.AsyncByteStream):
     """The body of a response, decoded and repaired."""
 
-    def __init__(self, response: httpx2.Response, events: EventStream) -> None:
+    def __init__(self, response: httpx2.Response, events: ServedEvents) -> None:
         self._rest = response.stream
         self._decoded = httpx2.Response(
             response.status_code, headers=response.headers, stream=response.stream, request=response.request

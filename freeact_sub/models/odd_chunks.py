@@ -14,7 +14,7 @@
 import json
 from typing import Any, Final
 
-from freeact_sub.models.event_stream import EventStream, documents_in
+from freeact_sub.models.served_events import ServedEvents, documents_in
 
 _NOTHING: Final[dict[str, Any]] = {"choices": []}
 _BROKEN: Final = ("error", "abort")
@@ -25,7 +25,7 @@ _LATEST: Final = 253_402_300_799_000
 """The last moment of the year 9999, in milliseconds."""
 
 
-class Chunks(EventStream):
+class Chunks(ServedEvents):
     """Repairs the chunks of one response."""
 
     def __init__(self, address: str, kind: str, model: str) -> None:

@@ -10,7 +10,7 @@ import json
 from functools import cache
 from typing import Any, Final, get_args
 
-from freeact_sub.models.event_stream import EventStream
+from freeact_sub.models.served_events import ServedEvents
 
 _OF_MESSAGES: Final = {
     "message_start": "message",
@@ -53,7 +53,7 @@ _ITEMS: Final[dict[str, dict[str, Any]]] = {
 """The fields of a part of the output that servers leave out."""
 
 
-class MessageEvents(EventStream):
+class MessageEvents(ServedEvents):
     """Repairs the events of one response in Anthropic's Messages protocol."""
 
     def __init__(self, address: str, kind: str, model: str) -> None:
@@ -119,7 +119,7 @@ class MessageEvents(EventStream):
         return b"event: %s\n%s" % (event["type"].encode(), super()._sent(event))
 
 
-class ResponseEvents(EventStream):
+class ResponseEvents(ServedEvents):
     """Repairs the events of one response in OpenAI's Responses protocol."""
 
     def __init__(self, address: str, kind: str, model: str) -> None:

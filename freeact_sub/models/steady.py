@@ -1,7 +1,7 @@
 """`SteadyModel` repeats requests that unreliable servers fail, and gives up with a clear error.
 
 - The provider is busy, or has not begun to answer: `traffic` says when the request is made again.
-- A reply breaks off: the connection breaks in its middle, it has no end (`event_stream`), or nothing comes for
+- A reply breaks off: the connection breaks in its middle, it has no end (`served_events`), or nothing comes for
   `stall_seconds`. Nothing of a reply is acted on before its end, so the request is made again. What was shown of a broken
   reply stays shown; only the last one counts.
 - The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has

@@ -1,4 +1,4 @@
-"""`EventStream` reads the body of one streamed response and passes it on to the provider's client, repaired.
+"""`ServedEvents` reads the body of one streamed response and passes it on to the provider's client, repaired.
 
 It stands between the wire and the client in each protocol that sends server-sent events, so that two rules hold in all of
 them. A reply counts when its protocol's end was seen: a body that ends before that becomes an error, for which the request
@@ -33,7 +33,7 @@ _DATA: Final = re.compile(rb"^data:", re.MULTILINE)
 _DONE: Final = b"[DONE]"
 
 
-class EventStream(ABC):
+class ServedEvents(ABC):
     """Repairs the events of one response."""
 
     def __init__(self, address: str, kind: str, model: str) -> None:
