@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 FILES_SHOWN = 8
 PROBLEMS_SHOWN = 5
+NO_NEWLINE = " (no newline at the end)"
 
 _SEQUENCE = re.compile(
     r"""
@@ -67,6 +68,26 @@ def one_line(text: str, limit: int = 100) -> str:
     """The cleaned text as one line of at most `limit` characters."""
     line = " ".join(clean(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, of which at most `limit` characters are shown; the number of the others stands at its end."""
+    left = len(text) - limit
+    return text if left <= 0 else f"{text[:limit]} … {counted(left, 'more character')}"
+
+
+def lines_to_compare(before: str, after: str) -> tuple[list[str], list[str]]:
+    """The lines of two texts. Only a newline ends a line; where the texts differ in their line ends, so do the lines."""
+    texts = [before.split("\n"), after.split("\n")]
+    ends = [lines[-1] == "" for lines in texts]
+    for lines in texts:
+        if lines[-1] == "":
+            del lines[-1]
+        elif all(texts) and ends[0] is not ends[1]:
+            lines[-1] += NO_NEWLINE
+    if all(line.endswith("\r") for lines in texts for line in lines):
+        texts = [[line.removesuffix("\r") for line in lines] for lines in texts]
+    return texts[0], texts[1]
 
 
 def counted(number: int, noun: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from freeact_sub.kernels.guest import state
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
-from freeact_sub.text import one_line
+from freeact_sub.text import counted, one_line
 
 REPORT_BYTES: Final = 32 << 20
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 20
@@ -55,6 +55,15 @@ def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterato
             yield VariableChange(name=name, what="perhaps", before=old.line, after=new.line)
         elif old.id != new.id or old.digest != new.digest:
             yield VariableChange(name=name, what="changed", before=old.line, after=new.line)
+
+
+def told(changes: Iterable[VariableChange], limit: int) -> Iterator[VariableChange]:
+    """The changes that are certain, what was only imported last; one that stands for those past the limit says how many."""
+    found = sorted((change for change in changes if change.what != "perhaps"), key=lambda change: change.imported)
+    yield from found[:limit]
+    left = [change for change in found[limit:] if not change.imported]
+    if left:
+        yield VariableChange(name="…", what="changed", before=f"{counted(len(left), 'more variable')}", after="not shown")
 
 
 async def reported(kernel: Kernel) -> dict[str, About]:

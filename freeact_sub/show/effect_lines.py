@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeGuard
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, Effects, FileEffect, VariableChange
-from freeact_sub.text import clean, counted, one_line, visible
+from freeact_sub.text import clean, counted, cut, whole_line
 
 LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
 OUTPUT_LINES: Final = 8
@@ -71,10 +71,10 @@ def effect_line(effects: Effects | None) -> EffectLine:
 def change_lines(effects: Effects) -> Iterator[EffectLine]:
     """The same without the words about a trial: paths, output, variables, diffs."""
     if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:
-        yield EffectLine("file", one_line(visible(" ".join(paths)), CHARS))  # first: a small card shows the first lines
-    output = clean(effects.output).strip().splitlines()
+        yield EffectLine("file", cut(whole_line(" ".join(paths)), CHARS))  # first: a small card shows the first lines
+    output = clean(effects.output).strip().split("\n") if effects.output.strip() else []
     for line in output[:OUTPUT_LINES]:
-        yield EffectLine("output", line[:CHARS])
+        yield EffectLine("output", cut(line, CHARS))
     if len(output) > OUTPUT_LINES:
         yield EffectLine("output", f"… {counted(len(output) - OUTPUT_LINES, 'more line')} of output")
     if pictures := sum(any(kind.startswith("image/") for kind in display) for display in effects.displays):
@@ -85,26 +85,26 @@ def change_lines(effects: Effects) -> Iterator[EffectLine]:
     for file in effects.files:
         yield from _file(file)
     if effects.left_out:
-        yield EffectLine("file", one_line(f"left out of the comparison: {visible(', '.join(effects.left_out))}", CHARS))
+        yield EffectLine("file", cut(f"left out of the comparison: {whole_line(', '.join(effects.left_out))}", CHARS))
 
 
 def _heads(effects: Effects) -> Iterator[EffectLine]:
     if effects.outdated_by:
-        yield EffectLine(
-            "warning", one_line(f"tried again, changed since: {visible(', '.join(effects.outdated_by))}", CHARS)
-        )
+        since = whole_line(", ".join(effects.outdated_by))
+        yield EffectLine("warning", cut(f"tried again, changed since: {since}", CHARS))
     yield _head(effects)
 
 
 def _head(effects: Effects) -> EffectLine:
     if effects.status == "refused":
-        return EffectLine("head", f"not tried: {effects.reason}")
+        return EffectLine("head", f"not tried: {whole_line(effects.reason)}")
     if effects.status == "stopped":
         asks = ", and asks again there" if effects.cell is None else ""
-        return EffectLine("warning", f"tried, and stopped: {effects.reason}. A yes runs it for real{asks}")
+        return EffectLine("warning", f"tried, and stopped: {whole_line(effects.reason)}. A yes runs it for real{asks}")
     if effects.cell == "error":
         return EffectLine("warning", "tried: it ends with an error")
-    if not (effects.output.strip() or effects.displays or effects.variables or effects.files):
+    variables = [change for change in effects.variables if not change.imported]
+    if not (effects.output.strip() or effects.displays or variables or effects.files or effects.left_out):
         return EffectLine("head", NO_CHANGE)
     return EffectLine("head", "tried, in a copy that is dropped; a yes runs it:")
 
@@ -117,12 +117,12 @@ def _variable(change: VariableChange) -> str:
             text = f"{change.name}: {change.before} -> deleted"
         case _:
             text = f"{change.name}: {change.before} -> {change.after}"
-    return one_line(visible(text), CHARS)
+    return cut(whole_line(text), CHARS)
 
 
 def _file(file: FileEffect) -> Iterator[EffectLine]:
     note = f" ({file.note})" if file.note else ""
-    yield EffectLine("file", one_line(visible(f"{file.what} {file.path}{note}"), CHARS))
-    for line in file.diff.splitlines()[2:]:  # the names are said
+    yield EffectLine("file", cut(whole_line(f"{file.what} {file.path}{note}"), CHARS))
+    for line in file.diff.split("\n")[2:]:  # the names are said
         kind: LineKind = "added" if line.startswith("+") else "removed" if line.startswith("-") else "context"
         yield EffectLine(kind, line)

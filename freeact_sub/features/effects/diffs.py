@@ -6,13 +6,14 @@ The copy was written by code that nobody has approved: it is reached folder by f
 import difflib
 import os
 import stat
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from freeact_sub.events.effects import FileEffect
 from freeact_sub.kernels import Changes, OwnFiles
-from freeact_sub.kernels.files.places import PERMISSIONS, READ, around
+from freeact_sub.kernels.files.places import READ, around
 from freeact_sub.kernels.workspaces.own_files import opened_workspace
-from freeact_sub.text import visible
+from freeact_sub.text import cut, lines_to_compare, whole_line
 
 SHOWN: Final = 100
 """Paths that are shown; the last one says how many there are besides."""
@@ -32,6 +33,9 @@ def file_effects(own: OwnFiles, changes: Changes) -> tuple[FileEffect, ...]:
             what: Literal["added", "deleted", "changed"]
             what = "added" if path in changes.added else "deleted" if path in changes.deleted else "changed"
             effects.append(FileEffect(path=path, what=what, diff=_diff(path, old, new), note=_note(old, new)))
+        touched = changes.touched[: SHOWN - len(effects)]
+        notes = {path: _note(_Standing.at(workspace, path), _Standing.at(copy, path)) for path in touched}
+        effects += [FileEffect(path=path, what="changed", note=note) for path, note in notes.items() if note]
     if more := len(changes.paths) - SHOWN:
         note = f"and {more:,} more paths"
         effects += [FileEffect(path="…", what="changed", note=note)] if more > 0 else []
@@ -41,8 +45,9 @@ def file_effects(own: OwnFiles, changes: Changes) -> tuple[FileEffect, ...]:
 class _Standing:
     """A file, link or folder as it is."""
 
-    def __init__(self, mode: int, size: int, text: str | None) -> None:
-        self.mode, self.size, self.text = mode, size, text
+    def __init__(self, found: os.stat_result, text: str | None, attributes: Mapping[str, bytes]) -> None:
+        self.mode, self.size, self.text, self.attributes = found.st_mode, found.st_size, text, attributes
+        self.owner, self.modified = (found.st_uid, found.st_gid), found.st_mtime_ns
 
     @classmethod
     def at(cls, root: int, path: str) -> "_Standing | None":
@@ -51,27 +56,36 @@ class _Standing:
             with around(root, path.rstrip("/")) as (folder, name):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISLNK(found.st_mode):
-                    return cls(found.st_mode, 0, f"link to {os.readlink(name, dir_fd=folder)}\n")
-                text = _text(folder, name) if stat.S_ISREG(found.st_mode) and found.st_size <= TEXT_BYTES else None
-                return cls(found.st_mode, found.st_size, text)
+                    return cls(found, f"link to {os.readlink(name, dir_fd=folder)}\n", {})
+                text, attributes = _content(folder, name) if stat.S_ISREG(found.st_mode) else (None, {})
+                return cls(found, text, attributes)
         except OSError:
             return None
 
 
-def _text(folder: int, name: str) -> str | None:
-    """The content of a file. None: it is no text, or cannot be read."""
+def _content(folder: int, name: str) -> tuple[str | None, dict[str, bytes]]:
+    """The text of a file, and its extended attributes. None: it is no text, too long, or cannot be read."""
     try:
         descriptor = os.open(name, READ, dir_fd=folder)
     except OSError:
-        return None
+        return None, {}
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        data = file.read(TEXT_BYTES + 1)
+            return None, {}
+        data, attributes = file.read(TEXT_BYTES + 1), _attributes(descriptor)
     try:
-        return None if b"\0" in data or len(data) > TEXT_BYTES else data.decode()
+        return None if b"\0" in data or len(data) > TEXT_BYTES else data.decode(), attributes
     except UnicodeDecodeError:
-        return None
+        return None, attributes
+
+
+def _attributes(descriptor: int) -> dict[str, bytes]:
+    """The extended attributes of a file, without those of the layer that the copy is; none where the system has none."""
+    try:
+        names = [name for name in os.listxattr(descriptor) if "overlay" not in name]
+        return {name: os.getxattr(descriptor, name) for name in names}
+    except (OSError, AttributeError):
+        return {}
 
 
 def _diff(path: str, old: _Standing | None, new: _Standing | None) -> str:
@@ -79,10 +93,9 @@ def _diff(path: str, old: _Standing | None, new: _Standing | None) -> str:
     if before is None or after is None:
         return ""
     names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
-    name_before, name_after = map(visible, names)
-    diff = difflib.unified_diff(before.splitlines(), after.splitlines(), name_before, name_after, lineterm="", n=2)
+    diff = difflib.unified_diff(*lines_to_compare(before, after), *map(whole_line, names), lineterm="", n=2)
     lines = [*diff]
-    shown = [visible(line)[:LINE_CHARS] for line in lines[:DIFF_LINES]]
+    shown = [cut(whole_line(line), LINE_CHARS) for line in lines[:DIFF_LINES]]
     if len(lines) > DIFF_LINES:
         shown.append(f"… {len(lines) - DIFF_LINES:,} more lines")
     return "\n".join(shown)
@@ -93,6 +106,22 @@ def _note(old: _Standing | None, new: _Standing | None) -> str:
     sized = [entry for entry in (old, new) if entry is not None and stat.S_ISREG(entry.mode)]
     if any(entry.text is None for entry in sized):
         notes.append(" -> ".join(f"{entry.size:,} bytes" for entry in sized))
-    if old is not None and new is not None and (old.mode ^ new.mode) & PERMISSIONS and not stat.S_ISLNK(new.mode):
-        notes.append(f"mode {old.mode & PERMISSIONS:o} -> {new.mode & PERMISSIONS:o}")
+    if old is not None and new is not None:
+        notes += _other_notes(old, new)
     return ", ".join(notes)
+
+
+def _other_notes(old: _Standing, new: _Standing) -> Iterator[str]:
+    """What has changed besides the content."""
+    if stat.S_IMODE(old.mode ^ new.mode) and not stat.S_ISLNK(new.mode):
+        yield f"mode {stat.S_IMODE(old.mode):o} -> {stat.S_IMODE(new.mode):o}"
+    if old.owner != new.owner:
+        yield f"owner {_owner(old)} -> {_owner(new)}"
+    if old.attributes != new.attributes:
+        yield "other extended attributes"
+    if old.text == new.text and old.modified != new.modified and old.size == new.size:
+        yield "another time of its last change"
+
+
+def _owner(entry: _Standing) -> str:
+    return ":".join(map(str, entry.owner))

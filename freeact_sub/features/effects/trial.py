@@ -24,7 +24,7 @@ from freeact_sub.features.effects.diffs import file_effects
 from freeact_sub.features.effects.trial_host import TrialHost
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, OwnFiles, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
-from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed
+from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import one_line, visible
 
@@ -183,8 +183,7 @@ class CellTrial:
             before, after = (parsed(json.dumps(found[key]).encode()) for key in ("before", "after"))
         except (KernelError, OSError, ValueError, LookupError, TypeError, RecursionError):
             return (), False
-        changes = [change for change in compared(before, after) if change.what != "perhaps"]
-        return tuple(changes[:VARIABLES]), found.get("programs") is True
+        return tuple(told(compared(before, after), VARIABLES)), found.get("programs") is True
 
     def _files(self) -> dict[str, Any]:
         own = own_files_of(self._kernel)

@@ -8,7 +8,8 @@ from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import Kernel
 from freeact_sub.kernels.files.states.diffs import ChangedFile, unified
-from freeact_sub.kernels.variable_reports import compared, reported
+from freeact_sub.kernels.variable_reports import compared, reported, told
+from freeact_sub.text import counted
 from freeact_sub.tools import KernelAccess
 
 SHOWN: Final = 200
@@ -31,17 +32,19 @@ async def effects_since(
     try:
         earlier = {} if before is None else await reported(before)
         now = await reported(await present.get())
-        variables = [change for change in compared(earlier, now) if change.what != "perhaps"] if known else []
+        variables = [*told(compared(earlier, now), SHOWN)] if known else []
     except KernelError as error:
         problems.append(f"variables: {error}")
     if not known:
         problems.append("variables: only those of the last prompts are kept in a kernel")
     effects = await asyncio.to_thread(lambda: tuple(map(_effect, files[:SHOWN])))
-    return Effects(status="done", variables=tuple(variables[:SHOWN]), files=effects, reason="; ".join(problems))
+    if (more := len(files) - SHOWN) > 0:
+        effects += (FileEffect(path="…", what="changed", note=f"and {counted(more, 'more path')}: /diff"),)
+    return Effects(status="done", variables=tuple(variables), files=effects, reason="; ".join(problems))
 
 
 def _effect(file: ChangedFile) -> FileEffect:
-    lines = unified(file).splitlines()
+    lines = unified(file).removesuffix("\n").split("\n")
     more = [f"… {len(lines) - DIFF_LINES:,} more lines: /diff"] if len(lines) > DIFF_LINES else []
     diff = "\n".join([*lines[:DIFF_LINES], *more])
     return FileEffect(

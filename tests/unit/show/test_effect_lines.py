@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 from support.sample_events import request
 
 from freeact_sub.calls import CodeAction
@@ -15,7 +14,7 @@ from freeact_sub.events.answers import ASKED
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.drawing.parts import TwoParts
+from freeact_sub.terminal.drawing.parts import Cut
 from freeact_sub.terminal.questions.card import question_card
 from freeact_sub.terminal.questions.effects_part import effects_part
 
@@ -125,10 +124,10 @@ def test_the_lines_that_a_card_leaves_out_are_counted_though_they_are_not_drawn(
     effects = replace(DONE, files=tuple(replace(DONE.files[0], path=f"n{number}") for number in range(500)))
     drawn, besides = effects_part(effects, 10)
     console = Console(file=io.StringIO(), width=80)
-    console.print(TwoParts(upper=Text("code"), lower=drawn, besides=besides, rows=8))
+    console.print(Cut(body=drawn, besides=besides, rows=8))
     shown = console.file.getvalue().splitlines()
     assert len(shown) == 8
-    assert shown[-1] == f"… {len(lines(effects)) - 6} more lines (above, or ctrl-o)"
+    assert shown[-1] == f"… {len(lines(effects)) - 7} more lines (ctrl-o)"
     assert effects_part(effects)[1] == 0
 
 
@@ -151,3 +150,26 @@ def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     assert "y yes" in text
     assert ("±notes +big -gone" in text) is tried
     assert "trials are off" not in text
+
+
+def test_what_is_cut_says_so_and_no_name_draws_a_line():
+    effects = replace(
+        DONE,
+        output="y" * 1000,
+        variables=(VariableChange(name="v", what="new", after="z" * 1000),),
+        files=(FileEffect(path="a\n+new\u2028\x0c\x85line", what="added", note="n\n-old"),),
+        left_out=("one\ntwo",),
+    )
+    drawn = lines(replace(effects, outdated_by=("p\n-q",))) + lines(Effects(status="stopped", reason="it wanted\n-old line"))
+    assert not any("\n" in line or line.startswith(("+new", "-old", "-q")) for line in drawn)
+    assert [line[-21:] for line in drawn if line.startswith(("yyy", "v: zzz"))] == [
+        "… 800 more characters",
+        "… 803 more characters",
+    ]
+    assert "added a\\n+new\\u2028\\x0c\\x85line (n\\n-old)" in drawn
+
+
+def test_only_what_was_imported_or_left_out_is_no_empty_table():
+    imported = Effects(status="done", cell="ok", variables=(VariableChange(name="os", what="new", imported=True),))
+    assert lines(imported) == ["tried: it changes no variable and no file, and puts out nothing"]
+    assert lines(Effects(status="done", cell="ok", left_out=(".git/config",)))[-1].endswith(".git/config")
