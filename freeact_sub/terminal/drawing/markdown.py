@@ -3,10 +3,13 @@
 It is slow to import: drawing functions import it.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import ClassVar, Final, cast
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.measure import Measurement
@@ -19,6 +22,8 @@ MAX_WORD_COLUMNS: Final = 16
 CELL_GAP: Final = 2
 EDGES: Final = 2
 """The columns left and right of all cells."""
+_BREAK: Final = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_LINE_BREAK: Final = Token("hardbreak", "br", 0)
 
 
 class _LeftHeading(Heading):
@@ -70,14 +75,38 @@ def _grouped(widths: Sequence[int], room: int) -> list[list[int]]:
     return groups
 
 
-class _LeftMarkdown(Markdown):
+class _WholeMarkdown(Markdown):
+    """Markdown of which nothing is left out: HTML, `<placeholder>` and definitions of links stay as their characters."""
+
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "table_open": _Table,
     }
 
+    def __init__(self, text: str) -> None:
+        super().__init__("", code_theme=CODE_THEME, hyperlinks=False)
+        parser = MarkdownIt().enable(["strikethrough", "table"]).disable("reference")
+        self.markup, self.parsed = text, parser.parse(text)
+
+    def _flatten_tokens(self, tokens: Iterable[Token]) -> Iterable[Token]:
+        for token in super()._flatten_tokens(tokens):
+            if token.type == "html_inline":
+                yield _LINE_BREAK if _BREAK.fullmatch(token.content) else _text(token.content)
+            elif token.type == "html_block":
+                yield Token("paragraph_open", "p", 1)
+                for number, line in enumerate(token.content.strip("\n").split("\n")):
+                    yield from (_LINE_BREAK,) if number else ()
+                    yield _text(_BREAK.sub("\n", line))
+                yield Token("paragraph_close", "p", -1)
+            else:
+                yield token
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
 
 def markdown(text: str) -> RenderableType:
     """Return a renderable of the text. Links show their address, so that no word can hide it."""
-    return _LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False)
+    return _WholeMarkdown(text)
