@@ -12,6 +12,7 @@ SENT: Final = (
     "borrowed_kernel",
     "halves",
     "contexts",
+    "width",
     "descriptors",
     "scratch",
     "kept",

@@ -17,7 +17,7 @@ import time
 import warnings
 from typing import Any
 
-from . import contexts
+from . import contexts, width
 from .borrowed_kernel import descriptor_of, has_unread_text, is_error_unread
 from .halves import HALVES, THREADS_ARE_OURS
 
@@ -107,6 +107,7 @@ def install(shell: Any, loop: Any) -> None:
     HALVES.attach(shell, loop, flush)
     STREAMS.attach(shell)
     if not is_branch:
+        width.install(shell)
         buffer_lines()
         # the threads of which Python warns are the kernel's own; what they hold at a fork is seen to
         warnings.filterwarnings("ignore", message=THREADS_ARE_OURS, category=DeprecationWarning)

@@ -31,6 +31,7 @@ from freeact_sub.kernels.wire.channels import (
 )
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.closing import carry_out, end_task
+from freeact_sub.system.window import WINDOW
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
 """Seconds that output may follow the reply before the cell counts as ended without its idle status."""
@@ -204,6 +205,7 @@ class KernelClient:
                 "allow_stdin": False,
                 "stop_on_error": True,
                 **({} if given is None else {"given": given}),
+                **({"columns": columns} if not silent and (columns := WINDOW.columns()) > 0 else {}),
             }
             if self._channels is None:
                 raise KernelLostError("the kernel is closed")
