@@ -203,6 +203,11 @@ class Agent(Generic[OutputT]):
         return self._root.session.session_id
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the conversation is recorded, and all of it could be written so far."""
+        return self._root.session.journal.keeps
+
+    @property
     def sessions(self) -> SessionStore:
         """The store of its session and of others."""
         return self._root.session.store

@@ -24,6 +24,7 @@ from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
 from freeact_sub.calls import Call, CodeAction, FanOut, ToolCall
 from freeact_sub.channel import Emitter
+from freeact_sub.config.schema import PERMISSIONS_FILE
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
 from freeact_sub.events.answers import ABSENT, ASKED
@@ -309,8 +310,10 @@ class Gate:
                 decision = await question.outcome
             if decision.allowed and decision.remember:
                 await self._remember(decision, ruling)
-                if decision.remember == "project" and (problem := await self._save(decision, ruling)):
-                    notice = Notice(content=f"the rule applies to this session only: {problem}")
+                if decision.remember == "project":
+                    problem = await self._save(decision, ruling)
+                    saved = f"saved: allow {', '.join(_patterns(decision, ruling))} in {PERMISSIONS_FILE} of the workspace"
+                    notice = Notice(content=f"the rule applies to this session only: {problem}" if problem else saved)
                     emitter.put(notice, tool_call_id=asker.tool_call_id)
             return decision
         finally:

@@ -78,6 +78,25 @@ def head_of(request: ApprovalRequest | QuestionRequest) -> str:
     return head_of_call(call).text
 
 
+def tells_all(call: Call) -> bool:
+    """Whether the head of a call is all of it. Of a child it is enough: the child asks for what it does."""
+    words = head_of_call(CodeAction(code=call.code) if isinstance(call, CodeAction) else call)
+    match call:
+        case SpawnCall():
+            return True
+        case CodeAction():
+            return not words.code and words.words == visible(call.code).strip()
+        case ShellCommand():
+            return words.words == visible(call.command).strip()
+        case FileWrite():
+            return words.words == visible(call.path)
+        case McpCall() | ToolCall():
+            values = [value_text(value) for value in call.args.values()]
+            return "…" not in words.text and all(one_line(visible(text), ARGUMENT_CHARS) == text for text in values)
+        case _:
+            return False
+
+
 def head_of_tool(event: ToolCallStarted) -> Head:
     """The head of a call of a tool."""
     args = event.args

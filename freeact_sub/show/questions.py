@@ -1,8 +1,8 @@
 """`Questions`: the approval requests and questions that wait for a person, in the order in which they came.
 
 One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and agents without a
-question continue. What a person types answers the question on the screen: if it is withdrawn, the front ends discard the
-half-typed answer.
+question continue. Their numbers are their places in the order of arrival, whichever is looked at first. What a person types
+answers the question on the screen: if it is withdrawn, the front ends discard the half-typed answer.
 """
 
 import re
@@ -33,6 +33,12 @@ class Questions:
     """Takes a decision that allows a call, before it counts. False: it counts at once."""
     take_code: Callable[[ApprovalRequest], bool] | None = None
     """Takes a cell whose code a person has changed, which then waits for its yes. False: changed code runs at once."""
+    on_card: frozenset[str] = frozenset()
+    """The ids of the waiting questions whose whole calls stand in the list of the present card."""
+    listed: set[str] = field(default_factory=set)
+    """The ids of the questions whose whole calls were printed one after the other, to be answered by one key."""
+    _came: list[str] = field(default_factory=list)
+    """The ids of the open questions, in the order of their arrival."""
     _codes: dict[str, str] = field(default_factory=dict)
     """By question: what a person wants to run instead."""
     _shown_again: Counter[str] = field(default_factory=Counter)
@@ -81,6 +87,7 @@ class Questions:
         """Adds a question that a person has to answer; removes one that was answered elsewhere or withdrawn."""
         if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
             self.waiting.append(event)
+            self._came.append(event.request_id)
             event.shown()
         elif isinstance(event, ApprovalDecided | QuestionAnswered):
             self.withdraw(event.request_id)
@@ -88,6 +95,8 @@ class Questions:
     def withdraw(self, request_id: str) -> None:
         """Removes a question; does nothing if it is not open."""
         self.waiting = [request for request in self.waiting if request.request_id != request_id]
+        self._came = [other for other in self._came if other != request_id]
+        self.listed.discard(request_id)
         self._fillings.pop(request_id, None)
         self._codes.pop(request_id, None)
 
@@ -168,13 +177,20 @@ class Questions:
 
     def forget_closed(self) -> None:
         """Remove the questions that nobody waits for any more, also where no event has told so."""
-        self.waiting = [request for request in self.waiting if request.request_id in ASKED]
+        for request in [request for request in self.waiting if request.request_id not in ASKED]:
+            self.withdraw(request.request_id)
+
+    def number_of(self, request: ApprovalRequest | QuestionRequest) -> int:
+        """The place of an open question in the order of their arrival, from 1 on."""
+        return 1 + [*self._came, *(other.request_id for other in self.waiting)].index(request.request_id)
 
     def choose(self, number: int) -> bool:
-        """Put another question first, counted from 1; False if there is none."""
-        if not 0 < number <= len(self.waiting):
+        """Put another question first, by its number; False if there is none."""
+        found = next((request for request in self.waiting if self.number_of(request) == number), None)
+        if found is None:
             return False
-        self.waiting.insert(0, self.waiting.pop(number - 1))
+        self.waiting.remove(found)
+        self.waiting.insert(0, found)
         self._replied_to = None
         return True
 
@@ -184,23 +200,38 @@ class Questions:
         self._replied_to = None
 
     @property
-    def listed(self) -> int:
-        """Waiting questions that `others` names."""
-        return min(len(self.waiting[1:]), MAX_OTHERS)
+    def behind(self) -> list[ApprovalRequest | QuestionRequest]:
+        """The questions behind the current one that a list names."""
+        return self.waiting[1 : 1 + MAX_OTHERS]
+
+    @property
+    def approvals(self) -> list[ApprovalRequest]:
+        """The open approval requests, the current question first."""
+        return [request for request in self.waiting if isinstance(request, ApprovalRequest)]
+
+    @property
+    def answered_by_one_key(self) -> list[ApprovalRequest]:
+        """The approval requests that one key allows: the current one, and others whose whole calls a person has before them.
+
+        Empty: there are no such others.
+        """
+        seen = {self.current_id, *self.on_card, *self.listed}
+        found = [request for request in self.approvals if request.request_id in seen]
+        return found if len(found) > 1 else []
 
     def others(self) -> list[str]:
         """The questions that wait behind the current one, a line for each, and what to type to get to it."""
         lines = [
-            f"/{number} {names_of_asker(request)[-1]}: {one_line(summary_of(request))}"
-            for number, request in enumerate(self.waiting[1 : 1 + MAX_OTHERS], start=2)
+            f"/{self.number_of(request)} {names_of_asker(request)[-1]}: {one_line(summary_of(request))}"
+            for request in self.behind
         ]
         left = len(self.waiting) - 1 - len(lines)
         return [*lines, *([f"… and {left} more"] if left > 0 else [])]
 
     def refuse_all(self, reason: str) -> None:
         """Close all open questions, because nobody can be asked."""
-        waiting, self.waiting = self.waiting, []
-        for request in waiting:
+        for request in [*self.waiting]:
+            self.withdraw(request.request_id)
             refuse(request, reason, nobody=True)
 
 

@@ -2,15 +2,21 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
-from freeact_sub.approvals import Policy, Verdict, decide_in_time, load_rules
-from freeact_sub.calls import CALLS, Call, ShellCommand, ToolCall
+from freeact_sub.approvals import Policy, Verdict, decide, decide_in_time, load_rules
+from freeact_sub.approvals.rules.rule import Rule
+from freeact_sub.calls import CALLS, Call, CodeAction, ShellCommand, ToolCall
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels.wall.sandbox import support
 from freeact_sub.text import visible
 from freeact_sub.tools import HARMLESS_TOOLS
+
+ASKS_ABOUT_CODE: Final = ("plan", "ask")
+"""Modes in which only a rule lets a cell run unasked."""
 
 
 def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
@@ -34,6 +40,22 @@ def rules_text(config: Config) -> str:
             if patterns:
                 lines += [f"{verdict} = [", *(f"    {json.dumps(item, ensure_ascii=False)}," for item in patterns), "]"]
     return "\n".join(lines)
+
+
+def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
+    """The source of the rule by which cells run unasked in a mode that asks about them; empty if they are asked about.
+
+    Args:
+        config: The settings, with the present mode.
+        session: The rules of the session.
+
+    Raises:
+        ConfigError: A file with rules is wrong.
+    """
+    if config.mode not in ASKS_ABOUT_CODE:
+        return ""
+    ruling = decide(CodeAction(code="x"), policy_of(config).with_session(session))
+    return ruling.source if ruling.verdict == "allow" else ""
 
 
 def policy_of(config: Config) -> Policy:

@@ -29,16 +29,27 @@ _OTHER: Final = re.compile(r"[^\w\s.,!;'\u2019]")
 """In none of them: `ok?` is a question."""
 _ALWAYS: Final = re.compile(rf"(?i:(a|always|p|project))(?:\s+((?:{'|'.join(KINDS)})(?::.*)?))?", re.DOTALL)
 _REASON_CHARS: Final = 60
+ALL_CODE: Final = "all code runs unasked then, without the wall that mode auto has"
+ALL_CODE_SHORT: Final = "all code, unasked, no wall"
+"""What an "always" to a cell means: it is no yes to this cell only."""
+
+
+def always_words(request: ApprovalRequest, *, is_short: bool = False) -> str:
+    """What an "always" means for the calls that follow, in one line; empty if nothing can be allowed for longer."""
+    return f"a and p: {_always(request, is_short=is_short)}" if request.suggested else ""
 
 
 def always_means(request: ApprovalRequest) -> str:
-    """The pattern that "always" would allow, and how to choose another; empty if nothing can be allowed for longer."""
+    """The same, and how to choose another pattern."""
     if not request.suggested:
         return ""
-    patterns = rule_words(request.suggested)
-    return (
-        f"a: do not ask again about {patterns}; p: the same in this project; a PATTERN or p PATTERN: a pattern of your own"
-    )
+    return f"a: {_always(request)}; p: the same in this project; a PATTERN or p PATTERN: a pattern of your own"
+
+
+def _always(request: ApprovalRequest, *, is_short: bool = False) -> str:
+    if "code" in request.suggested:
+        return ALL_CODE_SHORT if is_short else ALL_CODE
+    return f"do not ask again about {rule_words(request.suggested)}"
 
 
 def hint(request: ApprovalRequest) -> str:

@@ -99,7 +99,7 @@ def question_lines(questions: Questions, request: ApprovalRequest | QuestionRequ
         request: The current one.
         who: The name of the agent that asks.
     """
-    of = f"1 of {len(questions.waiting)}"
+    of = f"{questions.number_of(request)} of {len(questions.waiting)}"
     if isinstance(request, QuestionRequest):
         hidden = " (what you type is not shown)" if request.secret else ""
         return [f"Question {of}: {who} {asked_title(request)}{hidden}", own_words(request), *field_lines(questions)]

@@ -121,8 +121,16 @@ class Keyboard(Protocol):
         """Handles Escape if no menu and no text for a question is open."""
         ...
 
+    def ask_to_leave(self) -> None:
+        """Handles Ctrl-D at an empty line."""
+        ...
+
     def leave(self) -> None:
-        """Handles Ctrl-D at an empty line, or the loss of the terminal."""
+        """Handles the loss of the terminal."""
+        ...
+
+    def tell(self, text: str) -> None:
+        """Prints a note for the person."""
         ...
 
 
@@ -231,6 +239,14 @@ class Surface:
     def room(self) -> int:
         """The rows of the terminal."""
         return 24
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the changing rows are fewer than usual for a moment."""
+        return False
+
+    def hold_keys(self) -> None:
+        """Lets no key answer the open question until all that was posted can be read."""
 
     @property
     def columns(self) -> int:

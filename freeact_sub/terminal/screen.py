@@ -19,7 +19,6 @@ from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.input import create_input
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -43,6 +42,7 @@ from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import WipingOutput
 from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, Picture, Surface
 from freeact_sub.terminal.input.line import InputLine
+from freeact_sub.terminal.input.quiet_input import quiet_input
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size
@@ -157,6 +157,15 @@ class Screen(Surface):
         return self._output.get_size().columns
 
     @property
+    def is_narrowed(self) -> bool:
+        """Whether the changing rows are fewer than usual for a moment: a menu is open, or the window changes."""
+        return self.line.buffer.complete_state is not None or self._is_being_resized()
+
+    def hold_keys(self) -> None:
+        """Lets no key answer the open question until all that was posted can be read."""
+        self.line.is_held = True
+
+    @property
     def cell(self) -> tuple[int, int]:
         """The width and height of a character in pixels."""
         return cell_size(self._stdout.fileno())
@@ -173,11 +182,9 @@ class Screen(Surface):
 
     def refresh(self, question_id: str | None) -> None:
         """Draws the changing rows again. Args: question_id: the question that is open, or None."""
-        if self.line.change(question_id):
-            if self._application.layout.is_searching:
-                with set_app(self._application):
-                    search.stop_search()
-            asyncio.get_running_loop().call_later(GUARD_SECONDS * 1.1, self._application.invalidate)
+        if self.line.change(question_id) and self._application.layout.is_searching:
+            with set_app(self._application):
+                search.stop_search()
         self._application.invalidate()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
@@ -191,7 +198,7 @@ class Screen(Surface):
             if self._closing:  # it has waited for another one
                 return
             # an input of its own: the line's would take an Escape that follows at once for its own
-            application = pager.application(create_input(), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM")))
+            application = pager.application(quiet_input(), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM")))
             self._end_other = pager.leave
             with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
                 await application.run_async(handle_sigint=False, set_exception_handler=False)
@@ -283,6 +290,7 @@ class Screen(Surface):
             key_bindings=self.line.bindings(),
             style=STYLE,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+            input=quiet_input(),
             output=self._output,
             erase_when_done=True,
             refresh_interval=REFRESH_SECONDS,
@@ -295,6 +303,9 @@ class Screen(Surface):
 
     def _was_shown(self) -> None:
         self._output.note_widths()
+        if self.line.is_held and not self._printed and not self._is_being_resized():
+            self.line.release()
+            asyncio.get_running_loop().call_later(GUARD_SECONDS * 1.1, self._application.invalidate)
         if not self._shown.is_set() and not self._closing:
             self.attention.begin()
             self._shown.set()
@@ -303,7 +314,9 @@ class Screen(Surface):
         menu = MENU_ROWS if self.line.buffer.complete_state is not None else 0
         screen = self._fit_console()
         rows = screen - min(3, screen // 8) - menu - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
-        rows = RESIZED_ROWS if self._is_being_resized() else max(rows, 3)
+        if self._is_being_resized():
+            rows, self.line.is_held = RESIZED_ROWS, True
+        rows = max(rows, RESIZED_ROWS)
         renderable = self._picture.live(rows)
         if renderable is None:
             self._live = ""

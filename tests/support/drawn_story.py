@@ -20,7 +20,7 @@ class DrawnStory:
 
     def __init__(self, *, columns: int = 80, colours: bool = False, verbose: bool = False) -> None:
         self.views = Stories()
-        self.story = Story(self.views, verbose=verbose)
+        self.story = Story(self.views, verbose=verbose, columns=lambda: columns)
         self.console = make_console(io.StringIO())
         self.console.size = (columns, 40)
         if colours:

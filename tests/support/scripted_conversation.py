@@ -70,6 +70,7 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "children": lambda names: [[child(name) for name in names], "the children are done"],
     "background": lambda names: [[child(name, names[0], background=True) for name in names[1:]], "they work behind you"],
     "cell": lambda names: [[when(names[0]), cell("print('the cell ran')")], "after the cell"],
+    "hand": lambda names: [[child(name, "run") for name in names], "all of it was handed out"],
     "run": lambda names: [*(cell(Path(name).read_text()) for name in names), "all of it was asked"],
     "sleep": lambda _: [cell("!sleep 1000"), "it slept"],
     "silent": lambda _: [when("a file that never comes")],

@@ -115,7 +115,7 @@ def status(person: "Console", _rest: str) -> None:
     present = person.present
     chosen = present.config.model_copy(update={"mode": present.mode, "model": present.model})
     session = present.agent.session_id if present.agent is not None else None
-    person.display.print(facts(chosen, session or "not kept"))
+    person.display.print(facts(chosen, session or "not kept", present.code_rule))
 
 
 def config(person: "Console", _rest: str) -> None:

@@ -11,6 +11,7 @@ from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.models.names import check_name
 from freeact_sub.modes import MODES
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
+from freeact_sub.terminal.drawing.banner import mode_words
 
 if TYPE_CHECKING:
     from freeact_sub.agent import Agent
@@ -28,7 +29,8 @@ def mode_command(person: "Console", name: str) -> None:
     elif name:
         person.display.note(f"unknown mode {name!r}: {', '.join(MODES)}")
     else:
-        person.display.note(f"mode {present.mode}: {WORDS[present.mode]} · sandbox {present.config.kernel.sandbox}")
+        words = mode_words(present.mode, present.code_rule, present.config.workspace)
+        person.display.note(f"mode {words} · sandbox {present.config.kernel.sandbox}")
 
 
 def mode_choices(_person: "Console") -> Iterable[tuple[str, str]]:
@@ -87,7 +89,7 @@ def _choose_mode(person: "Console", mode: Any) -> None:
         person.display.hint(f"{words} · unchanged")
     elif use_mode(person.display, present.agent, mode):
         present.wanted["mode"] = mode  # other sessions, too
-        person.display.hint(words)
+        person.display.hint(f"mode {mode_words(mode, present.code_rule, present.config.workspace)}")
 
 
 def _choose_model(person: "Console", model: str) -> None:

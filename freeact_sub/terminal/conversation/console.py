@@ -9,7 +9,7 @@ from freeact_sub.show.agents_at_work import find_agent
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.input.offered import asks_servers
 from freeact_sub.terminal.interrupts import Interrupts
-from freeact_sub.text import shortened
+from freeact_sub.text import counted, shortened
 
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.terminal.conversation.display import Display
@@ -55,6 +55,8 @@ class Console:
         self._conversation = conversation
         self.present: Present = conversation.present
         self._loop = asyncio.get_running_loop()
+        self._was_asked = False
+        """The last key was a Ctrl-D that asked back."""
 
     @property
     def display(self) -> "Display":
@@ -62,8 +64,23 @@ class Console:
         return self._conversation.display
 
     def leave(self) -> None:
-        """Cancels the run and ends: for Ctrl-D, `/exit`, `exit`, or when the terminal is gone."""
+        """Cancels the run and ends: for `/exit`, `exit`, or when the terminal is gone."""
         self._conversation.leave()
+
+    def ask_to_leave(self) -> None:
+        """The same for Ctrl-D, which asks once while something would be lost."""
+        present = self.present
+        parts = [
+            "a run is at work" if present.run is not None else "",
+            f"{counted(len(present.waiting.typed), 'entry')} queued" if present.waiting.typed else "",
+        ]
+        lost = " and ".join(filter(None, parts))
+        if not lost or self._was_asked or present.once:
+            self.leave()
+            return
+        self._was_asked = True
+        self.display.hint(f"{lost}: Ctrl-D once more quits")
+        self.display.refresh()
 
     def say(self, text: str) -> None:
         """Queues a prompt; in a program with one prompt it goes to the agent."""
@@ -74,9 +91,10 @@ class Console:
             self.display.note(f"not sent, the run is about to end: {shortened(text, NOTE_CHARS)}")
 
     def _tells(self, text: str) -> bool:
-        run = self.present.run
-        if run is None or not run.send(self._conversation.content_of(text)):
+        run, content = self.present.run, self._conversation.content_of(text)
+        if run is None or not run.send(content):
             return False
+        self.present.sent.append((text, content))
         self.display.note(f"sent to the agent: {shortened(text, NOTE_CHARS)}")
         return True
 

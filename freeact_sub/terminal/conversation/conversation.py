@@ -1,6 +1,7 @@
 """`Conversation`: opens the agent, carries out prompts and commands in order, and ends runs when the person wants it."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.show.own_commands import own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.show.rewinding import Rewind
 from freeact_sub.skills import load_skills
+from freeact_sub.system.window import WINDOW
 from freeact_sub.terminal.commands.orders import Compaction, TypedCommand
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import use_mode
@@ -20,6 +22,7 @@ from freeact_sub.terminal.conversation.earlier import how_to_continue, read_earl
 from freeact_sub.terminal.conversation.person import Person
 from freeact_sub.terminal.conversation.present import Asked, Phase, Present
 from freeact_sub.terminal.drawing.banner import banner
+from freeact_sub.terminal.drawing.parts import INDENT
 from freeact_sub.terminal.input.mentions import texts_of
 from freeact_sub.terminal.input.offered import asks_servers, with_attachments
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
@@ -27,6 +30,7 @@ from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from pydantic_ai import BinaryContent
+    from pydantic_ai.messages import ModelMessage
 
     from freeact_sub.agent import Agent
     from freeact_sub.agents import Run
@@ -55,7 +59,7 @@ async def converse(
     """
     conversation = Conversation(config=config, prompt=prompt, verbose=verbose, open_session=open_session, plain=plain)
     if prompt is None:
-        conversation.display.print(banner(config, session))
+        conversation.display.print(banner(config, session, conversation.present.code_rule))
     return await conversation.hold(open_agent)
 
 
@@ -100,6 +104,8 @@ class Conversation:
         self._main = asyncio.current_task()
         self._leaving = False
         self._was_interrupted = False
+        self._is_kept = False
+        """The session can be continued."""
         self._last_exit = INTERRUPTED
 
     async def hold(self, open_agent: OpenAgent) -> int:
@@ -107,16 +113,19 @@ class Conversation:
         with self.interrupts:
             async with self.display.screen as screen:
                 self.interrupts.restore_terminal = screen.restore
+                WINDOW.columns = lambda: screen.columns - INDENT
                 try:
                     await self._talk(open_agent)
                 except asyncio.CancelledError:
                     if not self._leaving or self._main is None:
                         raise
                     self._main.uncancel()
+                finally:
+                    WINDOW.columns = lambda: 0
         if self.present.once:
             return self._last_exit
         agent = self.present.agent
-        if agent is not None and agent.session_id is not None and agent.history:
+        if agent is not None and agent.session_id is not None and agent.history and self._is_kept:
             self.display.screen.write_raw(f"continue with: {how_to_continue(agent.session_id, agent.config.workspace)}\n")
         return INTERRUPTED if self._was_interrupted else 0
 
@@ -144,6 +153,9 @@ class Conversation:
         finally:
             self._set_phase("ending")
             self.interrupts.expect_end()
+            self._is_kept = self.present.agent.is_kept
+            if self._leaving:
+                self._show_unsent()
             await self.present.agent.aclose()
 
     async def _opened(self, agent: "Agent") -> None:
@@ -231,6 +243,8 @@ class Conversation:
         begun = await self._begun(agent, asked) if isinstance(asked, str) else asked.run(agent)
         if begun is None:
             return
+        earlier = len(agent.history)
+        self.present.sent.clear()
         async with begun as run:
             self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else asked.title
             self._set_phase("running")
@@ -243,11 +257,29 @@ class Conversation:
                     self._observe(event)
                     await self.display.draw_files(event)
                     await self.display.screen.drained()
-                self._last_exit = exit_status(await run.result())
+                result = await run.result()
+                self._last_exit = exit_status(result)
+                self._give_back(asked if result.status == "failed" else None, agent.history[earlier:] or agent.history)
             finally:
                 self.present.run = self.present.focus = None
                 self.display.questions.forget_closed()
                 self.interrupts.reset()
+
+    def _give_back(self, failed: str | Compaction | TypedCommand | None, history: "Sequence[ModelMessage]") -> None:
+        """Returns to the line what a run has not used.
+
+        Args:
+            failed: What the run was about, if a request failed: it can be sent again. None: there is none such.
+            history: The conversation since the run began: what was sent to the agent, and is not in there, nobody has read.
+        """
+        read = "\n".join(prompt_texts(history))
+        unread = [typed for typed, content in self.present.sent if content.strip() not in read]
+        self.present.sent.clear()
+        if self.present.once:
+            return
+        if unread:
+            self.display.note("the agent has not read what was sent to it last: it is in the line again")
+        self.display.screen.line.give("\n".join([*([failed] if isinstance(failed, str) else []), *unread]))
 
     def _observe(self, event: Event) -> None:
         present = self.present
@@ -365,3 +397,10 @@ class Conversation:
         self.display.note(f"cancelling {self.display.name(focus)}; Ctrl-C again cancels the run")
         self.display.refresh()
         return True
+
+
+def prompt_texts(history: "Sequence[ModelMessage]") -> Iterator[str]:
+    """The texts of a conversation that people have sent to the model."""
+    for part in (part for message in history for part in message.parts if part.part_kind == "user-prompt"):
+        content = [part.content] if isinstance(part.content, str) else part.content
+        yield from (text for item in content if isinstance(text := getattr(item, "content", item), str))

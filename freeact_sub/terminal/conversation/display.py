@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
@@ -26,16 +27,18 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import is_tried
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import Row, rows
+from freeact_sub.show.settled import SettledResponses
 from freeact_sub.terminal.conversation.earlier import Earlier
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
+from freeact_sub.terminal.drawing.parts import INDENT
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
 from freeact_sub.terminal.driver import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
-from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
+from freeact_sub.terminal.questions.card import Card, asker, drawn_call, is_whole_in_list, key_line, question_card
 from freeact_sub.terminal.questions.effects_part import effects_part
 from freeact_sub.terminal.questions.form import is_cut
 from freeact_sub.terminal.questions.tried import TriedCells
@@ -59,12 +62,6 @@ KEYS: Final = (
     ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
 )
 """Keys and other input with their meanings, for `/help`."""
-CARD_ROWS: Final = 13
-"""The rows of a card besides its call, plus some rows above it."""
-LEAST_ROWS: Final = 2
-"""The smallest card has so many rows for the call."""
-ABOVE_LINES: Final = 200
-"""So many lines of a cell's effects are printed above a card that has no room for them."""
 LOOK_SECONDS: Final = 2.0
 """The seconds that a look through the workspace may take; after a longer one the list stops for the rest of the run."""
 MAX_FILES: Final = 8
@@ -108,14 +105,19 @@ class Display:
         self.questions = Questions(asks_always=True)
         self._tried = TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
         self._records = Records()
-        self._story = Story(self.views, verbose=self._verbose)
+        self._settled = SettledResponses[list[Row]]()
+        self._story = Story(self.views, verbose=self._verbose, columns=lambda: self.screen.columns)
         self._status.forget()
         self._presented: str | None = None
-        """The question whose whole call is on the screen."""
+        """The question that is looked at."""
+        self._above: set[tuple[str, str | None]] = set()
+        """The questions whose whole calls were printed, each with the code that a person wants to run instead."""
 
     def show(self, event: Event) -> None:
         """Handles an event, and prints what it adds."""
-        self._draw(event, self._kept(event))
+        for settled, found in self._settled.settled(event, [*rows(self.views.observe(event), event)]):
+            self._records.add(settled, found)
+            self._draw(settled, found)
         was_asked = self.questions.current is not None
         self.questions.observe(event)
         self._status.observe(event)
@@ -177,24 +179,34 @@ class Display:
             self._presented = request.request_id
             if isinstance(request, ApprovalRequest):
                 self._tried.begin(request)
-            drawn = self._drawn_call(request)
-            has_cut = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
-            if has_cut or self.screen.rows_of(drawn) > max(self.screen.room - CARD_ROWS, LEAST_ROWS):
-                asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
-                self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.line.expects = self._expected()
         self.screen.refresh(self.questions.shown_id)
 
     def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
-        drawn, besides = effects_part(effects, ABOVE_LINES)
-        parts = self._drawn_call(request), drawn
-        is_open = request in self.questions.waiting and effects.status != "refused"
-        if is_open and sum(map(self.screen.rows_of, parts)) > self.screen.room - CARD_ROWS:
-            asks = Text("What this cell would do:", "bold yellow")
-            more = [Text(f"… {counted(besides, 'more line')} (ctrl-o)", "yellow")] if besides else []
-            self.print(Group(asks, drawn, *more))  # too long for the card: it stands above
+        """Shows what a cell would do. The card takes it from the request."""
+        del request, effects
         self.refresh()
+
+    def print_whole(self, request: ApprovalRequest | QuestionRequest) -> None:
+        """Prints the whole call of a question; until it can be read, no key answers."""
+        code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+        if (request.request_id, code) in self._above:
+            return
+        self._above.add((request.request_id, code))
+        told = self._story.whole_cell(request, code) if isinstance(request, ApprovalRequest) else None
+        if told is not None:
+            self.screen.post(told)
+        else:
+            asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
+            self.print(Group(Text(), asks, Padding(self._drawn_call(request), (0, 0, 0, INDENT))))
+        self.screen.hold_keys()
+
+    def list_whole(self, requests: Sequence[ApprovalRequest]) -> None:
+        """Prints the whole calls of several questions, which one key may then answer."""
+        for request in requests:
+            self.print_whole(request)
+            self.questions.listed.add(request.request_id)
 
     def drawn_question(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
         """All of a question: the call, and below it the effects of a cell that is tried."""
@@ -238,15 +250,40 @@ class Display:
         can_send = present.phase == "running" and card is None
         waiting = waiting_lines(present.waiting.typed, self._hint, can_send=can_send)
         room = max(rows - len(waiting), 1)
-        area = story_area(self.views, self._story, card, room)
+        root = self.views.root
+        area = story_area(self.views, self._story, card, room, text=self._settled.text(root.agent_id) if root else "")
         parts = [*([area] if area is not None else []), *waiting]
         return Group(*parts) if parts else None
 
     def _card(self, rows: int) -> RenderableType:
+        """The open question; a call that has no room in its card is printed above it."""
         request = self.questions.waiting[0]
-        keys = key_line(self.questions, counts=self.screen.line.keys_count)
-        workspace = self._present.config.workspace
-        return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace)
+        card = self._card_of(request, rows)
+        is_long = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
+        if (is_long or not card.has_room(self.screen.rows_of)) and not self.screen.is_narrowed:
+            self.print_whole(request)
+            card = self._card_of(request, rows)
+        seen = [
+            isinstance(other, ApprovalRequest) and is_whole_in_list(self.views, self.questions, other, self.screen.columns)
+            for other in card.listed
+        ]
+        on_card = frozenset(other.request_id for other in card.listed if all(seen))
+        if on_card != self.questions.on_card:
+            self.questions.on_card = on_card
+            card = self._card_of(request, rows)  # its keys name how many they answer
+        return card
+
+    def _card_of(self, request: ApprovalRequest | QuestionRequest, rows: int) -> Card:
+        code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+        return question_card(
+            self.views,
+            self.questions,
+            request,
+            rows,
+            keys=key_line(self.questions, counts=self.screen.line.keys_count),
+            workspace=self._present.config.workspace,
+            is_above=(request.request_id, code) in self._above,
+        )
 
     def _expected(self) -> Expected:
         request = self.questions.current

@@ -36,6 +36,7 @@ class Person(Console):
     def enter(self, text: str) -> None:
         """Handles a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
+        self._was_asked = False
         if isinstance(self.display.questions.current, QuestionRequest):
             typed = self.display.screen.line.pastes.unfolded(text)
             self.display.questions.answer(typed, takes_highlighted=self.display.highlights)
@@ -66,14 +67,18 @@ class Person(Console):
         """Handles a single key at an open question and an empty line. Returns False if it begins a text."""
         if self.display.questions.current is None:
             return False
-        taken = DecisionKeys(self.display.questions, self.display.screen, self.display.note).press(key)
+        taken = self._decisions().press(key)
         self.display.refresh()
         return taken
 
     def written(self, purpose: Purpose, text: str) -> None:
         """Handles the text that the person wrote for a question (`InputLine.lend`)."""
-        DecisionKeys(self.display.questions, self.display.screen, self.display.note).written(purpose, text)
+        self._decisions().written(purpose, text)
         self.display.refresh()
+
+    def tell(self, text: str) -> None:
+        """Prints a note for the person."""
+        self.display.note(text)
 
     def show_all(self) -> None:
         """Shows the open question's call, or all that the agent has done, for Ctrl-O."""
@@ -162,6 +167,10 @@ class Person(Console):
         """Handles Shift-Tab."""
         next_mode(self)
         self.display.refresh()
+
+    def _decisions(self) -> DecisionKeys:
+        display = self.display
+        return DecisionKeys(display.questions, display.screen, display.note, display.list_whole)
 
     def _run_command(self, command: str) -> None:
         if not command:

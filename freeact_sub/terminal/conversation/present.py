@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError
 from freeact_sub.modes import Mode
 from freeact_sub.show.own_commands import OwnCommand
 from freeact_sub.show.rewinding import Rewind
@@ -90,11 +93,15 @@ class Present:
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    """The lines that were sent to the agent at work, each with the text that its model gets."""
     own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
     """The person's own commands, by name with the `/`; read once, when the conversation begins."""
     wanted: dict[str, Any] = field(default_factory=dict)
     """Settings (`mode`, `model`) that the person has chosen, for the agents that are opened from now on."""
 
+    _code_rule: tuple[Any, str] = (None, "")
+    """What `code_rule` was last made of, and the result."""
     typed: dict[str, str] = field(default_factory=dict)
     """The typed lines, by the prompts that were made of them."""
 
@@ -108,7 +115,31 @@ class Present:
         return self.agent.mode if self.agent is not None else self.wanted.get("mode", self.config.mode)
 
     @property
+    def code_rule(self) -> str:
+        """Where the rule stands by which cells run unasked, although the mode asks; empty: they are asked about."""
+        session = self.agent.allowed if self.agent is not None else ()
+        marks = tuple(map(_changed, self.config.permission_files))
+        if not session and not any(marks):
+            return ""
+        if self._code_rule[0] != (key := (self.mode, session, marks)):
+            from freeact_sub.show.rule_texts import code_rule  # noqa: PLC0415  # slow to import
+
+            source = self._code_rule[1]
+            with suppress(ConfigError):  # a file is being changed: its last rules count
+                source = code_rule(self.config.model_copy(update={"mode": self.mode}), session)
+            self._code_rule = (key, source)
+        return self._code_rule[1]
+
+    @property
     def model(self) -> str | None:
         """The model of the next prompt, where it has a name."""
         model: str | None = self.wanted.get("model", (self.agent.config if self.agent is not None else self.config).model)
         return model
+
+
+def _changed(file: Path) -> int:
+    """When a file was changed; 0: there is none."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -121,7 +121,7 @@ class Status:
         usage = self._usage()
         return [
             Piece(text=f"{waiting} queued" if waiting else "", rank=2),
-            Piece(text=present.mode, rank=5),
+            Piece(text=f"{present.mode}{'*' if present.code_rule else ''}", rank=5),
             Piece(text=self._context_left, rank=6),
             Piece(text=marked(usage.cost_text), rank=7),
             Piece(text=f"{marked(usage.tokens_text)} tokens" if usage.tokens else "", rank=8),

@@ -25,7 +25,7 @@ QUEUED_SHOWN: Final = 3
 
 
 def story_area(
-    views: Stories, story: Story, card: Callable[[int], RenderableType] | None, rows: int
+    views: Stories, story: Story, card: Callable[[int], RenderableType] | None, rows: int, *, text: str = ""
 ) -> RenderableType | None:
     """The changing rows, at most so many; None if there are none. The question for the person stands last.
 
@@ -34,6 +34,7 @@ def story_area(
         story: What was drawn of them.
         card: Draws the open question, in at most so many rows. None: there is none.
         rows: The bound on rows.
+        text: The root's whole response, as long as it may be asked for again.
     """
     parts: list[RenderableType] = []
     children = [*progress_lines(views), *(view for view in present_children(views) if view.is_running)]
@@ -51,13 +52,13 @@ def story_area(
             parts[:0] = [Text(), block]
             rows -= 1 + block.height
     if card is None and (root := views.root) is not None and rows > 1:
-        parts[:0] = _says(root, story, min(rows, TEXT_ROWS), alone=not children)
+        parts[:0] = _says(root, story, min(rows, TEXT_ROWS), text, alone=not children)
     return Group(*parts) if parts else None
 
 
-def _says(root: AgentStory, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
+def _says(root: AgentStory, story: Story, rows: int, text: str, *, alone: bool) -> list[RenderableType]:
     """Return the end of the root's text, thoughts or output, or the seconds of its model's silence."""
-    if shown := clean(root.writing).strip("\n"):
+    if shown := clean(root.writing or ("" if root.thinking else text)).strip("\n"):
         from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415  # slow to import
 
         return [Text(), Cut(body=markdown(shown), rows=rows - 1, tail=True)]

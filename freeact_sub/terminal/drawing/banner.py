@@ -24,22 +24,37 @@ MODES: dict[Mode, str] = {
     "full": "runs without asking, with no wall around files and network",
 }
 
+
+def mode_words(mode: Mode, code_rule: str, workspace: Path) -> str:
+    """A mode and what it does. Args: code_rule: where the rule stands by which code runs unasked; empty: there is none."""
+    if not code_rule:
+        return f"{mode}: {MODES[mode]}"
+    source = _short(Path(code_rule), workspace) if Path(code_rule).is_absolute() else code_rule
+    return f"{mode}, but code runs unasked ({visible(source)})"
+
+
 NEW_SESSION: Final = " (--continue resumes the last one)"
 
 
-def banner(config: Config, session: str) -> RenderableType:
-    """What `facts` shows, and how to get help. Args: session: its id, or `new`."""
+def banner(config: Config, session: str, code_rule: str = "") -> RenderableType:
+    """What `facts` shows, and how to get help. Args: see `facts`."""
     hint = Text("        /help lists commands and keys · / and @ complete", "dim", overflow="fold")
-    return Group(facts(config, session), hint)
+    return Group(facts(config, session, code_rule), hint)
 
 
-def facts(config: Config, session: str) -> RenderableType:
-    """Name, version, model, mode, folder, Python and session. Args: session: its id, or `new`."""
+def facts(config: Config, session: str, code_rule: str = "") -> RenderableType:
+    """Name, version, model, mode, folder, Python and session.
+
+    Args:
+        config: The settings.
+        session: Its id, or `new`.
+        code_rule: See `mode_words`.
+    """
     shown = _short(config.workspace)
     lines: list[RenderableType] = [
         Text.assemble(("freeact-sub", "bold"), f" {__version__}"),
         Text(f"model   {visible(config.model or 'set by the program')}", "dim"),
-        Text(f"mode    {config.mode}: {MODES[config.mode]}", "dim"),
+        Text(f"mode    {mode_words(config.mode, code_rule, config.workspace)}", "dim"),
         _FoldedRow(begin="folder  ", text=visible(shown)),
         Text(f"python  {python_text(config)}", "dim", overflow="fold"),
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),

@@ -5,12 +5,11 @@ Text is drawn as `rich.text.Text`, which parses no markup.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 from rich.ansi import AnsiDecoder
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 from rich.style import Style
@@ -20,6 +19,7 @@ from rich.theme import Theme
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.heads import Head
 from freeact_sub.show.rows import Part, Tone
+from freeact_sub.terminal.drawing.folds import in_rows
 from freeact_sub.text import colours_only, one_line, value_text, visible
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
@@ -29,7 +29,6 @@ INDENT: Final = 2
 MAX_DEPTH: Final = 10
 """Levels of agents that are indented."""
 MIN_WIDTH: Final = 20
-TAB_COLUMNS: Final = 8
 MAX_COLUMNS: Final = 2_000
 """Bound on a line that scrolls sideways."""
 
@@ -120,17 +119,10 @@ class Folded:
     lines: Sequence[Text]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.lines:
-            line.expand_tabs(TAB_COLUMNS)
-            width = MAX_COLUMNS if isinstance(console, SidewaysConsole) else options.max_width
-            if line.cell_len <= width:
-                pieces = [line]
-            else:
-                ends = accumulate(map(len, chop_cells(line.plain, width)))
-                pieces = list(line.divide(list(ends)[:-1]))
-            for piece in pieces:
-                yield from piece.render(console)
-                yield Segment.line()
+        width = MAX_COLUMNS if isinstance(console, SidewaysConsole) else options.max_width
+        for row in in_rows(self.lines, width):
+            yield from row.render(console)
+            yield Segment.line()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +134,8 @@ class Cut:
     tail: bool = False
     besides: int = 0
     """Rows that the body leaves out: it has at least `rows` then."""
+    of: str = ""
+    """The words that follow the number of omitted rows."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = console.render_lines(self.body, options.update(height=None), pad=False)
@@ -152,27 +146,7 @@ class Cut:
             yield from line
             yield Segment.line()
         if left > 0 and not self.tail:
-            yield Text(f"… {left + 1} more lines (above, or ctrl-o)", "yellow")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoParts:
-    """Draws two things, one below the other, in at most so many rows: each is cut only if it takes more than its half."""
-
-    upper: RenderableType
-    lower: RenderableType
-    rows: int
-    besides: int = 0
-    """Rows that `lower` leaves out, if it has at least `rows`."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        above, below = (
-            len(console.render_lines(body, options.update(height=None), pad=False)) for body in (self.upper, self.lower)
-        )
-        half = self.rows // 2
-        rows = min(above, max(half, self.rows - below))
-        yield Cut(body=self.upper, rows=rows)
-        yield Cut(body=self.lower, rows=self.rows - rows, besides=self.besides)
+            yield Text(f"… {left + 1} more lines{self.of} (ctrl-o)", "yellow")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ An action of the root is held back until it has output: while there is a questio
 among the changing rows (`pending`), so that it is on the screen once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -43,9 +43,10 @@ from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.wording import ending_notes, is_news, question_and_answer, receipt_lines, spent
 from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line, message_text, news_of
-from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
+from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, in_rows, left_out, parts_of
 from freeact_sub.terminal.drawing.parts import (
     INDENT,
+    MIN_WIDTH,
     Folded,
     Indented,
     colour,
@@ -70,7 +71,14 @@ class Story:
     """Draws the events of a run, one after the other."""
 
     def __init__(
-        self, views: Stories, *, verbose: bool = False, of: str | None = None, folds: bool = False, whole: str = "ctrl-o"
+        self,
+        views: Stories,
+        *,
+        verbose: bool = False,
+        of: str | None = None,
+        folds: bool = False,
+        whole: str = "ctrl-o",
+        columns: Callable[[], int] = lambda: 0,
     ) -> None:
         """Makes it; nothing is drawn yet.
 
@@ -80,12 +88,14 @@ class Story:
             of: The id of the only told agent. None: the root, or all.
             folds: Fold also what the only agent does.
             whole: The key or option that shows what is folded.
+            columns: The width of the window, by whose rows long lines are folded; 0: lines count, whatever their length.
         """
         self._views = views
         self._verbose = verbose
         self._main = of
         self._folds = folds or not (verbose or of)
         self._whole = whole
+        self._columns = columns
         self._speaker: str | None = None
         """The id of the agent that was drawn last. Empty: unknown. None: nothing was drawn."""
         self._prompts: dict[str, str] = {}
@@ -103,6 +113,8 @@ class Story:
         """Whether any drawing was folded."""
         self._parents: set[str] = set()
         """The calls that have started children."""
+        self._changed: dict[str, str] = {}
+        """By question: the code that a person wants to run instead, where it was drawn before the decision."""
 
     def draw(self, event: Event, found: Iterable[Row] | None = None) -> RenderableType | None:
         """Return the drawing that the event adds; None if it adds nothing.
@@ -132,6 +144,25 @@ class Story:
     def pending(self) -> Sequence[ToolCallStarted]:
         """The actions without output yet of the root, or of the only agent that is told."""
         return tuple(event for event in self._held.values() if self._is_main(event))
+
+    def whole_cell(self, request: ApprovalRequest, code: str | None) -> RenderableType | None:
+        """Draws the cell that a told agent asks about, unfolded; it is not drawn again.
+
+        Args:
+            request: The question.
+            code: The code that a person wants to run instead. None: the agent's own.
+
+        Returns:
+            None if the question is about something else, or about what was drawn whole already.
+        """
+        view = self._views.of(request)
+        keys = [key for key in self._held if key[:2] == (view.agent_id, request.tool_call_id)]
+        if not self._is_told(view) or (code is None and not (keys and view.has_shown(request))):
+            return None
+        heads = [head_of_tool(self._held.pop(key)) for key in keys]
+        if code is not None:
+            heads, self._changed[request.request_id] = [head_of_call(CodeAction(code=code))], code
+        return Group(*self._placed(view, (line for head in heads for line in self._head(head, is_whole=True))))
 
     def forget_last(self) -> None:
         """Notes that something other than an event was drawn."""
@@ -239,7 +270,8 @@ class Story:
         if event.code is not None:
             for key in [key for key in self._held if key[:2] == (view.agent_id, event.tool_call_id)]:
                 del self._held[key]
-            yield from self._head(head_of_call(CodeAction(code=event.code)))
+            if self._changed.pop(event.request_id, None) != event.code:
+                yield from self._head(head_of_call(CodeAction(code=event.code)))
             yield from self._note("you changed the code; the agent is told", "dim")
             return
         yield from self._release(view, event.tool_call_id)
@@ -274,7 +306,7 @@ class Story:
                     lines = self._folded(lines, LAST_ROWS)
                 elif self._folds:
                     output = self._outputs.setdefault((view.agent_id, call_id), CellOutput())
-                    lines = output.add(lines)
+                    lines = output.add(lines, self._room(view))
                     self.has_folded |= output.left_out > 0
                 yield from self._lines(lines)
 
@@ -284,7 +316,7 @@ class Story:
         if output.left_out:
             self.has_folded = True
             where = Text.assemble((f"{self._whole}, or ", "dim"), link(file)) if file else self._whole
-            yield from self._below(left_out(output.left_out, where))
+            yield from self._below(left_out(output.left_out, where, of_rows=output.of_rows))
         yield from self._lines([*output.held])
 
     def _lines(self, lines: Sequence[Text]) -> Drawn:
@@ -357,17 +389,27 @@ class Story:
         for key in [key for key in self._held if key[: len(beginning)] == beginning]:
             yield from self._head(head_of_tool(self._held.pop(key)))
 
-    def _head(self, head: Head) -> Drawn:
+    def _head(self, head: Head, *, is_whole: bool = False) -> Drawn:
         alone = self._after_head and not head.code
-        yield from self._block(*head_lines(head, self._folded), apart=not alone)
+        yield from self._block(*head_lines(head, None if is_whole else self._folded), apart=not alone)
         self._after_head = not head.code
         self._after_code = bool(head.code)
 
     def _folded(self, lines: Iterable[Text], last: int = 0) -> list[Text]:
         whole = list(lines)
-        first, more, end = parts_of(whole, last) if self._folds else (whole, 0, ())
-        self.has_folded |= more > 0
-        return [*first, *([left_out(more, self._whole)] if more else []), *end]
+        if not self._folds:
+            return whole
+        in_all = in_rows(whole, self._room())
+        first, more, end = parts_of(in_all, last)
+        if not more:
+            return whole
+        self.has_folded = True
+        return [*first, left_out(more, self._whole, of_rows=len(in_all) > len(whole)), *end]
+
+    def _room(self, view: AgentStory | None = None) -> int:
+        """The columns of what stands below a head; 0: lines are not cut into rows."""
+        indents = INDENT + (indent_of(view) if view is not None and not self._is_main(view) else 0)
+        return max(self._columns() - indents, MIN_WIDTH) if self._columns() else 0
 
     def _block(self, *drawn: RenderableType, apart: bool = True) -> Drawn:
         if self._stands and apart:

@@ -40,20 +40,27 @@ class InputLine:
             multiline=True,
             completer=ThreadedCompleter(LineCompleter(keyboard.offers)),
             complete_while_typing=Condition(lambda: self._lent is None and not self.expects),
-            history=ThreadedHistory(FileHistory(history_file())),
+            history=ThreadedHistory(KeptPrompts(history_file(), keyboard.tell)),
         )
         self.expects: Expected = ""
         """The kind of input that the open question expects."""
         self._question: str | None = None
         self._lent: Purpose | None = None
         self._guard = KeyGuard()
+        self.is_held = False
+        """Whether the open question is not drawn yet, or not whole: no key answers it."""
         self._draft = Document()
         self.pastes = Pastes()
 
     @property
     def keys_count(self) -> bool:
         """Whether a single key answers the open question now."""
-        return self._guard.is_open
+        return not self.is_held and self._guard.is_open
+
+    def release(self) -> None:
+        """Notes that the question can be read: keys count after a moment."""
+        self.is_held = False
+        self._guard.restart()
 
     @property
     def text(self) -> str:
@@ -78,8 +85,7 @@ class InputLine:
             self._draft = self.buffer.document
         self._question, self._lent = question_id, None
         self.buffer.reset(self._draft if question_id is None else Document())
-        if question_id is not None:
-            self._guard.restart()
+        self.is_held = question_id is not None
         return True
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
@@ -134,8 +140,9 @@ class InputLine:
         keys.add("c-n", filter=typing & empty & waits)(lambda _: self._keyboard.try_now())
         keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
         keys.add("escape", filter=typing)(self._escape)
+        keys.add("c-z")(lambda event: event.app.suspend_to_background())
         keys.add("c-t", filter=typing)(lambda _: self._keyboard.show_child())
-        keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.leave())
+        keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.ask_to_leave())
         return keys
 
     def _escape(self, event: KeyPressEvent) -> None:
@@ -159,7 +166,7 @@ class InputLine:
         is_paste = pressed == Keys.BracketedPaste
         text = event.data.replace("\r\n", "\n").replace("\r", "\n") if is_paste else event.data
         writes = is_paste or text.isprintable()
-        if not self._guard.is_open:
+        if not self.keys_count:
             self._guard.restart()
             if writes:
                 self._draft = Document(self._draft.text + text)
@@ -198,7 +205,7 @@ class InputLine:
             self.buffer.delete_before_cursor()
             self.buffer.insert_text("\n")
             return
-        if lent is None and (self._guard.drops(ENTER) or (self._asks() and not self._guard.is_open)):
+        if lent is None and (self._guard.drops(ENTER) or (self._asks() and not self.keys_count)):
             return
         self._lent = None
         if self._question is None and lent is None and text.strip():
@@ -218,6 +225,27 @@ class InputLine:
         del event
         search.accept_search()  # the line can be changed before it is entered
         self.buffer.cursor_position = len(self.buffer.text)
+
+
+class KeptPrompts(FileHistory):
+    """Earlier prompts in a file. Where it cannot be written, they are known until the program ends, which is told once."""
+
+    def __init__(self, filename: str, tell: Callable[[str], None]) -> None:
+        """Args: filename: the file. tell: prints a note for the person."""
+        super().__init__(filename)
+        self._tell = tell
+        self._is_told = False
+
+    def store_string(self, string: str) -> None:
+        """See prompt_toolkit."""
+        try:
+            super().store_string(string)
+        except OSError as error:
+            if not self._is_told:
+                self._is_told = True
+                self._tell(
+                    f"from now on prompts are not kept for the arrow keys ({error.strerror or error}); the work goes on"
+                )
 
 
 class LineCompleter(Completer):

@@ -177,7 +177,8 @@ class PlainScreen(Surface):
             return
         if not text:
             self.post_raw("\n" if self._invites else "")
-            self._keyboard.leave()
+            self._keyboard.ask_to_leave()
+            self._typed.listen(self._read)
             return
         self._invites = False  # the terminal has begun a new row
         for line in text.removesuffix("\n").split("\n"):

@@ -1,10 +1,13 @@
 """The card of a question: the asking agent, the whole call, and the keys that answer it."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
@@ -13,26 +16,80 @@ from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
 from freeact_sub.events import ApprovalRequest, QuestionRequest
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import is_tried
-from freeact_sub.show.heads import head_of
+from freeact_sub.show.heads import head_of, tells_all
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
-from freeact_sub.show.wording import asked_text, cheaper_models, rule_words
-from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, TwoParts, colour, draw_part
+from freeact_sub.show.typed_decisions import always_words
+from freeact_sub.show.wording import asked_text, cheaper_models
+from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
 from freeact_sub.terminal.questions.effects_part import effects_line, effects_part
 from freeact_sub.terminal.questions.form import form_keys, form_part
-from freeact_sub.text import visible
+from freeact_sub.text import counted, visible
 
-SMALL_ROWS = 14
+SMALL_ROWS: Final = 14
 """With fewer rows the card leaves out the other questions."""
-MOST_SMALL = 4
-"""With fewer rows for the call and its effects, these take one."""
+EFFECT_ROWS: Final = 3
+"""The call of a cell that is tried leaves so many rows of the card to its effects, or it stands above the card."""
 OPENS: dict[FileOperation, str] = {
     "write": "the code opens it for writing, and what it writes is not known yet",
     "append": "the code opens it to append, and what it adds is not known yet",
     "create": "the code creates it, and what it writes is not known yet",
 }
+JOINT: Final = " · "
 WAITING = "…"
 """Shown instead of the keys while keys are ignored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A question in at most so many rows. Its call is whole; what is cut are the effects."""
+
+    head: RenderableType
+    call: RenderableType
+    effects: Callable[[int], RenderableType] | None
+    """Draws what the call would do, in so many rows. None: it is not tried."""
+    foot: RenderableType
+    """The keys, and what belongs to them."""
+    rows: int
+    listed: tuple[ApprovalRequest | QuestionRequest, ...] = ()
+    """The questions in the list below the keys."""
+    whole: RenderableType | None = None
+    """The whole call, if `call` leaves something out."""
+
+    def has_room(self, rows_of: Callable[[RenderableType], int]) -> bool:
+        """Whether the call is drawn whole, with some of its effects. Args: rows_of: the height of a drawing."""
+        least = EFFECT_ROWS if self.effects is not None else 0
+        return rows_of(self.whole or self.call) + least <= self.rows - rows_of(self.head) - rows_of(self.foot)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def rows_of(drawn: RenderableType) -> int:
+            return len(console.render_lines(drawn, options.update(height=None), pad=False))
+
+        room = max(self.rows - rows_of(self.head) - rows_of(self.foot), 1)
+        rows = min(rows_of(self.call), max(room - (self.effects is not None), 1))
+        yield self.head
+        yield Cut(body=self.call, rows=rows)
+        if self.effects is not None and room > rows:
+            yield self.effects(room - rows)
+        yield self.foot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The line of keys, which is broken between keys only."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        row = ""
+        for key in self.text.split(JOINT):
+            if row and cell_len(row + JOINT + key) > options.max_width:
+                yield Text(row, "yellow", overflow="fold")
+                row = key
+            else:
+                row = f"{row}{JOINT}{key}" if row else key
+        yield Text(row, "yellow", overflow="fold")
 
 
 def question_card(
@@ -43,59 +100,90 @@ def question_card(
     *,
     keys: str,
     workspace: Path,
-) -> RenderableType:
+    is_above: bool = False,
+) -> Card:
     """The card of the current question.
 
     Args:
         views: All agents.
         questions: All open questions.
         request: The current one.
-        rows: The rows that the card may take; the call is cut to them.
+        rows: The rows that the card may take.
         keys: The line of keys, or a request to confirm.
         workspace: The start of relative paths.
+        is_above: The whole call stands above the card, and not in it.
     """
     kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
-    number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
+    title = f" {kind} {questions.number_of(request)} of {len(questions.waiting)} "
     asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
     asks.append(asks_for(request), "bold yellow")
     code = questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
     if code is not None:
         asks.append(", as you have changed it", "bold yellow")
-    suggested = rule_words(request.suggested) if isinstance(request, ApprovalRequest) else ""
-    others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
-    filling = questions.filling
-    if isinstance(request, QuestionRequest) and filling is not None:
-        room = max(rows - 4, 2) if is_small else max(rows - 6 - len(others), 2)
-        call = Padding(form_part(request, filling, room), (0, 0, 0, 2))
+    listed = () if is_small else tuple(questions.behind)
+    head = [Text(title, "bold reverse yellow"), asks]
+    means = always_words(request, is_short=is_small) if isinstance(request, ApprovalRequest) else ""
+    foot: list[RenderableType] = [*([Text(means, "dim")] if means else []), Keys(text=keys)]
+    if not is_small:
+        head[:0] = [Text()]
+        foot += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions, listed)]
+    effects = None
+    if isinstance(request, ApprovalRequest) and is_tried(request):
+        effects = partial(_effects, request)
+    whole = None
+    if isinstance(request, QuestionRequest) and questions.filling is not None:
+        call = form_part(request, questions.filling, max(rows - len(head) - len(foot) - 1, 2))
+        whole = form_part(request, questions.filling)
+    elif is_above:
+        call = Text(_stands_above(request, code), "yellow")
     else:
-        room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
-        call = Padding(_with_effects(request, workspace, room, code), (0, 0, 0, 2))
-    always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
-    if is_small:
-        return Group(number, asks, call, *always, Text(keys, "yellow"))
-    return Group(Text(), number, asks, call, *always, Text(keys, "yellow"), *others)
+        call = drawn_call(request, workspace, code)
+    return Card(
+        head=Group(*head),
+        call=Padding(call, (0, 0, 0, 2)),
+        effects=effects,
+        foot=Group(*foot),
+        rows=rows,
+        listed=listed,
+        whole=whole,
+    )
 
 
-def _with_effects(
-    request: ApprovalRequest | QuestionRequest, workspace: Path, room: int, code: str | None
-) -> RenderableType:
-    """The call, and below it what it did in its trial: each has at least half of the rows that it could fill."""
-    call = drawn_call(request, workspace, code)
-    if not (isinstance(request, ApprovalRequest) and is_tried(request)):
-        return Cut(body=call, rows=room)
-    if room < MOST_SMALL:
-        return Group(Cut(body=call, rows=room - 1), effects_line(request.effects))
-    lower, besides = effects_part(request.effects, room)
-    return TwoParts(upper=call, lower=lower, besides=besides, rows=room)
+def _effects(request: ApprovalRequest, rows: int) -> RenderableType:
+    """What the call did in its trial, in so many rows."""
+    if rows == 1:
+        return Padding(effects_line(request.effects), (0, 0, 0, 2))
+    drawn, besides = effects_part(request.effects, rows)
+    return Padding(Cut(body=drawn, rows=rows, besides=besides, of=" of effects"), (0, 0, 0, 2))
 
 
-def _others(views: Stories, questions: Questions) -> Iterator[str]:
-    """The questions that wait behind the current one, each with the text that selects it."""
-    behind = questions.waiting[1:]
-    for number, request in enumerate(behind[: questions.listed], start=2):
-        yield f"/{number} {asker(views, request)}: {head_of(request)}"
-    if left := len(behind) - questions.listed:
+def _stands_above(request: ApprovalRequest | QuestionRequest, code: str | None) -> str:
+    """Return the line of a card whose call stands above it."""
+    if isinstance(request, QuestionRequest):
+        text, what = asked_text(request), ""
+    else:
+        text = code if code is not None else request.call.text
+        what = " of code" if isinstance(request.call, CodeAction) else ""
+    lines = text.strip("\n").count("\n") + 1
+    return f"{counted(lines, 'line')}{what} above (ctrl-o)"
+
+
+def list_line(views: Stories, questions: Questions, request: ApprovalRequest | QuestionRequest) -> str:
+    """A question that waits behind the current one, with the text that selects it."""
+    return f"/{questions.number_of(request)} {asker(views, request)}: {head_of(request)}"
+
+
+def is_whole_in_list(views: Stories, questions: Questions, request: ApprovalRequest, columns: int) -> bool:
+    """Whether the line of a question shows all of its call. Args: columns: the width of the window."""
+    return tells_all(request.call) and cell_len(list_line(views, questions, request)) <= columns
+
+
+def _others(views: Stories, questions: Questions, listed: Sequence[ApprovalRequest | QuestionRequest]) -> Iterator[str]:
+    """The questions that wait behind the current one."""
+    for request in listed:
+        yield list_line(views, questions, request)
+    if left := len(questions.waiting) - 1 - len(listed):
         yield f"… and {left} more"
 
 
@@ -129,22 +217,24 @@ def key_line(questions: Questions, *, counts: bool) -> str:
         return WAITING
     if questions.asks_back:
         return questions.asks_back
-    listed = 1 + questions.listed
+    waits = " · → next" if len(questions.waiting) > 1 else ""
     if isinstance(request, QuestionRequest):
         if (filling := questions.filling) is not None:
-            return f"{form_keys(filling)} · Esc no answer" + (" · → next" if listed > 1 else "")
+            return f"{form_keys(filling)} · Esc no answer" + waits
         hidden = " (it is not shown)" if request.secret else ""
-        return f"type the answer{hidden}, then Enter · Esc no answer" + (" · → next" if listed > 1 else "")
+        return f"type the answer{hidden}, then Enter · Esc no answer" + waits
+    approvals, at_once = len(questions.approvals), len(questions.answered_by_one_key)
     parts = [
         "y yes · n no",
         " · ".join(f"{number} {name}" for number, name in enumerate(map(visible, cheaper_models(request)), start=1)),
         "a this session · p this project" if request.suggested else "",
         "e edit" if isinstance(request.call, CodeAction) else "",
         "r no, because",
-        f"A all {listed} · → next" if listed > 1 else "",
+        f"A all {at_once}" if at_once else f"A lists all {approvals}" if approvals > 1 else "",
+        waits.removeprefix(" · "),
         "? why",
     ]
-    return " · ".join(part for part in parts if part)
+    return JOINT.join(part for part in parts if part)
 
 
 def _present_file(path: Path) -> str:

@@ -12,9 +12,11 @@ from freeact_sub.terminal.drawing.parts import Cut
 
 MARGIN: Final = 10
 """Columns beside a choice."""
+ALL_ROWS: Final = 10_000
+"""More than a question has."""
 
 
-def form_part(request: QuestionRequest, filling: Filling, rows: int) -> RenderableType:
+def form_part(request: QuestionRequest, filling: Filling, rows: int = ALL_ROWS) -> RenderableType:
     """The question and its present field, in at most so many rows: the choices come first, the words are cut."""
     title = [Text(filling.title, "bold", no_wrap=True, overflow="ellipsis")] if filling.title else []
     refused = [Text(filling.refused, "red", no_wrap=True, overflow="ellipsis")] if filling.refused else []

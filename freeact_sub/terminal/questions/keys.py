@@ -20,9 +20,23 @@ REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
 class DecisionKeys:
     """Answers the current question of `Questions`."""
 
-    def __init__(self, questions: Questions, screen: Surface, note: Callable[[str], None]) -> None:
-        """Args: questions: one of them is open. screen: lends its line. note: prints a note for the person."""
+    def __init__(
+        self,
+        questions: Questions,
+        screen: Surface,
+        note: Callable[[str], None],
+        list_whole: Callable[[Sequence[ApprovalRequest]], None] = lambda _: None,
+    ) -> None:
+        """Makes them.
+
+        Args:
+            questions: One of them is open.
+            screen: Lends its line.
+            note: Prints a note for the person.
+            list_whole: Prints the whole calls of several questions.
+        """
         self._questions = questions
+        self._list_whole = list_whole
         self._screen = screen
         self._note = note
 
@@ -52,9 +66,7 @@ class DecisionKeys:
             case "e":
                 self._edit(request)
             case "A":
-                shown = self._questions.waiting[: 1 + self._questions.listed]
-                for approval in [one for one in shown if isinstance(one, ApprovalRequest)]:
-                    self._decide(approval, Decision(allowed=True))
+                self._allow_all(request)
             case "?":
                 self._note(f"why it asks: {request.reason}")
             case _ if key.isdecimal() and len(key) == 1 and 0 < int(key) <= len(models := cheaper_models(request)):
@@ -81,6 +93,14 @@ class DecisionKeys:
             self._decide(request, Decision(allowed=True, remember=remember))
         else:
             self._note("such calls need an answer each time: y or n")
+
+    def _allow_all(self, request: ApprovalRequest) -> None:
+        """Allows the calls that the person has before them. If there are others, they are listed first."""
+        at_once = self._questions.answered_by_one_key
+        if not at_once and len(approvals := self._questions.approvals) > 1:
+            self._list_whole([other for other in approvals if other is not request])
+        for approval in at_once or ([request] if len(self._questions.approvals) == 1 else []):
+            self._decide(approval, Decision(allowed=True))
 
     def _edit(self, request: ApprovalRequest) -> None:
         if not isinstance(request.call, CodeAction):

@@ -1,5 +1,7 @@
 """What is folded shows its first and its last lines, and what a running cell printed last is held until it ends."""
 
+import pytest
+from rich.cells import cell_len
 from support.drawn_story import CELL, DrawnStory, call, output
 from support.sample_events import ROOT, request
 
@@ -84,3 +86,12 @@ def test_a_long_error_has_its_beginning_and_its_end() -> None:
         "… 48 more lines (ctrl-o)",
         *(f"frame {number}" for number in range(55, 60)),
     ]
+
+
+@pytest.mark.parametrize("printed", ["x" * 20_000, "ab\t" * 4_000, "\u5c71" * 9_000, "\n".join(["y" * 1_000] * 30)])
+def test_long_lines_are_folded_by_rows(printed: str) -> None:
+    drawn = DrawnStory(columns=80)
+    text = drawn.draw(call(), output(f"{printed}\n"), CodeExecutionOutput(**ROOT, **CELL, text=printed, status="ok"))
+    assert len(text.split("\n")) < 24
+    assert " more rows (ctrl-o)" in text
+    assert max(map(cell_len, text.split("\n"))) <= 80

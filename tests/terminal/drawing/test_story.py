@@ -238,7 +238,7 @@ def test_a_question_and_the_children_share_the_rows() -> None:
 
     text = drawn.text(story_area(drawn.views, drawn.story, card, 24))
     assert len(text.splitlines()) <= 24
-    for words in ("station 0", "0002 station 2 asks to run this cell", "more lines (above, or ctrl-o)", "y yes · n no"):
+    for words in ("station 0", "0002 station 2 asks to run this cell", "more lines (ctrl-o)", "y yes · n no"):
         assert words in text
     assert key_line(questions, counts=False) == WAITING
 
