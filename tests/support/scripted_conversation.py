@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agent import Agent
@@ -65,6 +66,18 @@ ASKED: dict[str, dict[str, Any]] = {
 
 EFFECTS = EffectsConfig(seconds=60)
 
+
+class Broken(list[Any]):
+    """A response whose stream breaks once, after its beginning."""
+
+    times = 0
+
+    def __init__(self) -> None:
+        Broken.times += 1
+        whole = "the beginning of it, and its end"
+        super().__init__(["the beginning of it", ModelHTTPError(500, "scripted")] if Broken.times == 1 else [whole])
+
+
 TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "be": lambda names: [cell(f"print('{names[0]} was here')"), f"{names[0]} is done"],
     "children": lambda names: [[child(name) for name in names], "the children are done"],
@@ -73,6 +86,8 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "hand": lambda names: [[child(name, "run") for name in names], "all of it was handed out"],
     "run": lambda names: [*(cell(Path(name).read_text()) for name in names), "all of it was asked"],
     "sleep": lambda _: [cell("!sleep 1000"), "it slept"],
+    "fail": lambda names: [[" ".join(names), RuntimeError("the line is broken")]],
+    "broken": lambda _: [Broken()],
     "silent": lambda _: [when("a file that never comes")],
     "slow": lambda names: [["the beginning of a text ", when(names[0]), "and its end"]],
     "ask": lambda names: [[ToolCallPart("ask_user", ASKED[name]) for name in names], "the answers are there"],

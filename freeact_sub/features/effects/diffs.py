@@ -93,7 +93,8 @@ def _diff(path: str, old: _Standing | None, new: _Standing | None) -> str:
     if before is None or after is None:
         return ""
     names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
-    diff = difflib.unified_diff(*lines_to_compare(before, after), *map(whole_line, names), lineterm="", n=2)
+    old_lines, new_lines = lines_to_compare(before, after)
+    diff = difflib.unified_diff(old_lines, new_lines, *map(whole_line, names), "", "", 2, "")
     lines = [*diff]
     shown = [cut(whole_line(line), LINE_CHARS) for line in lines[:DIFF_LINES]]
     if len(lines) > DIFF_LINES:
