@@ -29,7 +29,7 @@ KEYS: Final = (
     ("\\", "at the end of a line: the prompt goes on in the next one"),
     ("@ !", "@ names a file whose content goes along, ! runs a command"),
     ("y n", "answer a question; a: yes, always in this session; p: in this project; any other text is why not"),
-    ("e A ?", "at a question: change the code, answer yes to all, ask why it is asked"),
+    ("e A ?", "at a question: change the code, print all questions and then answer yes to them, ask why it is asked"),
     ("Ctrl-C", "cancel the run; once more quits at once"),
     ("/2", "of several open questions, the second one"),
 )
