@@ -94,7 +94,8 @@ def _diff(path: str, old: _Standing | None, new: _Standing | None) -> str:
         return ""
     names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
     old_lines, new_lines = lines_to_compare(before, after)
-    diff = difflib.unified_diff(old_lines, new_lines, *map(whole_line, names), "", "", 2, "")
+    old_name, new_name = map(whole_line, names)
+    diff = difflib.unified_diff(old_lines, new_lines, old_name, new_name, lineterm="", n=2)
     lines = [*diff]
     shown = [cut(whole_line(line), LINE_CHARS) for line in lines[:DIFF_LINES]]
     if len(lines) > DIFF_LINES:
