@@ -156,7 +156,7 @@ class Terminal:
 
     def answer(self, key: str, *texts: str) -> None:
         """Wait until the approval that shows these texts is on the screen, and answer it by a key."""
-        self.reply(key, "Approval 1 of", *texts)
+        self.reply(key, "Approval ", *texts)
 
     def reply(self, keys: str, *texts: str) -> None:
         """Wait until a question's texts are on the screen, and type.

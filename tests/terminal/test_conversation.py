@@ -163,7 +163,7 @@ def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Ter
     terminal.press("2")
     terminal.wait_at_bottom("? /2")
     terminal.press(ENTER)
-    terminal.answer("y", "Approval 1 of 2", "south asks to run this cell", " north: Python  print('north was here')")
+    terminal.answer("y", "Approval 2 of 2", "south asks to run this cell", "/1 ", " north: Python  print('north was here')")
     terminal.wait_for("south  south is done")  # while the other question is open
     terminal.answer("/", "Approval 1 of 1", "north asks to run this cell")
     terminal.enter("always shell:")
@@ -179,7 +179,7 @@ def test_all_that_are_open_and_shown_are_answered_by_one_key_and_the_next_one_is
     terminal.enter("children north south")
     terminal.answer("A", "Approval 1 of 2", "A all 2")
     terminal.answer(RIGHT, "north asks to run this cell", "Approval 1 of 2")
-    terminal.answer("?", "south asks to run this cell", " north: Python")
+    terminal.answer("?", "Approval 2 of 2", "south asks to run this cell", " north: Python")
     terminal.wait_for("why it asks: ")
     terminal.answer("A", "south asks to run this cell")
     terminal.wait_for(" north  north is done", "south  south is done", "the children are done")
@@ -280,7 +280,7 @@ def children_at_work(terminal: Terminal) -> None:
     terminal.enter("children north south")
     terminal.answer("a", "Approval 1 of 2", "agent asks to start")
     terminal.answer(RIGHT, "north asks to run this cell", "Approval 1 of 2")
-    terminal.answer("/", "south asks to run this cell", "Approval 1 of 2")
+    terminal.answer("/", "south asks to run this cell", "Approval 2 of 2")
     terminal.press("\x7f")
     terminal.wait_gone("? /")
 

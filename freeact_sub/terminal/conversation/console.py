@@ -55,8 +55,6 @@ class Console:
         self._conversation = conversation
         self.present: Present = conversation.present
         self._loop = asyncio.get_running_loop()
-        self._was_asked = False
-        """The last key was a Ctrl-D that asked back."""
 
     @property
     def display(self) -> "Display":
@@ -75,10 +73,10 @@ class Console:
             f"{counted(len(present.waiting.typed), 'entry')} queued" if present.waiting.typed else "",
         ]
         lost = " and ".join(filter(None, parts))
-        if not lost or self._was_asked or present.once:
+        if not lost or present.asked_to_leave is not None or present.once:
             self.leave()
             return
-        self._was_asked = True
+        present.asked_to_leave = self._loop.time()
         self.display.hint(f"{lost}: Ctrl-D once more quits")
         self.display.refresh()
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
@@ -34,6 +34,10 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
     from freeact_sub.agent import Agent
     from freeact_sub.agents import Run
+
+
+LEAVE_SECONDS: Final = 2.0
+"""A run that ends so soon after a Ctrl-D ends the program."""
 
 
 async def converse(
@@ -146,6 +150,8 @@ class Conversation:
                 agent.keep_undo()
                 await self._show_earlier(agent)
             while not self._leaving:
+                if self._leaves_now():
+                    break
                 self.present.waiting.expect()
                 self._set_phase("idle")
                 await self._do(self.present.agent, await self.present.waiting.next())
@@ -157,6 +163,14 @@ class Conversation:
             if self._leaving:
                 self._show_unsent()
             await self.present.agent.aclose()
+
+    def _leaves_now(self) -> bool:
+        """Whether the run ended by itself, just as the person wanted to leave, so that nothing is lost."""
+        asked, self.present.asked_to_leave = self.present.asked_to_leave, None
+        if asked is None or self.present.waiting.count or self.display.screen.line.text:
+            return False
+        self._leaving = asyncio.get_running_loop().time() - asked < LEAVE_SECONDS
+        return self._leaving
 
     async def _opened(self, agent: "Agent") -> None:
         try:

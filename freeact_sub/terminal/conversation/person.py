@@ -36,7 +36,7 @@ class Person(Console):
     def enter(self, text: str) -> None:
         """Handles a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
-        self._was_asked = False
+        self.present.asked_to_leave = None
         if isinstance(self.display.questions.current, QuestionRequest):
             typed = self.display.screen.line.pastes.unfolded(text)
             self.display.questions.answer(typed, takes_highlighted=self.display.highlights)

@@ -93,6 +93,8 @@ class Present:
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
+    asked_to_leave: float | None = None
+    """When a Ctrl-D was asked back, on the event loop's clock; nothing was entered since. None: none was."""
     sent: list[tuple[str, str]] = field(default_factory=list)
     """The lines that were sent to the agent at work, each with the text that its model gets."""
     own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
