@@ -44,8 +44,8 @@ class Changes:
     deleted: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """Whether a path is never taken over: settings of freeact and git, and anything but files, links and folders."""
-    touched: tuple[str, ...] = ()
-    """Files whose content and permissions are the same, and perhaps not their owner, attributes or times."""
+    touched: tuple[str, ...] = field(default=(), compare=False)
+    """In a layer: files whose content and permissions are the same, and perhaps not their owner, attributes or times."""
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class OwnFiles:
             changed=tuple(sorted(changed - left_out)),
             deleted=tuple(sorted(deleted - left_out)),
             left_out=tuple(sorted(left_out)),
-            touched=tuple(sorted(touched - changed - left_out)),
+            touched=tuple(sorted(touched - changed - left_out)) if self.kind == "overlay" else (),
         )
 
     def outdated_by(self) -> tuple[str, ...]:
