@@ -241,6 +241,11 @@ class Surface:
         return 24
 
     @property
+    def live_rows(self) -> int:
+        """The rows that may change, above the input line."""
+        return self.room
+
+    @property
     def is_narrowed(self) -> bool:
         """Whether the changing rows are fewer than usual for a moment."""
         return False

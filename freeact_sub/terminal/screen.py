@@ -152,6 +152,12 @@ class Screen(Surface):
         return self._fit_console()
 
     @property
+    def live_rows(self) -> int:
+        """The rows that may change, above the input line."""
+        screen = self._fit_console()
+        return screen - min(3, screen // 8) - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
+
+    @property
     def columns(self) -> int:
         """The columns of the terminal."""
         return self._output.get_size().columns
@@ -311,9 +317,7 @@ class Screen(Surface):
             self._shown.set()
 
     def _draw_live(self) -> None:
-        menu = MENU_ROWS if self.line.buffer.complete_state is not None else 0
-        screen = self._fit_console()
-        rows = screen - min(3, screen // 8) - menu - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
+        rows = self.live_rows - (MENU_ROWS if self.line.buffer.complete_state is not None else 0)
         if self._is_being_resized():
             rows, self.line.is_held = RESIZED_ROWS, True
         rows = max(rows, RESIZED_ROWS)

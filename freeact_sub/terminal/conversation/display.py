@@ -144,8 +144,23 @@ class Display:
             if isinstance(event, AgentStarted) and event.parent_id is None:
                 event = replace(event, prompt=self._present.as_typed(event.prompt))  # noqa: PLW2901  # for people
             self._draw(event, self._kept(event))
+            if isinstance(event, ApprovalRequest) and (told := self._told_whole(event)) is not None:
+                self.screen.post(told)
         if earlier.came_back:
             self.print(Text(f"\n{visible(earlier.came_back)}", "dim", overflow="fold"))
+
+    def _told_whole(self, request: ApprovalRequest) -> RenderableType | None:
+        """The cell of an earlier question that had no room in its card, if that stood in a window like this one."""
+        questions = Questions(waiting=[request])
+        card = question_card(
+            self.views,
+            questions,
+            request,
+            self.screen.live_rows,
+            keys=key_line(questions, counts=True),
+            workspace=self._present.config.workspace,
+        )
+        return None if card.has_room(self.screen.rows_of) else self._story.whole_cell(request, None)
 
     async def draw_files(self, event: Event) -> None:
         """Draws the pictures of a root's cell, if the terminal can, and names the written files."""

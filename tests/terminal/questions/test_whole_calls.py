@@ -46,7 +46,6 @@ def test_each_line_of_code_stands_on_the_terminal_once(tmp_path: Path, kind: str
             terminal.wait_at_bottom("asks to run", KEYS)
             if kind != "not tried":
                 terminal.wait_gone("trying it")
-                terminal.wait_at_bottom("tried")
             assert standing(terminal, lines) == lines, terminal.shown
             assert lines[-1] in terminal.bottom
             terminal.reply("y", KEYS)
