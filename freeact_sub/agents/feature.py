@@ -20,8 +20,8 @@ All methods are optional: the base does nothing. They are called in this order:
 first elsewhere. `default_features` has the list of this package.
 
 **Errors.** `opening`, `advisers` and `answer` may raise `ApprovalDeniedError`, and the run is `rejected`; a message of a
-person is then only not read, unless the error has `ends_run`. `call` may raise all that a tool may. Any other exception ends
-the run as `failed`, but in `closing`, `facts` and `ended` it is logged. Taps must not raise.
+person is then only not read, unless the error has `ends_run`. Any other exception ends the run as `failed`, with the name of
+the part, but in `closing`, `facts` and `ended` it is logged. `call` lets exceptions of `proceed` pass. Taps must not raise.
 
 **Cancellation.** All coroutines run inside the scope of the run and may be cancelled at any `await`, except `closing`, which
 runs to its end for at most `RunPart.closing_seconds`. A part that begins something in `call` ends it in `finally`.
@@ -47,6 +47,7 @@ from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, KernelSpec
+from freeact_sub.system.overrides import check_overrides
 from freeact_sub.tools import SpawnRequest
 
 T = TypeVar("T")
@@ -79,6 +80,10 @@ class RunPart:
 
     closing_seconds: ClassVar[float] = 5.0
     """The time for `closing`."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls, RunPart)
 
     def begins(self, prompt: str, request: SpawnRequest | None) -> None:
         """Called when the run begins, and has emitted nothing yet. Args: request: the child to run. None: it is the root."""
@@ -146,6 +151,10 @@ class Feature:
     root: FeatureRoot
     """The root of the tree, from `attach` on."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls, Feature)
+
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
         """Called once, when the root is made; returns functions that hear every event."""
         del root
@@ -189,11 +198,16 @@ class RunParts:
     def begins(self, prompt: str, request: SpawnRequest | None) -> None:
         """Tell all parts."""
         for part in self._parts:
-            part.begins(prompt, request)
+            with _named(part, "begins"):
+                part.begins(prompt, request)
 
     def known(self) -> RunResult | None:
         """Return the first answer that is there already."""
-        return next((known for part in self._parts if (known := part.known()) is not None), None)
+        for part in self._parts:
+            with _named(part, "known"):
+                if (known := part.known()) is not None:
+                    return known
+        return None
 
     async def ask(self, question: Question, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Ask a model. Args: ask: makes the request."""
@@ -203,33 +217,48 @@ class RunParts:
 
     async def opening(self, said: str, *, is_prompt: bool) -> str:
         """Return the texts of all parts."""
-        return "\n\n".join([text for part in self._parts if (text := await part.opening(said, is_prompt=is_prompt))])
+        texts: list[str] = []
+        for part in self._parts:
+            with _named(part, "opening"):
+                texts.append(await part.opening(said, is_prompt=is_prompt))
+        return "\n\n".join(filter(None, texts))
 
     def advisers(self, asker: Asker) -> tuple[Adviser, ...]:
         """Return the advisers of all parts."""
-        return tuple(adviser for part in self._parts for adviser in part.advisers(asker))
+        advisers: list[Adviser] = []
+        for part in self._parts:
+            with _named(part, "advisers"):
+                advisers += part.advisers(asker)
+        return tuple(advisers)
 
     async def call(self, call: RequestedCall, work: Work[T]) -> EndedCall[T]:
         """Make a call. Args: work: runs its tool."""
         proceed: Proceed[T] = partial(work, call)
         for part in reversed(self._around):
-            proceed = partial(part.call, call, proceed)
+            proceed = partial(_around, part, call, proceed)
         return await proceed()
 
     def did(self, agent: FeatureAgent, call: Call) -> None:
         """Tell all parts."""
         for part in self._parts:
-            part.did(agent, call)
+            with _named(part, "did"):
+                part.did(agent, call)
 
     def capabilities(self) -> list[AbstractCapability[Any]]:
         """Return the capabilities of all parts."""
-        return [found for part in self._parts if (found := part.capability()) is not None]
+        capabilities: list[AbstractCapability[Any]] = []
+        for part in self._parts:
+            with _named(part, "capability"):
+                if (found := part.capability()) is not None:
+                    capabilities.append(found)
+        return capabilities
 
     async def answer(self, text: str) -> str:
         """Return the first reason to go on."""
         for part in self._parts:
-            if reason := await part.answer(text):
-                return reason
+            with _named(part, "answer"):
+                if reason := await part.answer(text):
+                    return reason
         return ""
 
     @property
@@ -264,6 +293,46 @@ class RunParts:
 
 NO_PARTS: Final = RunParts()
 """A child that has ended keeps none: thousands of them may be listed."""
+
+
+async def _around(part: RunPart, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+    """Have a part stand around a call. Raises: FreeactError: It fails, or returns no result."""
+    passed: list[Exception] = []
+    """An exception of the tool, or of a part inside, which is not an error of this part."""
+
+    async def inside() -> EndedCall[T]:
+        try:
+            return await proceed()
+        except Exception as error:
+            passed.append(error)
+            raise
+
+    try:
+        ended = await part.call(call, inside)
+    except Exception as error:
+        if error in passed:
+            raise
+        with _named(part, "call"):
+            raise
+    if not isinstance(ended, EndedCall):
+        made = f"{type(part).__qualname__}.call returned {_kind(ended)}"
+        raise FreeactError(f"features: {made}: return the EndedCall of proceed(), or another one")
+    return ended
+
+
+@contextmanager
+def _named(part: RunPart, moment: str) -> Iterator[None]:
+    """Name the part and the moment in an unexpected error of a feature.
+
+    Raises:
+        FreeactError: A feature failed. Errors of our own pass, because they decide how a run or a call ends.
+    """
+    try:
+        yield
+    except FreeactError:
+        raise
+    except Exception as error:  # border: code of a user
+        raise FreeactError(f"in {type(part).__qualname__}.{moment}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager
@@ -336,4 +405,6 @@ class Features:
 
 
 def _kind(value: object) -> str:
+    if value is None:
+        return "None"
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

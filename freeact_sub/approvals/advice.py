@@ -7,13 +7,17 @@ mode stays, and a call that only a person may allow is asked about.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.approvals.policy import Ruling
 from freeact_sub.calls import Call
-from freeact_sub.errors import ApprovalDeniedError
+from freeact_sub.errors import ApprovalDeniedError, InvalidRequestError
 from freeact_sub.events import Decision
+from freeact_sub.system.overrides import check_overrides
+from freeact_sub.text import one_line
+
+VERDICTS: Final = ("deny", "ask", "allow", None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +31,21 @@ class Advice:
     ends: bool = False
     """With `deny`: the run must end too."""
 
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            given = one_line(repr(self.verdict), 40)
+            raise InvalidRequestError(f'Advice: verdict is "deny", "ask", "allow" or None, not {given}')
+
 
 class Adviser:
     """Has a say on calls, beside the rules. Every method is optional: the base has no opinion."""
 
-    source: str = "a feature"
-    """Its name for people, at the beginning of a reason."""
+    source: str = ""
+    """Its name for people, at the beginning of a reason. Empty: the name of its class."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls, Adviser)
 
     def hears(self, call: Call) -> bool:
         """Whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
@@ -71,7 +84,7 @@ def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, De
     if heard.verdict == "deny":
         raise ApprovalDeniedError(_said(adviser, heard), ends_run=heard.ends)
     if heard.verdict == "ask" and ruling.verdict == "allow":
-        rule = f"{adviser.source} asks: {heard.reason}"
+        rule = f"{_name(adviser)} asks: {heard.reason}"
         return replace(ruling, verdict="ask", rule=rule, source="", part="", lasting=False, suggests=()), None
     may_answer = ruling.verdict == "ask" and ruling.lasting and not ruling.needs_person
     return ruling, Decision(allowed=True, reason=_said(adviser, heard)) if heard.verdict == "allow" and may_answer else None
@@ -91,4 +104,8 @@ def decision_of(ruling: Ruling, adviser: Adviser, heard: Advice | None) -> Decis
 
 
 def _said(adviser: Adviser, heard: Advice) -> str:
-    return f"{adviser.source} says: {heard.reason}"
+    return f"{_name(adviser)} says: {heard.reason}"
+
+
+def _name(adviser: Adviser) -> str:
+    return adviser.source or type(adviser).__name__
