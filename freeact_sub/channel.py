@@ -22,7 +22,7 @@ import anyio
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentEvent, Event
 
-Tap = Callable[[AgentEvent], None]
+Tap = Callable[[Event], None]
 """Called with each stamped event before it is queued, in order; must be quick and must not raise."""
 
 
@@ -100,7 +100,7 @@ class EventChannel:
         stamped = replace(event, **header, seq=self._next_seq, time=time.time())
         self._next_seq += 1
         for tap in self._taps:
-            tap(stamped)
+            tap(stamped)  # type: ignore[arg-type]  # only members of Event are created
         if not self._abandoned:
             self._waiting.append((stamped, took_room))
             self._changed.set()

@@ -20,7 +20,7 @@
     ├── SessionError         a session does not exist, or cannot be read or removed; the message names it
     │   └── SessionBusyError it is open elsewhere
     ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the message names them
-    ├── TaskError            a child that a program waits for did not complete; carries its result
+    ├── TaskError            a run or a child that a program waits for did not complete; carries its result
     ├── StrategyError        a strategy found no answer; the message says why
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
@@ -210,14 +210,14 @@ class InvalidRequestError(FreeactError):
 
 
 class TaskError(FreeactError):
-    """A child did not complete.
+    """A run or a child did not complete, so it has no answer.
 
     Attributes:
-        result: Its `RunResult`, with partial output.
+        result: Its `RunResult`: `status` and `error` say why, and `text` is the last text of its model.
     """
 
     def __init__(self, result: Any) -> None:
-        super().__init__(f"the child {result.agent_id} did not complete ({result.status}): {result.error}")
+        super().__init__(f"the run of {result.agent_id or 'the agent'} did not complete ({result.status}): {result.error}")
         self.result = result
 
 

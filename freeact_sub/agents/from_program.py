@@ -77,7 +77,7 @@ class FromProgram:
     ) -> AnswerT: ...
     @overload
     async def ask(
-        self, prompt: str, *, output: Any, model: str | None = None, history: Sequence[str] = (), label: str = ""
+        self, prompt: str, *, output: Any = None, model: str | None = None, history: Sequence[str] = (), label: str = ""
     ) -> Any: ...
     async def ask(
         self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = (), label: str = ""

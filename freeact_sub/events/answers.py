@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Never, Protocol, TypeAlias, get_args
 
 from freeact_sub.events.effects import CLOSED, Effects, EffectsSource
 
 Remember: TypeAlias = Literal["session", "project"]
 """How long a decision applies to similar calls."""
+REMEMBERED: Final = get_args(Remember)
+BY_NAME: Final = 'approve() for this call, approve(remember="session") or approve(remember="project") for similar ones too'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A decision on an approval request."""
+    """A decision on an approval request. Raises ValueError for a value that a field cannot have."""
 
     allowed: bool
     reason: str = ""
@@ -29,6 +31,21 @@ class Decision:
     """True: nobody answered, and this decision counts instead."""
     walled: bool = field(default=False, compare=False)
     """True: a rule allows it behind the wall for programs that only read."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.allowed, bool):
+            raise ValueError(f"allowed is True or False, not {self.allowed!r:.60}")
+        if self.remember not in (None, *REMEMBERED):
+            words = " or ".join(map(repr, REMEMBERED))
+            raise ValueError(f"remember is {words}, or None for this call only, not {self.remember!r:.60}")
+        for name in ("reason", "pattern", "code", "model"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "reason"):
+                raise ValueError(f"{name} is a text, not {value!r:.60}")
+        if self.remember is not None and not self.allowed:
+            raise ValueError("a denial is for this call only: a rule of the settings denies calls for good")
+        if self.pattern is not None and self.remember is None:
+            raise ValueError(f"a pattern is for similar calls: give `remember` too, as {REMEMBERED[0]!r}")
 
     @property
     def word(self) -> str:
@@ -106,6 +123,8 @@ class Answerable(_Asked):
         Raises:
             ValueError: It is no answer to the question; the message says what is wanted, and the question stays open.
         """
+        if not isinstance(given, str | Mapping):
+            raise ValueError(f"an answer is a text, or values by the names of the question's fields, not {given!r:.60}")
         return self._answer(Answer(text=given) if isinstance(given, str) else Answer(values=given))
 
     def decline(self, reason: str = "") -> bool:
@@ -145,7 +164,7 @@ class Decidable(_Asked):
 
     def approve(
         self,
-        *,
+        *given: Never,
         remember: Remember | None = None,
         pattern: str | None = None,
         code: str | None = None,
@@ -157,15 +176,19 @@ class Decidable(_Asked):
         session only.
 
         Args:
+            given: Nothing: the arguments have names.
             remember: Allow similar calls in this session or in this project. None: this call only.
             pattern: The pattern of similar calls, such as `shell:git push *`. None: the suggestion.
             code: Code to run instead of the cell's; the model reads the change. None: the cell's own code.
             model: One of the cheaper models of a `FanOut`, which does the rest of it. None: the one that was quoted.
 
         Raises:
-            ValueError: The pattern is invalid, there is code although the call is not a cell, or the request does not offer
-                the model; the request stays open.
+            ValueError: `remember` is another word, the pattern is invalid, there is code although the call is not a cell, or
+                the request does not offer the model; the request stays open.
+            TypeError: An argument has no name.
         """
+        if given:
+            raise TypeError(f"the arguments of approve have names: {BY_NAME}")
         return self.decide(Decision(allowed=True, remember=remember, pattern=pattern, code=code, model=model))
 
     def deny(self, reason: str = "") -> bool:
@@ -177,5 +200,8 @@ class Decidable(_Asked):
 
         Raises:
             ValueError: See `approve`; the request stays open.
+            TypeError: It is no `Decision`.
         """
+        if not isinstance(decision, Decision):
+            raise TypeError(f"decide takes a Decision, such as Decision(allowed=True), not {decision!r:.60}")
         return self._answer(decision)

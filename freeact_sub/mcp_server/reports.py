@@ -7,7 +7,6 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel, Field
 
 from freeact_sub.agents import RunResult
-from freeact_sub.agents.runs.results import text_of
 from freeact_sub.cells import ReplyStatus
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
 from freeact_sub.events.ending import RunStatus
@@ -111,7 +110,7 @@ def run_report(session_id: str, result: RunResult[Any]) -> RunReport:
     return RunReport(
         session_id=session_id,
         status=result.status,
-        answer=text_of(result.output),
+        answer=result.text,
         error=result.error,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,

@@ -287,7 +287,7 @@ class HostedRun:
         assert isinstance(ending, AgentFinished)
         self.has_changed = ended["cells"]
         facts = {fact.name: getattr(ending, fact.name) for fact in fields(Ending)}
-        return RunResult(output=ending.output, agent_id=ended["agent_id"], **facts)
+        return RunResult(value=ending.output, agent_id=ended["agent_id"], **facts)
 
 
 def hashes_of_environment() -> dict[bytes, int]:

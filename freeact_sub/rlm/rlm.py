@@ -24,7 +24,7 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, ChildBudget, RootBudget, Usage
 from freeact_sub.config.schema import Config, SubagentsConfig
-from freeact_sub.errors import FreeactError, KernelError, TaskError
+from freeact_sub.errors import FreeactError, KernelError
 
 _FINAL: Final = re.compile(r"\s*FINAL(?P<var>_VAR)?\((?P<content>.*)\)\s*", re.DOTALL)
 """An answer in the form of the paper, outside of code."""
@@ -110,8 +110,6 @@ class RLM:
         async with self.agent(context) as agent, agent.run(self.prompt(context, question)) as run:
             result = await run.result()
             usage = agent.usage
-        if result.status != "completed":
-            raise TaskError(result)
         return Completion(response=result.output, usage=usage, seconds=result.seconds, result=result)
 
     def prompt(self, context: Any, question: str) -> str:

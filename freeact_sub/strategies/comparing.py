@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.agent import Agent
-from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.forking import SessionFork, fork_session
 from freeact_sub.config.budget import Usage
@@ -181,7 +180,7 @@ class Comparison:
                     _observe(event, continuation)
                 result = await run.result()
         continuation.status, continuation.error = result.status, result.error
-        continuation.answer, continuation.usage = text_of(result.output), result.tree_usage
+        continuation.answer, continuation.usage = result.text, result.tree_usage
         continuation.unattended = result.unattended
 
     async def _compare_files(self, continuation: Continuation) -> None:

@@ -1,6 +1,6 @@
 """The words of a search: its states, the nodes of its tree, and the player who knows the task."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -13,8 +13,12 @@ NEUTRAL: Final = 0.5
 class State(Protocol):
     """A state of the world: a `KernelNode`, or anything else that can be copied."""
 
-    async def branch(self, description: str = "", **options: Any) -> Any:
-        """Returns an independent copy of its present state. Args: options: see `Search`."""
+    @property
+    def branch(self) -> Callable[..., Awaitable[Any]]:
+        """A method that returns an independent copy of its present state: `await state.branch(description, **options)`.
+
+        The options are those of the search; a state takes the ones that it knows.
+        """
         ...
 
     async def execute(self, code: str) -> Any:

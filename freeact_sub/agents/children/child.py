@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
-from freeact_sub.agents.runs.results import AgentStatus, RunResult, text_of
+from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import FreeactError
@@ -91,7 +91,7 @@ class Child:
             description=self.description,
             status=self.status if ended is None else ended.status,
             error=self.error,
-            output="" if ended is None else text_of(ended.output),
+            output="" if ended is None else ended.text,
             receipts=None if ended is None else ended.receipts,
         )
 
@@ -119,7 +119,7 @@ class Child:
     @property
     def _result(self) -> RunResult:
         if self._work is None or self._work.cancelled() or self._work.exception() is not None:
-            return RunResult(output="", status="failed", error=ABANDONED, agent_id=self.agent_id)
+            return RunResult(value="", status="failed", error=ABANDONED, agent_id=self.agent_id)
         return self._work.result()
 
 
@@ -181,7 +181,7 @@ class OwnedChild(Child):
             action=agent.info.action,
             seconds=run.seconds,
             usage=run.account.usage,
-            output=ended.output if ended else None,
+            output=ended.value if ended else None,
             error=ended.error if ended else "",
             report=self.report if ended else "",
             question=self.question.text if self.question else "",
@@ -263,7 +263,7 @@ class Messages:
 
     def show_end(self, child: OwnedChild, result: RunResult) -> None:
         """Emit an event: the report on a child's end that the agent's model is about to read."""
-        answer = shortened(text_of(result.output), ANSWER_BYTES)
+        answer = shortened(result.text, ANSWER_BYTES)
         text = "\n".join(part for part in (status_line(result), *result.doubts, result.error, answer) if part)
         message = AgentMessage(
             kind="status",

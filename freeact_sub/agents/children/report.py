@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.events.receipts import Receipts
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import counted, one_line
@@ -39,7 +39,7 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
         folder: Receives the file of a long answer.
         root: The folder from which `folder` is reached without following a link. None: `folder` itself.
     """
-    answer = await _shown(text_of(result.output), folder, root or folder)
+    answer = await _shown(result.text, folder, root or folder)
     warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
     if len(result.warnings) > WARNINGS_SHOWN:
         warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")

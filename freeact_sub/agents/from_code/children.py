@@ -24,7 +24,7 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.from_code.ask import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.requested_call import EndedCall
-from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
@@ -225,11 +225,11 @@ def _wire(result: RunResult, file: str | None) -> dict[str, Any]:
     spent = result.tree_usage
     cost = None if spent.cost_usd is None else float(spent.cost_usd)
     usage = {**vars(spent), "tokens": spent.tokens, "cost_usd": cost}
-    value = {**result.facts, "usage": usage, "text": text_of(result.output), "agent_id": result.agent_id}
+    value = {**result.facts, "usage": usage, "text": result.text, "agent_id": result.agent_id}
     value["node"] = result.node.node_id if result.node is not None else None
     if (made := result.receipts) is not None:
         value["receipts"] = {**vars(made), "printed": made.printed, "nothing_was_run": made.nothing_was_run}
-    value |= {"file": file, "output": result.output if file is None else None}
+    value |= {"file": file, "output": result.output if result.status == "completed" and file is None else None}
     try:
         wire: dict[str, Any] = to_jsonable_python(value)
     except ValueError as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.root import Root
     from freeact_sub.agents.runs.run import Run
 
-NEVER_BEGAN: Final[RunResult[Any]] = RunResult(output="", status="cancelled", error="the run was closed before it began")
+NEVER_BEGAN: Final[RunResult[Any]] = RunResult(value="", status="cancelled", error="the run was closed before it began")
 END_SECONDS: Final = 30.0
 """Seconds to wait for the end of a cancelled run. Its own bounds are shorter."""
 

@@ -126,7 +126,7 @@ class AgentLoop:
         self._emit(work.started(agent))
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)
-        ending = RunResult(output="", status="cancelled", error="the run was cancelled")
+        ending = RunResult(value="", status="cancelled", error="the run was cancelled")
         self._turns, self._takes_messages, self._doing = None, True, work
         run.has_model = work.program is None
         run.features.add(self._instructions)
@@ -139,7 +139,7 @@ class AgentLoop:
         finally:
             self._takes_messages = False
             if ending.status == "cancelled":
-                ending = replace(ending, output=self._last_text)
+                ending = replace(ending, value=self._last_text)
                 agent.emitter.put(Cancelled())
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
@@ -177,18 +177,18 @@ class AgentLoop:
             level = logging.INFO if is_expected(error) else logging.WARNING
             logger.log(level, "the run of %s failed", agent.label, exc_info=True)
             if turns.kept_answer is not None:  # the answer was complete; the model was only asked about children it had left
-                return RunResult(status="completed", output=turns.kept_answer.output)
+                return RunResult(status="completed", value=turns.kept_answer.output)
             # the host's decision counts, even if code on the way up turned it into another error
             return self._failure(turns.ended or error)
         if turns.ended is not None:
-            return replace(self._failure(turns.ended), output=output)
+            return replace(self._failure(turns.ended), value=output)
         if isinstance(output, Refusal):
             return replace(self._failure(FreeactError(output.sentence)), refused=output.reason)
-        return RunResult(status="completed", output=output)
+        return RunResult(status="completed", value=output)
 
     def _failure(self, cause: Exception) -> RunResult:
         return RunResult(
-            status=status_of(cause), output=self._last_text, error=sentence(cause, self.agent.model), exception=cause
+            status=status_of(cause), value=self._last_text, error=sentence(cause, self.agent.model), exception=cause
         )
 
     @property
@@ -274,7 +274,7 @@ class AgentLoop:
 
     def give_up(self) -> None:
         """Declare the run ended, because it did not end in time."""
-        self._finish(RunResult(status="cancelled", output=self._last_text, error="it did not end in time"))
+        self._finish(RunResult(status="cancelled", value=self._last_text, error="it did not end in time"))
 
     def send(self, text: str | TextContent, *, of_person: bool = False) -> bool | None:
         """Send what the model reads before its next request. Returns None before its first request, False after its last."""

@@ -255,7 +255,7 @@ class PresentRun:
     @property
     def so_far(self) -> RunResult:
         """What features know of the run at this moment."""
-        return self.features.facts(RunResult(output="", status="cancelled"))
+        return self.features.facts(RunResult(value="", status="cancelled"))
 
     @property
     def is_live(self) -> bool:

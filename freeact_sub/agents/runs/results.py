@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.errors import TaskError
 from freeact_sub.events import AgentFinished
 from freeact_sub.events.ending import Ending, RunStatus
 from freeact_sub.kernels import block_type
@@ -33,9 +34,13 @@ PictureUse: TypeAlias = Literal["saved", "shown", "unseen"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Ending, Generic[AnswerT]):
-    """The outcome of a run: status, answer, spending."""
+    """The outcome of a run: status, answer, spending.
 
-    output: AnswerT
+    `output` is the answer and nothing else: of a run that did not complete there is none, and reading it raises TaskError,
+    which says why. The last words of such a run are its `text`.
+    """
+
+    value: AnswerT | str
     """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
     agent_id: str = ""
     node: KernelNode | None = field(default=None, compare=False)
@@ -44,9 +49,21 @@ class RunResult(Ending, Generic[AnswerT]):
     """What `error` says in a sentence, with its traceback. None: no exception ended the run, or another program ran it."""
 
     @property
+    def output(self) -> AnswerT:
+        """The answer, of the agent's output type. Raises TaskError unless `status` is `completed`."""
+        if self.status != "completed":
+            raise TaskError(self)
+        return self.value  # type: ignore[return-value]  # a text is only another run's
+
+    @property
+    def text(self) -> str:
+        """The answer as text; if the run did not complete, the model's last text, which may be empty."""
+        return text_of(self.value)
+
+    @property
     def event(self) -> AgentFinished:
         """The result as an event."""
-        return AgentFinished(output=text_of(self.output), **self.facts)
+        return AgentFinished(output=self.text, **self.facts)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -55,9 +72,12 @@ class RunResult(Ending, Generic[AnswerT]):
 
     def __repr__(self) -> str:
         why = f", error={self.error!r}" if self.error else ""
-        return (
-            f"RunResult(status={self.status!r}, output={one_line(repr(self.output), 60)}{why}, seconds={self.seconds:.1f})"
-        )
+        name = "output" if self.status == "completed" else "text"
+        return f"RunResult(status={self.status!r}, {name}={one_line(repr(self.value), 60)}{why}, seconds={self.seconds:.1f})"
+
+
+RESULT_FIELDS: Final = frozenset(("output", "text", *(fact.name for fact in fields(RunResult))))
+"""The names of what a result has."""
 
 
 def text_of(output: Any) -> str:

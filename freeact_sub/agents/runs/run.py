@@ -6,16 +6,17 @@
 import asyncio
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
 from dataclasses import replace
-from typing import Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self
 
 from freeact_sub.agents.runs.course import Course, answer_for_nobody
-from freeact_sub.agents.runs.results import ACTIVE, AgentStatus, AnswerT, PictureUse, RunResult
+from freeact_sub.agents.runs.results import ACTIVE, RESULT_FIELDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.channel import running_loop
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
+from freeact_sub.events.answers import ASKED
 from freeact_sub.text import one_line
 
 READ_TWICE: Final = (
@@ -23,20 +24,25 @@ READ_TWICE: Final = (
     "after that task has ended"
 )
 NOT_USED: Final = (
-    "a run of {prompt!r} was made and never used, so nothing was done: await its `result()`, or read its events with "
+    "a run of {prompt!r} was made and never used, so nothing was done: await it for its result, or read its events with "
     "`async for`"
 )
+ASYNC_FOR: Final = (
+    "events come over time: write `async for event in agent.{call}(...)`; `await agent.run(...)` gives the result"
+)
+NO_RESULT_YET: Final = "a run has no {name!r}, its result has: `(await agent.run(...)).{name}`"
+STREAM_ONLY: Final = "a stream has events only: `await agent.run(...)` gives the result"
 
 
 class Run(Generic[AnswerT]):
     """A run of the root agent and all its descendants.
 
-    Iterate over it for the events, await `result()`, or do both in turn. As a context manager, it cancels what is still
-    running on exit. It starts on the first of these uses. `Agent.run` and similar methods make it.
+    `await` it for the result, as by `result()`; iterate over it for the events; or do both in turn. As a context manager, it
+    cancels what is still running on exit. It starts on the first of these uses. `Agent.run` and similar methods make it.
 
     Whoever begins a run ends it:
 
-    - `result()` or a loop over the events: the run belongs to its reader. It is cancelled when the reader is, by
+    - `await run`, `result()` or a loop over the events: the run belongs to its reader. It is cancelled when the reader is, by
       `task.cancel()`, a timeout or a task group, and when nothing refers to the run any more, as after `break`, or an
       exception, in `async for event in agent.run(prompt)`. A loop that was left while something refers to the run may be
       followed by another one; until then the run gives way to the next run of the agent.
@@ -139,18 +145,36 @@ class Run(Generic[AnswerT]):
             False if no such request is open: it is unknown, already answered or withdrawn.
 
         Raises:
-            ValueError: The decision's pattern is invalid, or it is no answer to the question, which stays open.
+            ValueError: The decision's pattern is invalid, or it is no answer to the request, which stays open.
         """
+        shared, asker = self._course.tree.shared, ASKED.get(request_id)
+        gate, questions = shared.gate, shared.questions
         if isinstance(answer, Decision):
-            return self._course.tree.shared.gate.answer(request_id, answer)
-        return self._course.tree.shared.questions.answer(
-            request_id, Answer(text=answer) if isinstance(answer, str) else answer
-        )
+            if asker is questions:
+                raise ValueError(f"{request_id} is a question: answer it by a text, or by an Answer with values")
+            return gate.answer(request_id, answer)
+        if asker is gate or not isinstance(answer, str | Answer):
+            raise ValueError(f"an approval request is answered by a Decision, a question by a text, not by {answer!r:.60}")
+        return questions.answer(request_id, Answer(text=answer) if isinstance(answer, str) else answer)
 
     def withdraw(self, request_id: str, reason: str = "withdrawn") -> bool:
         """Close an open request because nobody will answer it; whoever asks is told the reason, and the run goes on."""
         denied, absent = Decision(allowed=False, reason=reason, nobody=True), Answer(reason=reason, nobody=True)
-        return self.answer(request_id, denied) or self.answer(request_id, absent)
+        shared = self._course.tree.shared
+        return shared.gate.answer(request_id, denied) or shared.questions.answer(request_id, absent)
+
+    def __await__(self) -> Generator[Any, None, RunResult[AnswerT]]:
+        return self.result().__await__()
+
+    if not TYPE_CHECKING:  # mistakes that a type checker finds by itself
+
+        def __iter__(self) -> Never:
+            raise TypeError(ASYNC_FOR.format(call="run"))
+
+        def __getattr__(self, name: str) -> Never:
+            if name in RESULT_FIELDS:
+                raise AttributeError(NO_RESULT_YET.format(name=name), name=name, obj=self)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def result(self) -> Coroutine[Any, Any, RunResult[AnswerT]]:
         """Read to the end and return the result. Approval requests get the answer for unattended runs."""
@@ -300,3 +324,11 @@ class EventStream(AsyncGenerator[Event, None]):
     async def aclose(self) -> None:
         """Cancel the run and wait for its end. Can be called again."""
         await self._run.aclose()
+
+    if not TYPE_CHECKING:
+
+        def __iter__(self) -> Never:
+            raise TypeError(ASYNC_FOR.format(call="stream"))
+
+        def __await__(self) -> Never:
+            raise TypeError(STREAM_ONLY)

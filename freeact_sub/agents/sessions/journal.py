@@ -129,7 +129,7 @@ class Journal:
             return
         self.messages(result.agent_id, messages)
         ending = {name: value for name, value in content(result).items() if name in Ending.__dataclass_fields__}
-        number, output = self.runs[result.agent_id], jsonable(result.output)
+        number, output = self.runs[result.agent_id], jsonable(result.value)
         self.writer.run_ends(result.agent_id, number, status=result.status, ending=ending, output=output)
         if not of_root:
             self._written.pop(result.agent_id, None)

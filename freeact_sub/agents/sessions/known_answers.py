@@ -66,7 +66,7 @@ def known_answer(agent: TreeAgent, digest: str) -> RunResult | None:
     earlier = known["agent_id"]
     agent.emitter.put(Notice(content=f"{earlier} gave this answer: it completed the same task before the program ended"))
     receipts = receipts_of(known.get("receipts"))
-    return RunResult(status="completed", output=known["output"], reused_from=earlier, receipts=receipts)
+    return RunResult(status="completed", value=known["output"], reused_from=earlier, receipts=receipts)
 
 
 def keep_answer(agent: TreeAgent, digest: str, result: RunResult) -> None:

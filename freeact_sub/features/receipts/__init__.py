@@ -9,7 +9,7 @@ from typing import TypeVar
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, RequestedCall
-from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.errors import ApprovalDeniedError
@@ -51,7 +51,7 @@ class ReceiptsPart(RunPart):
         run = self._agent.run
         for part in run.features.all(FilesPart):
             if not kernel.has_own_files:
-                answer = text_of(ending.output) if run.has_model and ending.status == "completed" else ""
+                answer = ending.text if run.has_model and ending.status == "completed" else ""
                 self._found = await file_facts(part.files, answer, self._agent.shared.config.workspace)
 
     def facts(self, ending: RunResult) -> RunResult:
