@@ -19,7 +19,11 @@ def __getattr__(name: str) -> Any:
     home = _homes().get(name) or _EVENTS
     module = importlib.import_module(home)
     if home == _EVENTS and name not in dir(module):
-        raise AttributeError(f"module 'freeact_sub' has no attribute {name!r}")
+        from difflib import get_close_matches  # noqa: PLC0415  # see the module's docstring
+
+        near = "" if name.startswith("_") else "".join(get_close_matches(name, __dir__(), 1))
+        hint = f". Did you mean: {near!r}?" if near else ""
+        raise AttributeError(f"module 'freeact_sub' has no attribute {name!r}{hint}")
     value = globals()[name] = getattr(module, name)
     return value
 

@@ -17,6 +17,7 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
+from freeact_sub.agents.arguments import check_arguments, check_config
 from freeact_sub.agents.budgets.estimate import ContextUse, context_use
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
@@ -136,10 +137,14 @@ class Agent(Generic[OutputT]):
             replay: Before the first prompt, run the session's cells again, with approvals, instead of reading its variables.
 
         Raises:
-            ConfigError: No model is set, or it cannot be built; a rule file is invalid; or `history` is not a conversation.
-            InvalidRequestError: `features` has something else than features, or lacks one that another argument needs.
+            ConfigError: No model is set, or it cannot be built; a rule file is invalid; `history` is not a conversation; or
+                another argument is wrong, which the message names.
+            InvalidRequestError: `features` has something else than features, or lacks one that another argument needs; or no
+                answer can be of `output_type`.
             SessionError: The session does not exist or cannot be read.
         """
+        check_config(config)
+        check_arguments(locals())
         self._root = root = make_root(
             config or Config(),
             model=model,
@@ -264,7 +269,9 @@ class Agent(Generic[OutputT]):
 
     @allowed.setter
     def allowed(self, rules: tuple[Rule, ...]) -> None:
-        self._shared.gate.session = rules
+        if isinstance(rules, str | bytes) or not all(isinstance(rule, Rule) for rule in rules):
+            raise InvalidRequestError(f"agent.allowed are rules, as another agent's `allowed` has them, not {rules!r:.60}")
+        self._shared.gate.session = tuple(rules)
 
     @overload
     def run(self, prompt: Prompt, *, output: type[AnswerT], **options: Unpack[RunOptions]) -> Run[AnswerT]: ...

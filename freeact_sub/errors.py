@@ -27,7 +27,9 @@
 Errors carry values, so that no code has to read their text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +53,24 @@ def sentence(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+_of_options = ContextVar("_of_options", default=False)
+
+
+@contextmanager
+def speaking_of_options() -> Iterator[None]:
+    """Have errors name options (`--mode auto`), as the command line and the notebook's magics take them, not arguments."""
+    token = _of_options.set(True)
+    try:
+        yield
+    finally:
+        _of_options.reset(token)
+
+
+def way(argument: str, option: str) -> str:
+    """Return the way out as the reader can go it. Args: argument: in a program. option: on the command line."""
+    return option if _of_options.get() else argument
+
+
 class ConfigError(FreeactError):
     """A setting is invalid. The message names it and the way out, in one line."""
 
@@ -72,7 +92,8 @@ class UntrustedError(ConfigError):
         names = ", ".join([*map(str, islice(files, SHOWN_FILES)), *([f"and {more:,} more"] if more else ())])
         super().__init__(
             f"settings in the workspace are new or have changed since a person last reviewed them: {names}: "
-            "review them, then pass --trust (an agent's code may have written them)"
+            f"review them, then {way('give load_config a Trust that holds them', 'pass --trust')} "
+            "(an agent's code may have written them)"
         )
         self.files = dict(files)
         self.headless = headless
@@ -198,9 +219,9 @@ class SessionBusyError(SessionError):
 
     def __init__(self, session_id: str, holder: str = "") -> None:
         where = f" (process {holder})" if holder else ""
+        another = way("Agent(session='new') starts a new one", "without --continue or --resume a new session starts")
         super().__init__(
-            f"the session {session_id} is open in another program{where}: continue there, or end that program; "
-            "without --continue or --resume a new session starts"
+            f"the session {session_id} is open in another program{where}: continue there, or end that program; {another}"
         )
         self.session_id, self.holder = session_id, holder
 

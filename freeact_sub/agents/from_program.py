@@ -67,6 +67,8 @@ class FromProgram:
 
     async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
         """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
+        if isinstance(requests, str):
+            raise InvalidRequestError("agent.run_parallel takes a list of requests, not one text: use agent.task for that")
         return await asyncio.gather(*(outcome(self.spawn_and_run(request)) for request in requests))
 
     @overload
@@ -146,7 +148,9 @@ def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
         )
     budget = validated(Budget.model_validate, rest.pop("budget", {}), "agent.task: budget")
     if turns is not None:
-        budget = budget.model_copy(update={"turns": turns})
+        budget = validated(Budget.model_validate, {**dict(budget), "turns": turns}, "agent.task: max_turns")
+    if not isinstance(inputs, Mapping):
+        raise InvalidRequestError(f"agent.task: inputs are values by their names, not {type(inputs).__name__}")
     if output is not None:
         rest["output_type"] = check_output(output, "agent.task")
     text, content = read_prompt(prompt)

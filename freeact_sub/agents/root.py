@@ -49,6 +49,7 @@ LOOP_ENDED: Final = (
     "the event loop in which the agent was opened has ended, and the agent was closed with it: open, use and close it in "
     "one event loop"
 )
+NOT_A_PROGRAM: Final = "agent.run_program takes an async function without parameters, not {given}"
 MODE_CHANGED: Final = "calls are judged by mode {mode} from now on; its wall is around the kernel from the next prompt on"
 
 
@@ -200,7 +201,11 @@ class Root:
         pictures: Sequence[BinaryContent],
     ) -> Run[Any]:
         """Make a run that does what the prompt says; it begins when it is first used, see `Run`."""
-        text, content = read_prompt(prompt)
+        if isinstance(pictures, str | bytes) or not all(isinstance(picture, BinaryContent) for picture in pictures):
+            raise InvalidRequestError(
+                "agent.run: pictures are a list of BinaryContent of pydantic-ai; files are in the prompt"
+            )
+        text, content = ("", ()) if pictures and prompt == "" else read_prompt(prompt)
         if output is not None:
             check_output(output, "agent.run")
         if not isinstance(inputs, Mapping):
@@ -212,10 +217,13 @@ class Root:
 
     def run_cell(self, code: str) -> Run[str]:
         """Make a run without a model that runs a cell in the agent's kernel; the code `!command` runs a command."""
+        if not isinstance(code, str):
+            raise InvalidRequestError(f"agent.run_cell: code is a text, not {type(code).__name__}")
         return self.begin(Work(prompt=code, program=partial(run_user_cell, self.opened, code)))
 
     def run_program(self, program: AgentProgram, budget: Budget = NO_BOUNDS) -> Run[Any]:
         """Make a run that a program drives. Raises: see `Agent.run`."""
+        check_program(program)
         return self.begin(Work(prompt=_title_of(program), program=program), budget)
 
     def run_sync(self, make: Callable[[], Run[AnswerT]]) -> RunResult[AnswerT]:
@@ -251,6 +259,8 @@ class Root:
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """Receive events of background children while no run is live; otherwise they are dropped, and approvals denied."""
+        if not callable(hear):
+            raise InvalidRequestError(f"agent.follow_background takes a function of an event, not {type(hear).__name__}")
         self.tree.shared.stream.follow(hear, self.taps)
 
     async def settle(self) -> None:
@@ -356,6 +366,23 @@ class Root:
             self._course(Work(prompt=_title_of(until_idle), program=until_idle)).start_without_reader()
 
 
+def check_program(program: Any) -> None:
+    """Check what `run_program` gets. Raises: InvalidRequestError: It is no function that can be called without arguments."""
+    if inspect.isawaitable(program):
+        if inspect.iscoroutine(program):
+            program.close()  # nobody will await it
+        raise InvalidRequestError(NOT_A_PROGRAM.format(given="a call that has begun: write `lambda: agent.ask(...)`"))
+    if not callable(program):
+        raise InvalidRequestError(NOT_A_PROGRAM.format(given=type(program).__name__))
+    try:
+        inspect.signature(program).bind()
+    except TypeError as error:
+        given = f"one with others ({error}): write `lambda: {getattr(program, '__name__', 'program')}(...)`"
+        raise InvalidRequestError(NOT_A_PROGRAM.format(given=given)) from error
+    except ValueError:
+        return  # it does not tell its parameters
+
+
 def _title_of(program: AgentProgram) -> str:
     """What a program is for: the first line of its docstring, else its name."""
     told = (inspect.getdoc(program) or "").partition("\n")[0] if inspect.isroutine(program) else ""
@@ -394,8 +421,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     """Make the root of a new tree. Arguments and errors: see `Agent`. Args: own_tools: `tools` and `deps`."""
     if session not in (None, NEW) and history:
         raise ConfigError("give either `history` or a session id, not both: a session has its own history")
-    if model is not None and not isinstance(model, str | Model):
-        raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
     if models:
         config = config.model_copy(update={"models": config.models.with_names(models)})
     if isinstance(model, str):

@@ -25,7 +25,7 @@ from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
 from freeact_sub.calls import Call, CodeAction, FanOut, ToolCall
 from freeact_sub.channel import Emitter
 from freeact_sub.config.schema import PERMISSIONS_FILE
-from freeact_sub.errors import ApprovalDeniedError, ConfigError
+from freeact_sub.errors import ApprovalDeniedError, ConfigError, way
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
 from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.events.effects import CLOSED, Effects
@@ -38,8 +38,7 @@ WITHIN_SETTINGS: Final = Decision(allowed=True, reason=f"{NOBODY}, so the bounds
 NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
 WALLED: Final = Decision(allowed=True, reason="a rule allows what only reads", walled=True)
 UNATTENDED: Final = (
-    "every action was denied because nobody was there to ask: --mode auto runs them in the sandbox, --yes approves all "
-    '(in Python: mode="auto", headless="allow")'
+    "every action was denied because nobody was there to ask: {auto} runs them in the sandbox, {yes} approves all"
 )
 
 
@@ -77,7 +76,8 @@ class Tally:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for the result of the run."""
-        return (UNATTENDED,) if self.unattended else ()
+        told = UNATTENDED.format(auto=way('mode="auto"', "--mode auto"), yes=way('headless="allow"', "--yes"))
+        return (told,) if self.unattended else ()
 
 
 class AskingAgent(Protocol):
@@ -366,5 +366,6 @@ def headless_decision(headless: Headless, mode: Mode) -> Decision:
         return Decision(allowed=True, reason=f"{NOBODY}, which means yes in mode {mode}")
     if headless == "deny":
         return Decision(allowed=False, reason=f"{NOBODY}, and what would be asked is denied", nobody=True)
-    reason = f"{NOBODY}, which means no in mode {mode} (--yes or --headless allow approves what would be asked)"
+    allowing = way('headless="allow"', "--yes")
+    reason = f"{NOBODY}, which means no in mode {mode} ({allowing} approves what would be asked)"
     return Decision(allowed=False, reason=reason, nobody=True)

@@ -24,7 +24,7 @@ from freeact_sub.cli.streams import (
     print_line,
     tell,
 )
-from freeact_sub.errors import ConfigError, FreeactError
+from freeact_sub.errors import ConfigError, FreeactError, speaking_of_options
 from freeact_sub.system.standard_output import PIPE_CLOSED, is_left
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: The words of the command line. None: those of this process.
     """
     try:
-        status = _run_command(sys.argv[1:] if arguments is None else arguments)
+        with speaking_of_options():
+            status = _run_command(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
         if not is_left():
             raise

@@ -14,7 +14,7 @@ BY_NAME: Final = 'approve() for this call, approve(remember="session") or approv
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A decision on an approval request. Raises ValueError for a value that a field cannot have."""
+    """A decision on an approval request. Raises ValueError or TypeError for a value that a field cannot have."""
 
     allowed: bool
     reason: str = ""
@@ -34,14 +34,14 @@ class Decision:
 
     def __post_init__(self) -> None:
         if not isinstance(self.allowed, bool):
-            raise ValueError(f"allowed is True or False, not {self.allowed!r:.60}")
+            raise TypeError(f"allowed is True or False, not {self.allowed!r:.60}")
         if self.remember not in (None, *REMEMBERED):
             words = " or ".join(map(repr, REMEMBERED))
             raise ValueError(f"remember is {words}, or None for this call only, not {self.remember!r:.60}")
         for name in ("reason", "pattern", "code", "model"):
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or name == "reason"):
-                raise ValueError(f"{name} is a text, not {value!r:.60}")
+                raise TypeError(f"{name} is a text, not {value!r:.60}")
         if self.remember is not None and not self.allowed:
             raise ValueError("a denial is for this call only: a rule of the settings denies calls for good")
         if self.pattern is not None and self.remember is None:
@@ -122,9 +122,10 @@ class Answerable(_Asked):
 
         Raises:
             ValueError: It is no answer to the question; the message says what is wanted, and the question stays open.
+            TypeError: It is neither a text nor values by name.
         """
         if not isinstance(given, str | Mapping):
-            raise ValueError(f"an answer is a text, or values by the names of the question's fields, not {given!r:.60}")
+            raise TypeError(f"an answer is a text, or values by the names of the question's fields, not {given!r:.60}")
         return self._answer(Answer(text=given) if isinstance(given, str) else Answer(values=given))
 
     def decline(self, reason: str = "") -> bool:

@@ -139,11 +139,8 @@ def _unreachable(error: Exception, model: Model) -> str:
             "the proxy, or add the host to NO_PROXY"
         )
     if address and not is_near(address):
-        return (
-            f"{address} cannot be reached: check your network connection, a proxy and `base_url`, "
-            "or name another model (--model)"
-        )
-    return f"no server answers at {address or 'its address'}: start it, correct `base_url`, or name another model (--model)"
+        return f"{address} cannot be reached: check your network connection, a proxy and `base_url`, or name another model"
+    return f"no server answers at {address or 'its address'}: start it, correct `base_url`, or name another model"
 
 
 def is_near(address: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from freeact_sub.config.schema import Config, user_folder
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import ConfigError, way
 from freeact_sub.extras import is_installed
 
 LOCAL: Final = "Ollama, LM Studio, llama-server or vLLM"
@@ -67,9 +67,14 @@ def require_model(config: Config) -> None:
         ConfigError: They do not; the message names the ways to set one.
     """
     if not config.model:
+        file = user_folder() / "config.toml"
         raise ConfigError(
-            f"no model is set: set a provider's key, such as ANTHROPIC_API_KEY, start a local server ({LOCAL}), or pass "
-            f"--model PROVIDER:NAME; to save it, set `model` in {user_folder() / 'config.toml'}"
+            way(
+                f"no model is set: give Agent(model='PROVIDER:NAME'), or Config(model=...), or set `model` in {file}, which "
+                "load_config() reads",
+                f"no model is set: set a provider's key, such as ANTHROPIC_API_KEY, start a local server ({LOCAL}), or pass "
+                f"--model PROVIDER:NAME; to save it, set `model` in {file}",
+            )
         )
 
 

@@ -23,7 +23,7 @@ from freeact_sub.config.command_options import load_arguments
 from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
-from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError
+from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError, speaking_of_options
 from freeact_sub.events import Answer, Decision, Event
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.effects import CLOSED, EffectsSource
@@ -346,7 +346,8 @@ def main() -> None:
     connection, answers = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     for each in (connection, answers):
         each.set_inheritable(False)
-    asyncio.run(serve(os.getppid(), connection, answers))
+    with speaking_of_options():
+        asyncio.run(serve(os.getppid(), connection, answers))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ What is chosen for one child stands here too: its model, its tools. A choice nev
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic_ai import ToolDefinition
 from pydantic_ai.models import Model
@@ -29,7 +29,7 @@ from freeact_sub.errors import (
     LimitReachedError,
     SpawnForbiddenError,
 )
-from freeact_sub.modes import INHERIT, Thinking, narrower
+from freeact_sub.modes import INHERIT, MODES, Thinking, narrower
 from freeact_sub.skills import Skill
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
 
@@ -212,6 +212,15 @@ def check_model_name(named: str | Model | None, parent: TreeAgent) -> None:
         raise InvalidRequestError(f"{unknown_name('model', str(named), [*names, INHERIT])} (the setting `models`)")
 
 
+FORMS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("prompt", "description", "scope"), str),
+    **dict.fromkeys(("agent", "resume"), str | None),
+    **dict.fromkeys(("branch", "own_files", "keep"), bool),
+    "budget": Budget,
+}
+"""The types of a request's plain values."""
+
+
 def checked_choices(request: SpawnRequest) -> SpawnRequest:
     """Return a request whose choices have the right form; a child with files of its own is a branch.
 
@@ -219,6 +228,12 @@ def checked_choices(request: SpawnRequest) -> SpawnRequest:
         InvalidRequestError: One has another form.
     """
     history, tools = request.history, request.tools
+    for name, kind in FORMS.items():
+        if not isinstance(value := getattr(request, name), kind):
+            words = "True or False" if kind is bool else "a Budget" if kind is Budget else "a text"
+            raise InvalidRequestError(f"`{name}` of a child is {words}, not {value!r:.100}")
+    if request.mode is not None and request.mode not in MODES:
+        raise InvalidRequestError(unknown_name("mode", str(request.mode), MODES))
     if not (history in ("none", "all") or (type(history) is int and history >= 0)):
         raise InvalidRequestError(f"`history` is 'none', 'all' or the number of the last exchanges, not {history!r:.100}")
     if request.thinking is not None and request.thinking not in get_args(Thinking):

@@ -5,6 +5,7 @@ whatever happens in between. The status follows from what the host observed, nev
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -40,7 +41,7 @@ from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.types.output_types import Refusal, by_value, or_refusal
 from freeact_sub.config.budget import Budget
-from freeact_sub.errors import FreeactError, KernelError
+from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.models.failures import is_expected
 from freeact_sub.system.closing import carry_out
@@ -312,7 +313,10 @@ class AgentLoop:
             if self.agent.parent is not None:
                 return await program()
             async with self.agent.run.waiting_for_child():  # the root's program does nothing else
-                return await program()
+                begun = program()
+                if not inspect.isawaitable(begun):
+                    raise InvalidRequestError(f"the program is an async function, but it returned {begun!r:.60} at once")
+                return await begun
 
     async def _run_model(self, content: str | list[UserContent], output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)

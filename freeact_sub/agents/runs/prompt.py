@@ -44,6 +44,7 @@ KNOWS: Final = {
 MAX_FILE_BYTES: Final = 50_000_000
 """Of a file in a prompt; providers take less."""
 CONTENTS: Final = (BinaryContent, ImageUrl, AudioUrl, DocumentUrl, VideoUrl)
+EMPTY: Final = "the prompt is empty: say what to do"
 BRANCHED: Final = (
     "Your kernel started as a copy of your parent's: its variables, imports and functions are there. "
     "What you change in them stays with you."
@@ -76,9 +77,12 @@ def read_prompt(prompt: Prompt) -> tuple[str, tuple[UserContent, ...]]:
     """Return a prompt as people read it, and its parts as the model does; there are none if it is one text.
 
     Raises:
-        InvalidRequestError: A file cannot be read, or a part is neither text, nor a path, nor a content of pydantic-ai.
+        InvalidRequestError: It is empty; a file cannot be read; or a part is neither text, nor a path, nor a content of
+            pydantic-ai.
     """
     if isinstance(prompt, str):
+        if not prompt.strip():
+            raise InvalidRequestError(EMPTY)
         return prompt, ()
     if not isinstance(prompt, Sequence):
         raise InvalidRequestError(f"a prompt is a text, or a list of texts, files and pictures, not {type(prompt).__name__}")
@@ -97,6 +101,8 @@ def read_prompt(prompt: Prompt) -> tuple[str, tuple[UserContent, ...]]:
             raise InvalidRequestError(
                 f"a part of a prompt is a text, a `Path`, or content of pydantic-ai, not {part!r:.100}"
             )
+    if all(isinstance(part, str) and not part.strip() for part in parts):
+        raise InvalidRequestError(EMPTY)
     return "\n".join(texts), tuple(parts)
 
 

@@ -8,13 +8,13 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, get_args
 
 from freeact_sub.agents.runs.course import Course, answer_for_nobody
 from freeact_sub.agents.runs.results import ACTIVE, RESULT_FIELDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.channel import running_loop
 from freeact_sub.config.budget import Usage
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.events.answers import ASKED
 from freeact_sub.text import one_line
@@ -89,6 +89,8 @@ class Run(Generic[AnswerT]):
 
     @pictures.setter
     def pictures(self, pictures: PictureUse) -> None:
+        if pictures not in get_args(PictureUse):
+            raise InvalidRequestError(f"run.pictures is one of {', '.join(get_args(PictureUse))}, not {pictures!r:.60}")
         self._course.pictures = pictures
         if self._course.present is not None:
             self._course.tree.shared.stream.pictures = pictures
@@ -120,6 +122,8 @@ class Run(Generic[AnswerT]):
             False if nobody will read it: no such child is working, or it has not made its first request yet; or the root has
             made its last request, has ended, or is a program.
         """
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"run.send: a message is a text, not {type(text).__name__}")
         if agent_id is not None and agent_id != self._course.loop.agent.agent_id:
             loop = self._course.tree.at_work.get(agent_id)
             return loop is not None and bool(loop.send(text, of_person=True))

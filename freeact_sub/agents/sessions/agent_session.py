@@ -36,7 +36,7 @@ from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import SessionError
+from freeact_sub.errors import SessionError, way
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
 from freeact_sub.sessions import (
     FILES,
@@ -151,7 +151,7 @@ class AgentSession:
         if self._set_aside is not None:
             tree.notice(
                 f"the session keeps its model {self.config.model}: that of the settings, {self._set_aside}, is for new "
-                "sessions, or with --model"
+                f"sessions, or with {way('model=', '--model')}"
             )
         return root
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic_ai.models import Model
 
 from freeact_sub.config.schema import Config, ModelsConfig
-from freeact_sub.errors import SessionError
+from freeact_sub.errors import SessionError, way
 from freeact_sub.models.observers import models_in
 from freeact_sub.sessions import StoredSession
 
@@ -60,12 +60,12 @@ def with_model_of(stored: StoredSession, config: Config) -> Config:
         had = f" ({', '.join(stored.addresses)})" if stored.addresses else ""
         raise SessionError(
             f"the session {stored.session_id} used a model object of a program{had}, which cannot be stored: name a model "
-            "with --model or Agent.resume(ID, model=...)"
+            f"with {way('Agent.resume(ID, model=...)', '--model')}"
         )
     if not other and not kept:
         raise SessionError(
             f"the session {stored.session_id} does not record the address of its model {stored.model}: name a model with "
-            "--model or Agent.resume(ID, model=...)"
+            f"{way('Agent.resume(ID, model=...)', '--model')}"
         )
     update: dict[str, Any] = {name: kept[name] for name in SETTINGS if name in kept}
     if other:
@@ -102,7 +102,7 @@ def check_addresses(stored: StoredSession, config: Config, model: Model) -> None
     if new and SECRET not in "".join(stored.addresses):
         raise SessionError(
             f"the session {stored.session_id} used {_listed(stored.addresses)}, and the current settings name "
-            f"{_listed(new)}: set `base_url` (--base-url) to one of them, or name another model"
+            f"{_listed(new)}: set `base_url` to one of them, or name another model"
         )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.sessions.past import keep_variables, path_of_mark, remove_oldest
 from freeact_sub.calls import Call, SavedVariables
-from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
+from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError, way
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels import branching
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
@@ -231,7 +231,8 @@ class Variables:
             self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
         for each in report.left_out:
             self._notice(
-                f"{_left_out(each)} To have them, continue in {each.continue_in}, or run the cells again with --replay"
+                f"{_left_out(each)} To have them, continue in {each.continue_in}, or run the cells again with "
+                f"{way('replay=True', '--replay')}"
             )
         return f"[Your kernel is new. {_restored_text(report)}{_later(saved_up_to, last_cell)}]"
 

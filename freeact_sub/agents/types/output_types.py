@@ -4,11 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
 from pydantic_ai.exceptions import UserError
 
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.kernels import block_type
+from freeact_sub.text import one_line
 
 NAME: Final = "hand_over"
 DESCRIPTION: Final = "Hand over your answer. This ends your work."
@@ -24,10 +27,16 @@ def check_output(output: Any, call: str) -> Any:
     """Return the type of an answer as it is.
 
     Raises:
-        InvalidRequestError: It is a value, such as the name of a type, which pydantic-ai's own errors do not tell.
+        InvalidRequestError: It is a value, such as the name of a type, or a type of which no answer can be made.
     """
-    if isinstance(output, str | bytes | int | float):
-        raise InvalidRequestError(f"{call}: output is a type, such as `int` or a pydantic model, not {output!r}")
+    if isinstance(output, str | bytes | int | float | Mapping | BaseModel):
+        raise InvalidRequestError(f"{call}: output is a type, such as `int` or a pydantic model, not {output!r:.60}")
+    if output is not str and not block_type(output):
+        try:
+            PydanticAgent(output_type=output)
+        except Exception as error:  # border: pydantic fails in many ways on what is no type
+            why = one_line(str(error).partition(". ")[0], 200) or type(error).__name__
+            raise InvalidRequestError(f"{call}: output is a type, of which an answer can be made: {why}") from error
     return output
 
 
