@@ -39,6 +39,9 @@ from freeact_sub.agents.requested_call import (
     Proceed as Proceed,
     RequestedCall as RequestedCall,
 )
+from freeact_sub.approvals import (
+    Approve as Approve,
+)
 from freeact_sub.approvals.advice import (
     Advice as Advice,
     Adviser as Adviser,
@@ -64,6 +67,7 @@ from freeact_sub.cells import (
     CellError as CellError,
     ClearOutput as ClearOutput,
     DisplayData as DisplayData,
+    ExecuteReply as ExecuteReply,
     ExecuteResult as ExecuteResult,
     StreamText as StreamText,
 )
@@ -165,9 +169,17 @@ from freeact_sub.hooks import (
 )
 from freeact_sub.kernels import (
     Changes as Changes,
+    AuditSettings as AuditSettings,
+    CellClock as CellClock,
+    CellOutputBuffer as CellOutputBuffer,
+    CellRun as CellRun,
+    HostRequestHandler as HostRequestHandler,
     Kernel as Kernel,
+    KernelPlace as KernelPlace,
     KernelProvider as KernelProvider,
+    KernelSpec as KernelSpec,
     OwnFiles as OwnFiles,
+    SandboxPolicy as SandboxPolicy,
 )
 from freeact_sub.kernels.snapshots.report import (
     LostVariable as LostVariable,

@@ -32,6 +32,7 @@ from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.sessions.forking import session_to_resume
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
 from freeact_sub.agents.types.files import unknown_name
+from freeact_sub.approvals import Approve
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
@@ -109,6 +110,8 @@ class Agent(Generic[OutputT]):
         factory: AgentFactory | None = None,
         history: Sequence[ModelMessage] = (),
         session: str | None = None,
+        store: SessionStore | None = None,
+        approve: Approve | None = None,
         replay: bool = False,
     ) -> None:
         """Make an agent; nothing is started yet.
@@ -134,6 +137,10 @@ class Agent(Generic[OutputT]):
             factory: Decides what each child is. Default: an agent like its parent.
             history: A conversation to continue, as returned by `Agent.history`. The model is told that its kernel is new.
             session: `new` records everything on disk; the id of a session continues it; None records nothing.
+            store: Has its session, instead of the one that `config.sessions.store` names.
+            approve: Answers the approval requests of the agent and its children before anybody is asked: a function of the
+                `ApprovalRequest`, which may be async, that returns a `Decision`, True, False, or None: somebody else is
+                asked then, as without it. A call is denied if it raises.
             replay: Before the first prompt, run the session's cells again, with approvals, instead of reading its variables.
 
         Raises:
@@ -160,6 +167,8 @@ class Agent(Generic[OutputT]):
             factory=factory,
             history=history,
             session=session,
+            store=store,
+            approve=approve,
             replay=replay,
         )
         weakref.finalize(self, end_left_behind_soon).atexit = False
@@ -174,7 +183,7 @@ class Agent(Generic[OutputT]):
         it has the session's workspace and default settings. The settings of its model count where neither `config` nor
         `options`, those of the constructor, set another one. Raises SessionError if there is none or it cannot be read.
         """
-        settings, found = session_to_resume(session_id, config, at)
+        settings, found = session_to_resume(session_id, config, at, options.get("store"))
         return cls(settings, session=found, **options)
 
     async def open(self) -> Self:

@@ -143,6 +143,11 @@ class Emitter:
         """The event with the agent's header."""
         return replace(event, **self._agent)
 
+    @property
+    def agent_fields(self) -> dict[str, Any]:
+        """The fields that name the agent in its events."""
+        return self._agent
+
     def _header(self, tool_call_id: str | None) -> dict[str, Any]:
         return {**self._agent, "tool_call_id": tool_call_id} if tool_call_id else self._agent
 

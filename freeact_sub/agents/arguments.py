@@ -143,6 +143,8 @@ VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
         "KernelProvider", PROVIDER, lambda value: OF_NAME.format(value) if isinstance(value, str) else ""
     ),
     "factory": _methods("AgentFactory", ("create",)),
+    "store": _methods("SessionStore", ("sessions", "find", "reader", "open", "is_open", "folder_of", "fork")),
+    "approve": lambda value: "" if callable(value) and not isinstance(value, type) else f"{_shown(value)} is no function",
     "session": _of(str, "'new', or the id of a session"),
     "replay": _of(bool, "True or False"),
 }

@@ -98,16 +98,26 @@ class KernelNode(ABC):
 
     @abstractmethod
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run a cell, without a model. It needs approval and counts like any cell of the node's owner.
+        """Run a cell of the program's own code, as `Agent.execute` does in the agent's kernel: nobody is asked about it.
+
+        What it does (files, programs, connections, children) needs approval, and the node's mode decides what it may do. It
+        counts as a cell of the node's owner. Code that a model has written runs by `execute_asked`.
 
         Returns:
             The cell's `status`, `text` and `displays`. An error raised by the code is a `status`.
 
         Raises:
-            ApprovalDeniedError: The cell was denied.
             LimitReachedError: The owner's budget has no call left.
             KernelLostError: The node's kernel has ended.
             FreeactError: The node is closed, or its owner's run has ended.
+        """
+
+    @abstractmethod
+    async def execute_asked(self, code: str) -> CodeExecutionOutput:
+        """Run a cell that needs approval like any cell of the owner's model, as the steps of a search do. See `execute`.
+
+        Raises:
+            ApprovalDeniedError: The cell was denied.
         """
 
     @abstractmethod

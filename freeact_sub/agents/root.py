@@ -32,6 +32,7 @@ from freeact_sub.agents.shared import AgentFactory, make_shared
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.output_types import check_output
+from freeact_sub.approvals import Approve
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.mcp_server import notices_on
@@ -39,6 +40,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.modes import MODES, Mode
+from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.loops import end_left_behind, is_left_behind
 from freeact_sub.tools.toolset import make_own_tools
@@ -201,7 +203,11 @@ class Root:
         pictures: Sequence[BinaryContent],
     ) -> Run[Any]:
         """Make a run that does what the prompt says; it begins when it is first used, see `Run`."""
-        if isinstance(pictures, str | bytes) or not all(isinstance(picture, BinaryContent) for picture in pictures):
+        if (
+            isinstance(pictures, str)
+            or not isinstance(pictures, Sequence)
+            or not all(isinstance(picture, BinaryContent) for picture in pictures)
+        ):
             raise InvalidRequestError(
                 "agent.run: pictures are a list of BinaryContent of pydantic-ai; files are in the prompt"
             )
@@ -416,6 +422,8 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     factory: AgentFactory | None,
     history: Sequence[ModelMessage],
     session: str | None,
+    store: SessionStore | None,
+    approve: Approve | None,
     replay: bool,
 ) -> Root:
     """Make the root of a new tree. Arguments and errors: see `Agent`. Args: own_tools: `tools` and `deps`."""
@@ -429,7 +437,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     def notice(text: str) -> None:
         tree.notice(text)
 
-    held = AgentSession(session, config, notice, replay=replay, has_model=model is not None)
+    held = AgentSession(session, config, notice, replay=replay, has_model=model is not None, store=store)
     shared = make_shared(
         held.config,
         model=model,
@@ -441,6 +449,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
         model_settings=model_settings,
         kernel_provider=kernel_provider,
         factory=factory,
+        approve=approve,
         journal=held.journal,
         on_notice=notice,
     )

@@ -18,7 +18,7 @@ from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
-from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
+from freeact_sub.approvals import Approve, Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config, user_folder
@@ -280,6 +280,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     model_settings: Mapping[str, Any],
     kernel_provider: KernelProvider | None,
     factory: AgentFactory | None,
+    approve: Approve | None,
     journal: Journal,
     features: Sequence[Feature],
     on_notice: Callable[[str], None],
@@ -301,6 +302,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
             project=ProjectRules(config.workspace, trust),
             files=rules,
             timeout_seconds=config.approval_timeout_seconds,
+            approve=approve,
         ),
         questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
         rule_files=rules,

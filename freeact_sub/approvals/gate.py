@@ -9,11 +9,13 @@ A question may be bounded in time; past it the answer is no. The log names one t
 program that reads the stream and answers nothing would wait without a word.
 """
 
+import inspect
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
 
 from freeact_sub.approvals.advice import Adviser, advised, decision_of
 from freeact_sub.approvals.decision import decide_in_time
@@ -32,6 +34,10 @@ from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import note, span
 
+logger = logging.getLogger(__name__)
+
+Approve: TypeAlias = Callable[[ApprovalRequest], Decision | bool | Awaitable[Decision | bool | None] | None]
+"""A function of a program that answers requests. None: somebody else is asked."""
 NOBODY: Final = ABSENT.reason
 WITHIN_SETTINGS: Final = Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
 """On a fan-out."""
@@ -127,6 +133,7 @@ class Gate:
         files: RuleFiles | None = None,
         timeout_seconds: float | None = None,
         unshown_seconds: float = UNSHOWN_SECONDS,
+        approve: Approve | None = None,
     ) -> None:
         """Make the gate of one root agent.
 
@@ -136,7 +143,9 @@ class Gate:
             files: Rules as their files are now. None: the rules of the policies count.
             timeout_seconds: Deny a question after this time. None: never.
             unshown_seconds: Log a question that no front end has shown (`ApprovalRequest.shown`) after this time.
+            approve: A function of the program that answers before anybody else. None: there is none.
         """
+        self._approve = approve
         self._headless = headless
         self._project = project
         self._files = files
@@ -232,13 +241,7 @@ class Gate:
         """
         if (item := self._open.get(request_id)) is None:
             return False
-        if decision.pattern is not None:
-            parse_pattern(decision.pattern)
-        if decision.code is not None and not (decision.allowed and isinstance(item.question.call, CodeAction)):
-            raise ValueError("only a cell's code can be changed, and only when you allow the cell")
-        offered = item.question.call.cheaper if isinstance(item.question.call, FanOut) else ()
-        if decision.model is not None and not (decision.allowed and decision.model in offered):
-            raise ValueError(f"the request does not offer the model {decision.model!r}")
+        _check_decision(decision, item.question.call)
         return item.question.decide(decision)
 
     def effects(self, request_id: str) -> Effects | None:
@@ -279,8 +282,12 @@ class Gate:
                 code=decision.code,
                 model=decision.model,
             )
-            emitter.put(decided, tool_call_id=asker.tool_call_id)
+            if item.request is None:  # the program's function has decided it: no answer comes before its question
+                early.append(decided)
+            else:
+                emitter.put(decided, tool_call_id=asker.tool_call_id)
 
+        early = list[ApprovalDecided]()
         trials = (trial for adviser in asker.advisers if (trial := adviser.try_out(call)) is not None)
         question = OpenApproval(call, announce, next(trials, None))
         request = ApprovalRequest(
@@ -295,6 +302,8 @@ class Gate:
         item = self._open[request_id] = _Open(question=question, policy=policy, ruling=ruling)
         ASKED[request_id] = self
         try:
+            if decided is None and (own := await self._own_answer(request, emitter)) is not None:
+                request = replace(request, headless=True, if_nobody=own)
             with question.timed(
                 emitter.agent_id,
                 call.summary,
@@ -303,6 +312,8 @@ class Gate:
                 too_late=lambda reason: Decision(allowed=False, reason=reason, nobody=True),
             ):
                 item.request = await emitter.emit(request, tool_call_id=asker.tool_call_id)
+                for event in early:
+                    emitter.put(event, tool_call_id=asker.tool_call_id)
                 if emitter.channel.closed:
                     question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
                 elif request.headless:
@@ -320,6 +331,26 @@ class Gate:
             question.end_trial()
             del self._open[request_id], ASKED[request_id]
             question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was decided
+
+    async def _own_answer(self, request: ApprovalRequest, emitter: Emitter) -> Decision | None:
+        """Return what the program's function says to a request. None: it says nothing, or there is none."""
+        if self._approve is None:
+            return None
+        try:
+            found = self._approve(replace(request, **emitter.agent_fields))
+            found = await found if inspect.isawaitable(found) else found
+            if isinstance(found, bool):
+                return Decision(allowed=found, reason="" if found else "the program says no")
+            if found is not None and not isinstance(found, Decision):
+                raise TypeError(f"it returned {found!r:.60}, not a Decision, True, False or None")  # noqa: TRY301
+            if found is not None:
+                _check_decision(found, request.call)
+        except Exception as error:  # border: a function of the program
+            logger.warning("the function `approve` of Agent failed, so the call is denied", exc_info=True)
+            return Decision(
+                allowed=False, reason=f"the program's function `approve` failed: {type(error).__name__}: {error}"
+            )
+        return found
 
     def abandon(self) -> None:
         """Denies all open questions: the reader is gone."""
@@ -351,6 +382,16 @@ class Gate:
 
 def _patterns(decision: Decision, ruling: Ruling) -> tuple[str, ...]:
     return ruling.suggests if decision.pattern is None else (decision.pattern,)
+
+
+def _check_decision(decision: Decision, call: Call) -> None:
+    if decision.pattern is not None:
+        parse_pattern(decision.pattern)
+    if decision.code is not None and not (decision.allowed and isinstance(call, CodeAction)):
+        raise ValueError("only a cell's code can be changed, and only when you allow the cell")
+    offered = call.cheaper if isinstance(call, FanOut) else ()
+    if decision.model is not None and not (decision.allowed and decision.model in offered):
+        raise ValueError(f"the request does not offer the model {decision.model!r}")
 
 
 def _refuse_denied(ruling: Ruling) -> None:

@@ -33,6 +33,17 @@ MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: the answer to it; `status`: news without a question; `cancel`: end your work."""
 
 
+class WithContent:
+    """Gives an event with `content` the name `text`, which the text of every event has."""
+
+    content: str
+
+    @property
+    def text(self) -> str:
+        """The same as `content`."""
+        return self.content
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentStarted(AgentEvent):
     """An agent starts a run. Its `tool_call_id` is its parent's call: `task`, `delegate` or a cell; None: of a program."""
@@ -61,9 +72,14 @@ class AgentFinished(Ending, AgentEvent):
     output: str = ""
     """The answer. If the status is not `completed`: the model's last text."""
 
+    @property
+    def text(self) -> str:
+        """The same as `output`."""
+        return self.output
+
 
 @dataclass(frozen=True, kw_only=True)
-class ThoughtsChunk(AgentEvent):
+class ThoughtsChunk(WithContent, AgentEvent):
     """A piece of the model's thinking."""
 
     momentary = True
@@ -72,7 +88,7 @@ class ThoughtsChunk(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thoughts(AgentEvent):
+class Thoughts(WithContent, AgentEvent):
     """A whole block of thinking, after its chunks."""
 
     type: Literal["Thoughts"] = "Thoughts"
@@ -80,7 +96,7 @@ class Thoughts(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResponseChunk(AgentEvent):
+class ResponseChunk(WithContent, AgentEvent):
     """A piece of the model's text."""
 
     momentary = True
@@ -89,7 +105,7 @@ class ResponseChunk(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(AgentEvent):
+class Response(WithContent, AgentEvent):
     """A whole block of the model's text, after its chunks."""
 
     type: Literal["Response"] = "Response"
@@ -111,7 +127,7 @@ class ToolCallStarted(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolOutput(AgentEvent):
+class ToolOutput(WithContent, AgentEvent):
     """The result of a tool call, as the model reads it."""
 
     type: Literal["ToolOutput"] = "ToolOutput"
@@ -142,6 +158,18 @@ class CodeExecutionOutputChunk(AgentEvent):
     type: Literal["CodeExecutionOutputChunk"] = "CodeExecutionOutputChunk"
     output: Annotated[StreamText | DisplayData | ExecuteResult | CellError | ClearOutput, Field(discriminator="type")]
     """`ClearOutput` removes the cell's output so far. A `DisplayData` with `update` replaces an earlier one."""
+
+    @property
+    def text(self) -> str:
+        """Its text: what was printed, the plain text of a display or a value, the error in one line."""
+        match self.output:
+            case StreamText(text=text):
+                return text
+            case DisplayData(data=data) | ExecuteResult(data=data):
+                return str(data.get("text/plain", ""))
+            case CellError(ename=name, evalue=value):
+                return f"{name}: {value}"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +312,7 @@ class KernelLost(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice(AgentEvent):
+class Notice(WithContent, AgentEvent):
     """A notice for the user that belongs to no call, such as an MCP server that did not start."""
 
     type: Literal["Notice"] = "Notice"
@@ -292,7 +320,7 @@ class Notice(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentMessage(AgentEvent):
+class AgentMessage(WithContent, AgentEvent):
     """A message between a parent and one of its background children, in either direction.
 
     The end of a background child is a message too: a `status` with `success`.

@@ -35,6 +35,11 @@ ERROR_CHARS: Final = 1000
 PIECE_BYTES: Final = 2**20
 TOO_LARGE: Final = f"it is too large: at most {MAX_BYTES:,} bytes can be taken; let the code write it to a file"
 MISSING_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+GUEST: Final = "freeact_guest"
+NO_VALUES: Final = (
+    "this kernel exchanges no values with the program, because its provider starts it without the package "
+    "`freeact_sub.kernels.guest`: write files instead"
+)
 NAME: Final = re.compile(r"\w+(?=: | = )")
 """Of a variable, at the beginning of the line on it."""
 
@@ -154,6 +159,10 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         move_file(values.name, values.folder, target.scratch)
         await _do(target, f"get_ipython().user_ns.update(freeact.values.take({values.name!r}))")
         return [*values.values()]
+    try:
+        guest_values.check_names(values)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(str(error)) from error
     own: list[str] = []
     while True:
         name = f"values-{uuid.uuid4().hex}"
@@ -224,7 +233,7 @@ async def _content(name: str, source: Kernel) -> bytearray:
     if source.scratch is not None and not isinstance(source, FarKernel):
         return await asyncio.to_thread(read_whole, name, source.scratch)
     if not isinstance(source, FarKernel):
-        raise KernelError("this kernel has no way to give values: let its code write a file")
+        raise KernelError(NO_VALUES)
     data = bytearray()
     async with aclosing(source.read_values(name)) as pieces:
         async for piece in pieces:
@@ -281,12 +290,14 @@ async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECON
 async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> str:
     """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`. Returns what it has printed."""
     buffer, clock = CellOutputBuffer(), CellClock(seconds)
-    code = f"(lambda freeact: {call})(__import__('sys').modules['freeact_guest'])"
+    code = f"(lambda freeact: {call})(__import__('sys').modules[{GUEST!r}])"
     error = ""
     async with kernel.execute(code, buffer, clock, silent=True) as cell:
         async for output in cell:
             if isinstance(output, CellError):
                 error = f"{output.ename}: {output.evalue}"
+                if output.ename in ("KeyError", "NameError") and (GUEST in output.evalue or "get_ipython" in output.evalue):
+                    error = NO_VALUES
         reply = await cell.reply()
     if reply.status == "kernel_lost":
         raise KernelLostError(f"the kernel ended while values were handed over: {kernel.lost_reason}")
@@ -307,7 +318,7 @@ async def _write(name: str, values: dict[str, Any], target: Kernel, own: Sequenc
     elif target.scratch is not None:
         await asyncio.to_thread(_write_into, target.scratch, name, values, own)
     else:
-        raise KernelError("inputs: this kernel cannot receive values: write files instead")
+        raise KernelError(NO_VALUES)
 
 
 def _pack(file: BinaryIO, values: dict[str, Any], own: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.guest import state
-from freeact_sub.kernels.handover import read_whole
+from freeact_sub.kernels.handover import GUEST, NO_VALUES, read_whole
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.text import counted, one_line
@@ -79,7 +79,7 @@ async def reported(kernel: Kernel) -> dict[str, About]:
     async with kernel.execute(code, buffer, CellClock(REPORT_SECONDS), silent=True) as cell:
         reply = await cell.reply()
     if reply.status != "ok":
-        raise KernelError(one_line(buffer.text or reply.status, FIELD_CHARS))
+        raise KernelError(NO_VALUES if GUEST in buffer.text else one_line(buffer.text or reply.status, FIELD_CHARS))
     try:
         return parsed(await asyncio.to_thread(read_whole, name, kernel.scratch, max_bytes=REPORT_BYTES))
     except OSError as error:

@@ -67,7 +67,7 @@ class KernelTools:
         """
 
         async def run(served: ServedAgent, node: KernelNode | None) -> CallToolResult:
-            output = await (served.agent.execute(code) if node is None else node.execute(code))
+            output = await (served.agent.execute(code) if node is None else node.execute_asked(code))
             whole = output_address(served.session_id, output.output_file)
             return cell_result(served.session_id if node is None else node.node_id, output, whole)
 

@@ -131,10 +131,21 @@ class OwnedNode(KernelNode):
         return self._closing is None and not self._given_away
 
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run a cell, without a model. It needs approval and counts like any cell of the node's owner."""
+        """Run a cell of the program's own code: nobody is asked about it. See `KernelNode.execute`."""
+        return await self._execute(code, is_asked=False)
+
+    async def execute_asked(self, code: str) -> CodeExecutionOutput:
+        """Run a cell that needs approval like any cell of the owner's model. See `KernelNode.execute_asked`."""
+        return await self._execute(code, is_asked=True)
+
+    async def _execute(self, code: str, *, is_asked: bool) -> CodeExecutionOutput:
+        if not isinstance(code, str):
+            raise InvalidRequestError(f"node.execute: code is a text, not {type(code).__name__}")
         self.check_open()
         kernel = self.resources.kernel
-        return await self._owner.in_run(lambda: run_own_cell(code, CALLS, self.code, kernel.get, self._context, self._lock))
+        return await self._owner.in_run(
+            lambda: run_own_cell(code, CALLS, self.code, kernel.get, self._context, self._lock, is_asked=is_asked)
+        )
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
         """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""

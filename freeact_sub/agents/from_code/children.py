@@ -314,7 +314,7 @@ class NodeRequests:
             case "branch":
                 return {"node": (await node.branch(asked.description, own_files=asked.own_files)).node_id}
             case "execute":
-                output = await node.execute(asked.code)
+                output = await node.execute_asked(asked.code)
                 return {"status": output.status, "text": output.text}
             case "diff":
                 return _paths(await node.diff())

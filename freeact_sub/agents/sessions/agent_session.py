@@ -43,6 +43,7 @@ from freeact_sub.sessions import (
     VARIABLES,
     KnownAnswer,
     SessionReader,
+    SessionStore,
     StoredCell,
     new_session_id,
     session_store,
@@ -70,6 +71,7 @@ class AgentSession:
         *,
         replay: bool = False,
         has_model: bool = False,
+        store: SessionStore | None = None,
     ) -> None:
         """Choose a session.
 
@@ -79,6 +81,7 @@ class AgentSession:
             notice: Tells people something.
             replay: The session's cells are run again; its variables are not read from files.
             has_model: The program gives a model, so that of the session does not count.
+            store: Has the sessions. None: the one that the settings name.
 
         Raises:
             SessionError: There is no such session, or it cannot be read.
@@ -101,7 +104,7 @@ class AgentSession:
         self._stop = threading.Event()
         self._last_used: float | None = None
         """When it was used, as far as this program knows. None: it is not written yet."""
-        self.store = session_store(config.sessions)
+        self.store: SessionStore = store or session_store(config.sessions)
         if choice == NEW:
             self.session_id = new_session_id()
         elif choice is not None:

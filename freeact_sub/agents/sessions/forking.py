@@ -106,9 +106,11 @@ async def fork_session(
         raise
 
 
-def session_to_resume(session_id: str, config: Config | None, at: int | None) -> tuple[Config, str]:
+def session_to_resume(
+    session_id: str, config: Config | None, at: int | None, store: SessionStore | None = None
+) -> tuple[Config, str]:
     """See `Agent.resume`. It blocks; with `at`, another thread makes the fork. Return the settings and the session."""
-    store = session_store(None if config is None else config.sessions)
+    store = store or session_store(None if config is None else config.sessions)
     if at is not None:
         with ThreadPoolExecutor(1) as thread:  # an event loop may run in this one
             session_id = thread.submit(lambda: asyncio.run(fork_session(session_id, at, store=store))).result().session_id
