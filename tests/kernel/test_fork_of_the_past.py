@@ -122,7 +122,7 @@ async def test_what_was_not_kept_is_named_and_cells_can_be_run_again(work):
     fork = await fork_session(original, 1)
     assert fork.missing == (
         "Not as after prompt 1: the files are those of now (no state was stored before the next prompt); there are no "
-        "variables (those of then are not kept; --replay runs the cells again)."
+        "variables (those of then are not kept; replay=True runs the cells again)."
     )
     async with await resume(fork.session_id, config=Config(workspace=work, mode="full"), replay=True) as agent:
         assert f"[1] ['a', 'b'] {fork.workspace}" in await run(agent, SHOW)

@@ -75,7 +75,10 @@ async def test_people_are_asked_for_a_cell_of_a_node_and_a_narrower_node_stays_n
 
     async def program():
         node = (await agent.spawn_and_run(SpawnRequest(prompt="load", mode="plan", keep=True))).node
-        text = (await node.execute("open('new', 'w')")).text
+        count = len(asked)
+        assert (await node.execute("len(table)")).text == "2"  # the program's own code
+        assert len(asked) == count
+        text = (await node.execute_asked("open('new', 'w')")).text
         with pytest.raises(Exception, match="mode"):
             await agent.adopt(node, ["table"])
         return text

@@ -35,7 +35,7 @@ async def test_nobody_was_there(tmp_path, script, settings, unattended):
     assert result.unattended == unattended
     told = [text for text in result.warnings if "every action was denied because nobody was there to ask" in text]
     assert len(told) == unattended
-    assert all("--mode auto" in text and "--yes" in text for text in told)
+    assert all('mode="auto"' in text and 'headless="allow"' in text and "--" not in text for text in told)
 
 
 @pytest.mark.parametrize(

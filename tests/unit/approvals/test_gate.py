@@ -307,7 +307,7 @@ async def test_a_request_knows_the_answer_for_when_nobody_is_there(channel, ask,
     task = ask(Gate(), CALLS[0])
     request = await channel.receive()
     assert request.if_nobody == Decision(allowed=False, reason=request.if_nobody.reason)
-    assert "--headless allow" in request.if_nobody.reason
+    assert 'headless="allow"' in request.if_nobody.reason
     request.decide(request.if_nobody)
     await asyncio.wait({task})
     assert isinstance(task.exception(), ApprovalDeniedError)

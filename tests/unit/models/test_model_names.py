@@ -10,7 +10,7 @@ from pydantic_ai.models import known_model_names
 from pydantic_ai.providers import infer_provider_class
 
 from freeact_sub import Config
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import ConfigError, speaking_of_options
 from freeact_sub.models.names import EXAMPLES, PACKAGES, PROVIDERS, check_name, missing_extra, name_meant, require_model
 
 
@@ -38,10 +38,14 @@ def test_the_name_that_is_meant(name: str, meant: str | None) -> None:
 
 
 def test_without_a_model_the_ways_to_one_are_named() -> None:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError) as error, speaking_of_options():
         require_model(Config())
     for way in ("ANTHROPIC_API_KEY", "Ollama", "--model PROVIDER:NAME", "freeact/config.toml"):
         assert way in str(error.value)
+    with pytest.raises(
+        ConfigError, match=r"Agent\(model='PROVIDER:NAME'\), or Config\(model=\.\.\.\), .*freeact/config\.toml"
+    ):
+        require_model(Config())
     require_model(Config(model="test"))
 
 

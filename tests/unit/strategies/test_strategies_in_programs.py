@@ -171,7 +171,7 @@ async def test_ask_and_task_say_what_is_wrong(make):
     assert fails.result.status == "failed"
     assert "unknown option 'colour'" in str(option)
     assert "budget: turn" in str(budget)
-    assert "this kernel cannot receive values" in str(inputs), "a fake kernel has none"
+    assert "this kernel exchanges no values" in str(inputs), "a fake kernel has none"
 
 
 async def test_an_agent_function_tells_its_child_what_it_is(fake):
@@ -221,7 +221,7 @@ async def test_a_typed_answer_that_is_wrong_is_asked_for_again_and_a_type_that_i
         assert result.output == 3
         assert agent.scripted.requests == 2
         failed = await agent.run_program(lambda: agent.ask("?", output=object())).result()
-    assert "has no JSON schema" in failed.error
+    assert "agent.ask: output is a type" in failed.error
 
 
 async def test_a_program_may_return_what_holds_itself(make):

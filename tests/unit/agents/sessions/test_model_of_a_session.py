@@ -134,7 +134,7 @@ async def test_a_secret_of_the_settings_counts_where_all_else_is_the_same(begun,
 async def test_a_model_that_a_program_gave_has_to_be_given_again(make, store, tmp_path):
     async with make(["done"], session="new") as agent:
         await read(agent.run("begin"))
-    with pytest.raises(SessionError, match="used a model object of a program .*: name a model with --model or"):
+    with pytest.raises(SessionError, match="used a model object of a program .*: name a model with Agent.resume"):
         Agent.resume(agent.session_id)
     Agent.resume(agent.session_id, model="test")
 
