@@ -63,7 +63,7 @@ async def _measure(contender: str, agents: int, series: Series) -> None:
             agent = Agent(config, model=ScriptedModel(_script), kernel_provider=provider)
             await stack.enter_async_context(agent)
             result = await agent.run("begin").result()
-            if result.output != "done":
+            if result.text != "done":
                 raise RuntimeError(f"{result}")
         await asyncio.sleep(2)  # spares are made
         below = processes(os.getpid())[1:]

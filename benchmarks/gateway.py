@@ -196,7 +196,7 @@ async def _many(series: Series, folder: Path, kernel: KernelConfig, children: in
                         go_on.touch()
                 values += isinstance(event, CodeExecutionOutput) and event.depth > 0 and "value" in event.text
             result = await run.result()
-            ended = result.output == f"{children} completed"
+            ended = result.text == f"{children} completed"
             booked = result.tree_usage.turns == model.requests == 2 + 2 * children
         return (children - values) + (not ended) + (not booked)
 

@@ -124,7 +124,7 @@ async def work(folder: Path, session: str) -> None:
     async with Agent(config, model=ScriptedModel(script(folder)), session=session) as agent:
         (folder / "session").write_text(agent.session_id or "")
         result = await agent.run("root" if session == "new" else "go on").result()
-        (folder / "result").write_text(f"{result.status} {result.output} {result.error}")
+        (folder / "result").write_text(f"{result.status} {result.text} {result.error}")
 
 
 def begin(folder: Path, session: str) -> None:

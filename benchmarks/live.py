@@ -49,7 +49,7 @@ async def converse(task: LiveTask, config: Config, seconds: float) -> dict[str, 
                 run = agent.run(prompt)
                 events += [event async for event in run]
                 result = await run.result()
-                answers.append(str(result.output))
+                answers.append(result.text)
                 statuses.append(result.status)
                 row["error"] = result.error
             row["turns"] = agent.usage.turns

@@ -183,7 +183,7 @@ async def _ours(address: str, case: _Case) -> dict[str, Any]:
             result = await agent.run("go", budget=Budget(**case.budget)).result()
             now = resource.getrusage(resource.RUSAGE_SELF)
         why = "" if result.status == "completed" else f"{result.status}: {result.error}"
-        return {"why": why, "output": result.output, "cpu": now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime}
+        return {"why": why, "output": result.text, "cpu": now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime}
 
 
 def _as_block(case: _Case) -> str:

@@ -180,9 +180,16 @@ from freeact_sub.kernels import (
     KernelSpec as KernelSpec,
     OwnFiles as OwnFiles,
     SandboxPolicy as SandboxPolicy,
+    TrialBounds as TrialBounds,
 )
 from freeact_sub.kernels.snapshots.report import (
     LostVariable as LostVariable,
+)
+from freeact_sub.kernels.wall.programs import (
+    LaterProgram as LaterProgram,
+)
+from freeact_sub.kernels.wall.sandbox import (
+    Limits as Limits,
 )
 from freeact_sub.mcp import McpServers as McpServers
 from freeact_sub.models.no_model import (
@@ -202,6 +209,9 @@ from freeact_sub.show.callbacks import (
 )
 from freeact_sub.show.replay import (
     session_events as session_events,
+)
+from freeact_sub.skills import (
+    SkillModule as SkillModule,
 )
 from freeact_sub.tools import (
     SpawnRequest as SpawnRequest,

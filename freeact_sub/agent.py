@@ -97,21 +97,21 @@ class Agent(Generic[OutputT]):
         *,
         model: Model | str | None = None,
         models: Mapping[str, Model | str] | None = None,
-        tools: Sequence[Tool[Any] | Callable[..., Any]] = (),
+        tools: "Sequence[Tool[Any] | Callable[..., Any]]" = (),
         hooks: Sequence[Hook] = (),
         features: Sequence[Feature] | None = None,
         deps: Any = None,
         toolsets: Sequence[AbstractToolset[Any]] = (),
         capabilities: Sequence[AbstractCapability[Any]] = (),
-        output_type: OutputSpec[OutputT] = str,  # type: ignore[assignment]  # the default of OutputT
+        output_type: "OutputSpec[OutputT]" = str,  # type: ignore[assignment]  # the default of OutputT
         model_settings: dict[str, Any] | None = None,
         kernel_provider: KernelProvider | None = None,
-        taps: Sequence[Tap] = (),
+        taps: "Sequence[Tap]" = (),
         factory: AgentFactory | None = None,
-        history: Sequence[ModelMessage] = (),
+        history: "Sequence[ModelMessage]" = (),
         session: str | None = None,
         store: SessionStore | None = None,
-        approve: Approve | None = None,
+        approve: "Approve | None" = None,
         replay: bool = False,
     ) -> None:
         """Make an agent; nothing is started yet.
@@ -283,14 +283,14 @@ class Agent(Generic[OutputT]):
         self._shared.gate.session = tuple(rules)
 
     @overload
-    def run(self, prompt: Prompt, *, output: type[AnswerT], **options: Unpack[RunOptions]) -> Run[AnswerT]: ...
+    def run(self, prompt: "Prompt", *, output: type[AnswerT], **options: Unpack[RunOptions]) -> Run[AnswerT]: ...
     @overload
-    def run(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> Run[OutputT]: ...
+    def run(self, prompt: "Prompt", *, output: None = None, **options: Unpack[RunOptions]) -> Run[OutputT]: ...
     @overload
-    def run(self, prompt: Prompt, *, output: Any, **options: Unpack[RunOptions]) -> Run[Any]: ...
+    def run(self, prompt: "Prompt", *, output: Any, **options: Unpack[RunOptions]) -> Run[Any]: ...
     def run(
         self,
-        prompt: Prompt,
+        prompt: "Prompt",
         *,
         output: Any = None,
         inputs: Mapping[str, Any] | None = None,
@@ -311,7 +311,9 @@ class Agent(Generic[OutputT]):
         pictures = pictures if self.config.kernel.show_images_to_model else ()
         return self._root.run(prompt, output=output, inputs=inputs or {}, budget=budget, pictures=pictures)
 
-    def stream(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> AsyncGenerator[Event, None]:
+    def stream(
+        self, prompt: "Prompt", *, output: Any = None, **options: Unpack[RunOptions]
+    ) -> "AsyncGenerator[Event, None]":
         """Run a prompt and yield the events; the arguments are those of `run`.
 
         Leaving the loop early cancels the run, and the next run waits for its end. A stream that a variable still holds is
@@ -320,10 +322,10 @@ class Agent(Generic[OutputT]):
         return EventStream(self.run(prompt, output=output, **options))
 
     @overload
-    def run_sync(self, prompt: Prompt, *, output: type[AnswerT], **options: Unpack[RunOptions]) -> RunResult[AnswerT]: ...
+    def run_sync(self, prompt: "Prompt", *, output: type[AnswerT], **options: Unpack[RunOptions]) -> RunResult[AnswerT]: ...
     @overload
-    def run_sync(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> RunResult[OutputT]: ...
-    def run_sync(self, prompt: Prompt, *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
+    def run_sync(self, prompt: "Prompt", *, output: None = None, **options: Unpack[RunOptions]) -> RunResult[OutputT]: ...
+    def run_sync(self, prompt: "Prompt", *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Open the agent, run a prompt to its end, and close the agent: for programs without `async`. Arguments: see `run`.
 
         The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see

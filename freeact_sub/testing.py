@@ -77,7 +77,7 @@ class ScriptedModel(FunctionModel):
     last turn it replies `(end of script)`.
     """
 
-    def __init__(self, script: Script, *, chunk_chars: int = 12, name: str = "scripted") -> None:
+    def __init__(self, script: "Script", *, chunk_chars: int = 12, name: str = "scripted") -> None:
         """Args: chunk_chars: size of the pieces that text and arguments are streamed in. name: the model's name."""
         self._script = script
         self._chunk_chars = chunk_chars

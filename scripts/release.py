@@ -32,7 +32,7 @@ from freeact_sub.testing import ScriptedModel
 
 turns = [ToolCallPart("execute_ipython_cell", {"code": "print(6 * 7)"}), "It is 42."]
 result = Agent(Config(headless="allow"), model=ScriptedModel(turns)).run_sync("How much is 6 * 7?")
-print(result.status, result.output)
+print(result.status, result.text)
 """
 """An agent runs a cell: without a key, and without the network."""
 

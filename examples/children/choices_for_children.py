@@ -54,7 +54,7 @@ async def main(model: str | None) -> None:
                 case AgentFinished() if event.depth:
                     print(f"{names[event.agent_id]}: {event.output or event.error}")
         result = await run.result()
-    print(f"{result.status}: {result.output}")
+    print(f"{result.status}: {result.text}")
     print("lines of data/ridge.csv:", (config.workspace / "data/ridge.csv").read_text(encoding="utf-8").count("\n"))
     if result.status != "completed":
         raise SystemExit(result.error)

@@ -40,7 +40,7 @@ async def main(model: str | None) -> None:
             elif isinstance(event, ApprovalRequest):
                 event.approve()
         result = await run.result()
-    print(f"{result.status}: {result.output}")
+    print(f"{result.status}: {result.text}")
     if result.status != "completed":
         raise SystemExit(result.error)
 

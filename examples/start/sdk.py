@@ -23,7 +23,7 @@ async def main(model: str | None) -> None:
             elif isinstance(event, CodeExecutionOutput):
                 print(f"{event.agent_id} got: {event.text}")
         result = await run.result()
-    print(f"{result.status}: {result.output} ({result.usage}, {result.seconds:.1f} s)")
+    print(f"{result.status}: {result.text} ({result.usage}, {result.seconds:.1f} s)")
     if result.status != "completed":
         raise SystemExit(result.error)
 

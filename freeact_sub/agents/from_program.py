@@ -112,12 +112,12 @@ class FromProgram:
             await loop.requests.progress.report(step)
 
     @overload
-    async def task(self, /, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    async def task(self, /, prompt: "Prompt", *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
     @overload
-    async def task(self, /, prompt: Prompt, *, output: None = None, **options: Any) -> RunResult[str]: ...
+    async def task(self, /, prompt: "Prompt", *, output: None = None, **options: Any) -> RunResult[str]: ...
     @overload
-    async def task(self, /, prompt: Prompt, *, output: Any, **options: Any) -> RunResult[Any]: ...
-    async def task(self, /, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
+    async def task(self, /, prompt: "Prompt", *, output: Any, **options: Any) -> RunResult[Any]: ...
+    async def task(self, /, prompt: "Prompt", *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
 
         `prompt` and `output` are as for `run`. The options are `inputs` (values that it finds as variables in its kernel, by
@@ -134,7 +134,7 @@ def _request_for(request: SpawnRequest | str) -> SpawnRequest:
     return request if isinstance(request, SpawnRequest) else request_of(request, {})
 
 
-def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
+def request_of(prompt: "Prompt", options: Mapping[str, Any]) -> SpawnRequest:
     """Return the request for a child. Args: options: see `Agent.task`.
 
     Raises:

@@ -25,7 +25,7 @@ _MADE: Final[dict[str, Callable[[Report], str]]] = {"html": page, "ipynb": noteb
 FORMATS: Final = (*_MADE, "jsonl")
 
 
-def export_events(events: Iterable[Event], to: Format, *, title: str = "") -> str:
+def export_events(events: "Iterable[Event]", to: Format, *, title: str = "") -> str:
     """The events of a session, of one or more runs of its root, as the text of a file.
 
     Args:

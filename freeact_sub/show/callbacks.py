@@ -54,7 +54,7 @@ class Callbacks:
     """Code waits for `event.answer(text)` or `event.decline()`. Without it each ends as where nobody is there."""
 
 
-async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
+async def dispatch(events: "AsyncIterable[Event]", callbacks: Callbacks) -> None:
     """Read a run to its end, and call what is there for each event.
 
     A run that this call begins is cancelled with it, as a task is with the one that awaits it: see `Run`.

@@ -23,7 +23,7 @@ UNANSWERED: Final = "the program ended before anybody answered"
 
 def session_events(
     session_id: str, *, store: "SessionStore | None" = None, last_prompts: int | None = None
-) -> Iterator[Event]:
+) -> "Iterator[Event]":
     """The events of a stored session, in order, as `Run` yields them, but whole texts without their chunks.
 
     Prompts that were undone are left out. Each agent and each question that the end of a program has cut off has an end, so

@@ -54,7 +54,7 @@ class SpawnRequest:
     """A request to start a child, from a tool, code or a program."""
 
     prompt: str
-    content: tuple[UserContent, ...] = ()
+    content: "tuple[UserContent, ...]" = ()
     """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
     description: str = ""
     """A label of a few words."""

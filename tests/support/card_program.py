@@ -44,7 +44,7 @@ async def work(answer: str, session: str) -> None:
                 event.deny() if answer == "no" else event.approve()
                 tell("answered")
         result = await run.result()
-        tell("result", result.status, result.output)
+        tell("result", result.status, result.text)
     tell("closed")
 
 

@@ -3,11 +3,15 @@
 import json
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import TypeAdapter
 
 import freeact_sub
+from freeact_sub.calls import Call
 from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.cli.parser import command_line
 
@@ -53,6 +57,31 @@ def test_every_event_has_a_section_with_its_fields(made: dict[str, str]) -> None
                 or f"\n| `{field}` | " in made["reference/events.md"].partition("##")[0]
                 or field == "type"
             ), (name, field)
+
+
+def test_the_table_of_events_and_calls_is_what_the_classes_make() -> None:
+    sys.path.insert(0, str(DOCS))
+    try:
+        import make_events
+    finally:
+        sys.path.remove(str(DOCS))
+    page = (DOCS / "events.md").read_text(encoding="utf-8")
+    definitions = json.loads((DOCS / "events.schema.json").read_text())["$defs"]
+    assert page == make_events.page(), "run python docs/make_events.py"
+    for kind in (*get_args(freeact_sub.Event), *get_args(Call)):
+        (row,) = re.findall(rf"^\| `{kind.__name__}` \|.*$", page, re.MULTILINE)
+        header = {field.name for field in fields(freeact_sub.AgentEvent)}
+        known = {field for field in definitions[kind.__name__]["properties"] if field not in {*header, "type", "kind"}}
+        assert known <= {field.name for field in fields(kind)}
+        assert all(f"`{field}`" in row for field in known), kind
+
+
+def test_events_are_read_back_as_the_page_says() -> None:
+    event = freeact_sub.AgentFinished(status="completed", output="42", agent_id="agent-1")
+    assert freeact_sub.AgentEvent.from_json(event.to_json()) == event
+    several = TypeAdapter(list[freeact_sub.Event]).validate_json(f"[{event.to_json()}]")
+    assert several == [event]
+    assert (event.text, several[0].text) == ("42", "42")
 
 
 def test_every_public_name_is_in_the_api_or_an_event(made: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ import pytest
 from support.agents import cell
 
 from freeact_sub import SpawnRequest
-from freeact_sub.errors import KernelBranchError, KernelSnapshotError
+from freeact_sub.errors import InvalidRequestError, KernelBranchError, KernelError, KernelSnapshotError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import BranchingKernel, branching, own_files_of
 from freeact_sub.testing import FakeKernel, FakeKernelProvider
@@ -49,3 +49,19 @@ def test_what_a_kernel_can_is_told_by_its_members():
     assert own_files_of(plain) is None
     with pytest.raises(KernelSnapshotError):
         branching(plain, KernelSnapshotError)
+
+
+@pytest.mark.parametrize("scratch", [None, "shared"])
+async def test_values_in_a_kernel_without_our_package_say_what_it_lacks(make, tmp_path, scratch):
+    async with make(["done"], config={"mode": "full"}, kernel_provider=PlainProvider()) as agent:
+        assert (await agent.execute("a = 5; print(a)")).text == "5"
+        if scratch is not None:
+            folder = tmp_path / scratch
+            folder.mkdir()
+            agent.provider.kernels[0].scratch = folder
+        for call in (lambda: agent.put(a=1), lambda: agent.get("a"), lambda: agent.get("a", trust=True), agent.variables):
+            with pytest.raises(KernelError, match=r"this kernel exchanges no values .*freeact_sub\.kernels\.guest"):
+                await call()
+        assert "this kernel exchanges no values" in (await agent.run("x", inputs={"a": 1})).error
+        with pytest.raises(InvalidRequestError, match="my var"):
+            await agent.put(**{"my var": 1})
