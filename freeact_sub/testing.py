@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
+from pydantic_core import to_jsonable_python
 
 from freeact_sub.cells import CellError, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
 from freeact_sub.config.schema import KernelConfig
@@ -58,6 +59,7 @@ __all__ = [
     "Turn",
     "first_prompt",
     "prompts",
+    "reply",
 ]
 
 Item: TypeAlias = ModelResponsePart | str | asyncio.Event | Exception
@@ -130,6 +132,21 @@ class ScriptedModel(FunctionModel):
     def _pieces(self, text: str) -> list[str]:
         """Cuts a text into pieces, at least one: pydantic-ai wants one also for an empty text."""
         return [text[start : start + self._chunk_chars] for start in range(0, len(text) or 1, self._chunk_chars)]
+
+
+def reply(info: AgentInfo, value: Any) -> ModelResponsePart:
+    """Return the last response of a model, for a script that is a function of the messages and `info`.
+
+    It calls the tool that takes the answer, whatever its name and argument are; where there is none, the value is the text.
+    """
+    if not info.output_tools:
+        return TextPart(value if isinstance(value, str) else json.dumps(to_jsonable_python(value)))
+    tool, args = info.output_tools[0], to_jsonable_python(value)
+    schema = tool.parameters_json_schema
+    names = schema.get("properties", {}).keys()
+    is_object = isinstance(args, dict) and {*schema.get("required", ())} <= args.keys()
+    fits = is_object and (args.keys() <= names or bool(schema.get("additionalProperties")))
+    return ToolCallPart(tool.name, args if fits else dict.fromkeys(names, args))
 
 
 CHILD_NOTE: Final = re.compile(r"\n\nYou are a child agent at depth .*?Answer before your budget is used up\.", re.DOTALL)

@@ -5,6 +5,7 @@ from pydantic import BaseModel
 from support.agents import cell
 
 from freeact_sub import Budget, RunResult, TaskError
+from freeact_sub.testing import first_prompt, reply
 
 
 class Report(BaseModel):
@@ -81,3 +82,19 @@ def test_values_keep_their_type_and_text_is_always_text():
     for value, text in ((5, "5"), ([1, 2], "[1, 2]"), ("x", "x"), (None, "null")):
         result = RunResult(value=value, status="completed")
         assert (result.output, result.text) == (value, text)
+
+
+async def test_a_scripted_model_answers_whatever_the_type_of_the_answer_is(make):
+    answers = {"int": 42, "list": [1, 2], "Report": Report(title="x"), "str": "done", "dict": {"a": 1}}
+    types = {"int": int, "list": list[int], "Report": Report, "str": str, "dict": dict[str, int]}
+
+    def script(messages, info):
+        return reply(info, next(value for name, value in answers.items() if first_prompt(messages).startswith(name)))
+
+    async with make(script) as agent:
+        for name, kind in types.items():
+            assert (await agent.run(name, output=kind)).output == answers[name]
+            assert (await agent.task(name, output=kind)).output == answers[name]
+            asked = await agent.run_program(lambda name=name, kind=kind: agent.ask(name, output=kind))
+            assert asked.output == answers[name], asked
+            agent.history.clear()
