@@ -9,7 +9,6 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.feature import Feature
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.hooks import Hook
@@ -71,10 +70,6 @@ def _hook(item: Any) -> str:
     return f"{_shown(item)} is no Hook: write Hook('PreToolUse', function), with the event at which it is called"
 
 
-def _feature(item: Any) -> str:
-    return "" if isinstance(item, Feature) else f"{_shown(item)} is no Feature"
-
-
 def _toolset(item: Any) -> str:
     if isinstance(item, AbstractToolset):
         return ""
@@ -129,7 +124,7 @@ def _of(kind: type | tuple[type, ...], what: str) -> Callable[[Any], str]:
 ITEMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "tools": lambda _: "",  # `make_own_tools` knows what can be one
     "hooks": _hook,
-    "features": _feature,
+    "features": lambda _: "",  # `Features` knows what can be one
     "toolsets": _toolset,
     "capabilities": _capability,
     "taps": _tap,

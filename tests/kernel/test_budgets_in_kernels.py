@@ -30,7 +30,7 @@ async def test_time_ends_a_loop_in_c_and_the_agent_goes_on_with_its_next_run(mak
         loop = asyncio.get_running_loop()
         started = loop.time()
         _, result = await asyncio.wait_for(read(agent.run("loop", budget=Budget(seconds=2))), 120)
-        assert (result.status, result.output) == ("timeout", "begun")
+        assert (result.status, result.text) == ("timeout", "begun")
         assert loop.time() - started >= 2
         _, after = await asyncio.wait_for(read(agent.run("after")), 120)
         assert (after.status, after.output) == ("completed", "42")

@@ -146,7 +146,7 @@ async def test_a_program_checks_by_functions_and_code_of_its_own(tmp_path):
         root = await agent.run("root", output=Report).result()
         with pytest.raises(InvalidRequestError, match="check: it is code or a function, not 3"):
             await agent.task("never", check=3)
-    assert {prompt: (result.output, result.verified) for prompt, result in results.items()} == {
+    assert {prompt: (result.text, result.verified) for prompt, result in results.items()} == {
         "code": ("3", True),
         "report": (Report(6), True),
         "strict": (Strict(n=6), False),
@@ -175,7 +175,7 @@ async def test_a_check_that_hangs_has_not_run_and_ends_with_its_run(tmp_path):
         await began.wait()
         child.cancel()
         results.append(await child.result())
-    assert [(result.output, result.unverified) for result in results] == [
+    assert [(result.text, result.unverified) for result in results] == [
         ("yes", "its check could not run: it took too long"),
         ("yes", "its check could not run: it took too long"),
         ("yes", ""),
@@ -200,7 +200,7 @@ async def test_whatever_a_function_does_is_a_verdict(tmp_path):
     async with make(tmp_path, {name: ["a", "b"] for name in checks}) as agent:
         results = {name: await agent.task(name, check=check) for name, check in checks.items()}
     assert {
-        name: (result.status, result.output, result.unverified.split("again: ")[-1]) for name, result in results.items()
+        name: (result.status, result.text, result.unverified.split("again: ")[-1]) for name, result in results.items()
     } == {
         "exits": ("completed", "b", "SystemExit: 3"),
         "stops": ("completed", "b", "StopIteration:"),

@@ -35,7 +35,7 @@ async def test_the_turn_limit_ends_a_child_as_limit_with_a_report_of_what_it_has
     async with make(script) as agent:
         events, result = await read(agent.run("go"))
     end = finished(events)["c"]
-    assert (end.status, end.output) == ("limit", "so far: 3 cells")
+    assert (end.status, end.text) == ("limit", "so far: 3 cells")
     assert "turns" in end.error
     assert "3 of 3" in end.error
     assert end.usage.turns == 4
@@ -54,7 +54,7 @@ async def test_without_salvage_the_last_text_is_kept_and_no_request_is_made_past
     async with make(script, config={"budget": {"turns": 2}, "subagents": {"salvage": False}}) as agent:
         _, result = await read(agent.run("go"))
         assert agent.scripted.requests == 2
-    assert (result.status, result.output, result.usage.turns) == ("limit", "working on it", 2)
+    assert (result.status, result.text, result.usage.turns) == ("limit", "working on it", 2)
 
 
 async def test_a_failing_provider_fails_its_child_alone_with_a_sentence(make):

@@ -41,7 +41,7 @@ ITEMS += [("hooks", print), ("toolsets", own), ("capabilities", own), ("features
 
 @pytest.mark.parametrize(("name", "item"), ITEMS)
 def test_an_item_of_another_kind_is_refused_by_the_arguments_name(make, name, item):
-    with pytest.raises(ConfigError, match=name):
+    with pytest.raises(FreeactError, match=name):
         make(["ok"], **{name: [item]})
 
 

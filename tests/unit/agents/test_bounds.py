@@ -88,7 +88,7 @@ async def test_a_child_that_would_have_no_request_is_not_started(make):
     assert [event.depth for event in of_kind(events, AgentStarted)] == [0]
     [refused] = of_kind(events, ToolOutput)
     assert "the limit of requests is reached" in refused.content
-    assert (result.status, result.output) == ("limit", "so far")
+    assert (result.status, result.text) == ("limit", "so far")
 
 
 async def test_a_child_s_own_bound_ends_it_alone(make):

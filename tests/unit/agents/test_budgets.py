@@ -116,7 +116,7 @@ async def test_zero_tool_calls_and_zero_children_let_nothing_run(make):
     script = lambda _, info: [cell("1"), task("child")] if info.function_tools else "nothing was done"
     async with make(script) as agent:
         events, result = await read(agent.run("go", budget=Budget(tool_calls=0)))
-    assert (result.status, result.output, result.usage.tool_calls) == ("limit", "nothing was done", 0)
+    assert (result.status, result.text, result.usage.tool_calls) == ("limit", "nothing was done", 0)
     assert not of_kind(events, ApprovalRequest)
     async with make([task("child"), "alone then"]) as agent:
         events, result = await read(agent.run("go", budget=Budget(children=0)))
@@ -129,7 +129,7 @@ async def test_tool_calls_end_exactly_at_the_bound_and_the_rest_is_told(make):
     script = lambda _, info: [cell(str(number)) for number in range(3)] if info.function_tools else "7 done"
     async with make(script) as agent:
         events, result = await read(agent.run("go", budget=Budget(tool_calls=7)))
-    assert (result.status, result.output, result.usage.tool_calls) == ("limit", "7 done", 7)
+    assert (result.status, result.text, result.usage.tool_calls) == ("limit", "7 done", 7)
     assert "7 of 7" in result.error
     outcomes = sorted(event.outcome for event in of_kind(events, ToolOutput))
     assert outcomes == ["failed"] * 2 + ["success"] * 7
@@ -187,7 +187,7 @@ async def test_a_parent_without_a_turn_to_give_starts_no_child(make):
     script = lambda _, info: [task("child")] if info.function_tools else "alone then"
     async with make(script) as agent:
         events, result = await read(agent.run("root", budget=Budget(turns=1)))
-    assert (result.status, result.output, len(of_kind(events, AgentStarted))) == ("limit", "alone then", 1)
+    assert (result.status, result.text, len(of_kind(events, AgentStarted))) == ("limit", "alone then", 1)
     assert "turns is reached: 1 of 1" in of_kind(events, ToolOutput)[0].content
 
 
@@ -217,7 +217,7 @@ async def test_time_ends_a_run_as_timeout_with_what_there_is_and_its_children_wi
     script = {"root": [["working", task("hangs")]], "hangs": [["partial", asyncio.Event()]]}
     async with make(script) as agent:
         events, result = await asyncio.wait_for(read(agent.run("root", budget=Budget(seconds=3))), 120)
-        assert (result.status, result.output) == ("timeout", "working")
+        assert (result.status, result.text) == ("timeout", "working")
         assert re.search(r"the limit of seconds is reached: \d+(\.\d+)? of 3\b", result.error)
         _, after = await read(agent.run("other"))
     assert after.status == "completed"

@@ -20,7 +20,7 @@ async def test_a_model_that_repeats_a_failing_call_is_told_once_and_then_its_run
     async with make(model) as agent:
         events, result = await read(agent.run("go"))
         assert len(told(agent, "[NOTE]")) == 1
-    assert (result.status, result.output) == ("limit", "I could not do it.")
+    assert (result.status, result.text) == ("limit", "I could not do it.")
     assert "repeats" in result.error
     assert [event.outcome for event in of_kind(events, ToolOutput)] == ["failed"] * 4
 
@@ -117,7 +117,7 @@ async def test_a_small_model_that_writes_calls_or_code_as_text_is_asked_once_and
     small = {"profile": "small", "code_actions": "tool"}
     async with make([text, text], config=small) as agent:
         events, result = await read(agent.run("How many words has a.txt?"))
-    assert (result.status, result.output, result.usage.turns) == ("failed", text, 2)
+    assert (result.status, result.text, result.usage.turns) == ("failed", text, 2)
     assert why in result.error
     assert not of_kind(events, ToolOutput)
     async with make([text], config={**small, "answer_check": "empty"}) as agent:

@@ -56,7 +56,7 @@ async def test_an_answer_that_was_cut_off_is_gone_on_with_and_joined(tmp_path):
 
 async def test_an_answer_that_is_cut_off_again_is_a_limit_with_what_there_is(tmp_path):
     server, _, result = await run(tmp_path, in_order(["one ", "two ", CUT], ["three ", CUT]))
-    assert (result.status, result.output) == ("limit", "one two three ")
+    assert (result.status, result.text) == ("limit", "one two three ")
     assert result.error.startswith("the limit of output is reached")
     assert len(server.requests) == 2
 
@@ -64,7 +64,7 @@ async def test_an_answer_that_is_cut_off_again_is_a_limit_with_what_there_is(tmp
 @pytest.mark.parametrize("rest", [[], ["\n"], [" ", "\n\n"]])
 async def test_an_answer_that_the_model_does_not_go_on_with_is_a_limit_too(tmp_path, rest):
     server, _, result = await run(tmp_path, in_order(["one ", CUT], rest))
-    assert (result.status, result.output) == ("limit", "one ")
+    assert (result.status, result.text) == ("limit", "one ")
     assert "the reply was cut off, and the model did not go on" in result.error
     assert len(server.requests) == 2
 
@@ -121,7 +121,7 @@ async def test_a_call_without_arguments_that_was_cut_off_is_not_run(tmp_path):
 async def test_a_call_that_is_cut_off_again_is_a_limit(tmp_path):
     half = ["I write it.", ChatCall("execute_ipython_cell", {"code": "print('half')"}, cut=20), CUT]
     server, events, result = await run(tmp_path, in_order(half))
-    assert (result.status, result.output) == ("limit", "I write it.I write it.")
+    assert (result.status, result.text) == ("limit", "I write it.I write it.")
     assert not of_kind(events, ToolOutput)
     assert len(server.requests) == 2
 
@@ -158,7 +158,7 @@ async def test_a_whole_call_at_the_end_of_a_reply_is_run(tmp_path):
 
 async def test_nothing_but_the_bound_is_a_limit(tmp_path):
     server, _, result = await run(tmp_path, in_order([CUT]))
-    assert (result.status, result.output) == ("limit", "")
+    assert (result.status, result.text) == ("limit", "")
     assert "output" in result.error
     assert len(server.requests) == 2
 
@@ -178,7 +178,7 @@ async def test_a_value_that_was_cut_off_is_asked_for_again_once(tmp_path, output
 
 async def test_an_answer_that_the_provider_stops_has_failed(tmp_path):
     server, _, result = await run(tmp_path, in_order(["The recipe is ", FILTERED]))
-    assert (result.status, result.output) == ("failed", "The recipe is ")
+    assert (result.status, result.text) == ("failed", "The recipe is ")
     assert "content filter" in result.error
     assert len(server.requests) == 1
 
@@ -186,7 +186,7 @@ async def test_an_answer_that_the_provider_stops_has_failed(tmp_path):
 async def test_a_call_that_the_provider_stops_is_not_run(tmp_path):
     call = ChatCall("execute_ipython_cell", {"code": "print(1)"})
     _, events, result = await run(tmp_path, in_order(["So: ", call, FILTERED]))
-    assert (result.status, result.output) == ("failed", "So: ")
+    assert (result.status, result.text) == ("failed", "So: ")
     assert not of_kind(events, ToolOutput)
 
 
@@ -198,17 +198,17 @@ async def test_a_value_that_the_provider_stops_has_failed(tmp_path):
 async def test_a_report_that_is_cut_off_stays_a_limit_and_says_so(tmp_path):
     cell = ChatCall("execute_ipython_cell", {"code": "print(1)"})
     _, _, result = await run(tmp_path, in_order([cell], ["I have found", CUT]), budget=Budget(turns=1))
-    assert (result.status, result.output) == ("limit", "I have found")
+    assert (result.status, result.text) == ("limit", "I have found")
     assert "turns" in result.error
     assert any("cut off" in warning for warning in result.warnings)
     _, _, result = await run(tmp_path, in_order([cell], ["I have found", FILTERED]), budget=Budget(turns=1))
-    assert (result.status, result.output) == ("limit", "I have found")
+    assert (result.status, result.text) == ("limit", "I have found")
     assert result.warnings == ("the last report is not whole: the provider's content filter stopped the answer",)
 
 
 async def test_where_nothing_is_left_to_go_on_with_there_is_what_there_is(tmp_path):
     server, _, result = await run(tmp_path, in_order(["one ", CUT], ["a report"]), budget=Budget(turns=1))
-    assert (result.status, result.output) == ("limit", "one ")
+    assert (result.status, result.text) == ("limit", "one ")
     assert "turns" in result.error
     assert len(server.requests) == 1
 

@@ -192,7 +192,7 @@ async def test_an_answer_that_was_shown_stays_also_if_the_run_is_cancelled(make,
     async with make(["an answer"]) as agent:
         run = agent.run("go")
         _, result = await read(run)
-        assert (result.status, result.output) == ("cancelled", "an answer")
+        assert (result.status, result.text) == ("cancelled", "an answer")
         assert [message.parts[-1].content for message in agent.history] == ["go", "an answer"]
 
 

@@ -148,7 +148,7 @@ async def test_a_refused_report_at_a_limit_is_asked_for_again(tmp_path):
 
     async with ChatServer(script) as server, agent_of(server, tmp_path) as agent:
         _, result = await read(agent.run("go", budget=Budget(turns=1)))
-    assert (result.status, result.output) == ("limit", "My report.")
+    assert (result.status, result.text) == ("limit", "My report.")
 
 
 async def test_outputs_become_notes_where_a_small_context_leaves_no_room(tmp_path):
