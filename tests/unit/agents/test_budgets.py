@@ -107,7 +107,7 @@ async def test_zero_gives_zero(make, field, status):
     async with make(["never"]) as agent:
         _, result = await read(agent.run("go", budget=Budget.model_validate({field: 0})))
         assert agent.scripted.requests == 0
-    assert (result.status, result.output) == (status, "")
+    assert (result.status, result.text) == (status, "")
     assert f"the limit of {field} is reached" in result.error
     assert " of 0" in result.error
 

@@ -288,7 +288,7 @@ async def test_every_reason_with_a_scripted_model(tmp_path, script, reasons, sta
     model = CutModel(script, reasons)
     async with Agent(Config(workspace=tmp_path), model=model, kernel_provider=FakeKernelProvider()) as agent:
         _, result = await read(agent.run("go"))
-    assert (result.status, result.output) == (status, output)
+    assert (result.status, result.text) == (status, output)
     assert "ValueError" not in result.error
 
 

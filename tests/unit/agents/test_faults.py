@@ -75,7 +75,7 @@ async def test_a_cancel_at_any_step_ends_a_whole_family(make):
             before = asyncio.all_tasks()
             run = agent.run("root", budget=BOUNDS)
             events, result, reached_end = await read_while(run, steps, run.cancel)
-            whole = (result.status, result.output) == ("completed", "done")  # also when it came as all was being closed
+            whole = (result.status, result.text) == ("completed", "done")  # also when it came as all was being closed
             assert whole or (result.status == "cancelled" and not reached_end), steps
             nothing_is_held(agent)
             await own_tasks(before)

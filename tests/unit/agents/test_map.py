@@ -112,7 +112,7 @@ async def test_numbers_past_64_bits_stay_whole(make):
         (pd.DataFrame({"kind": ["a"]}), "{kind}", Label, "column 'kind' already"),
         (pd.DataFrame({"error": ["a"]}), "{error}", str, "column 'error' already"),
         (pd.DataFrame({"answer": ["a"]}), "{answer}", str, "column 'answer' already"),
-        (pd.DataFrame({"t": ["a"]}), "{t}", asyncio.Event, "no JSON schema"),
+        (pd.DataFrame({"t": ["a"]}), "{t}", asyncio.Event, "output is a type"),
         ("abc", "{t}", str, "not builtins.str"),
         (pd.Series([1]), "{t}", str, "not pandas"),
     ],

@@ -38,7 +38,7 @@ async def denied(agent):
     node = await agent.branch()
     agent.allowed = ()
     with pytest.raises(ApprovalDeniedError):
-        await node.execute("import os; os.remove('/nothing/here')")
+        await node.execute_asked("import os; os.remove('/nothing/here')")
 
 
 async def adopt(agent):

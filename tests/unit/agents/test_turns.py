@@ -95,7 +95,7 @@ async def seen(agent, *prompts, cancel=False):
             )
             # a request that takes long, as on a loaded machine, has progress to show
             events += [plain(json.loads(event.to_json())) for event in read_events if event.type != "ModelProgress"]
-            results.append((result.status, result.output, result.error, result.warnings))
+            results.append((result.status, result.text, result.error, result.warnings))
         messages = ModelMessagesTypeAdapter.dump_python(agent.history, mode="json")
     # two requests in a row go to the model as one
     history = [f"{message['kind']}: {plain(part)}" for message in messages for part in message["parts"]]
