@@ -33,7 +33,7 @@ MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: the answer to it; `status`: news without a question; `cancel`: end your work."""
 
 
-class WithContent:
+class _WithContent:
     """Gives an event with `content` the name `text`, which the text of every event has."""
 
     content: str
@@ -79,7 +79,7 @@ class AgentFinished(Ending, AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThoughtsChunk(WithContent, AgentEvent):
+class ThoughtsChunk(_WithContent, AgentEvent):
     """A piece of the model's thinking."""
 
     momentary = True
@@ -88,7 +88,7 @@ class ThoughtsChunk(WithContent, AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thoughts(WithContent, AgentEvent):
+class Thoughts(_WithContent, AgentEvent):
     """A whole block of thinking, after its chunks."""
 
     type: Literal["Thoughts"] = "Thoughts"
@@ -96,7 +96,7 @@ class Thoughts(WithContent, AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResponseChunk(WithContent, AgentEvent):
+class ResponseChunk(_WithContent, AgentEvent):
     """A piece of the model's text."""
 
     momentary = True
@@ -105,7 +105,7 @@ class ResponseChunk(WithContent, AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(WithContent, AgentEvent):
+class Response(_WithContent, AgentEvent):
     """A whole block of the model's text, after its chunks."""
 
     type: Literal["Response"] = "Response"
@@ -127,7 +127,7 @@ class ToolCallStarted(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolOutput(WithContent, AgentEvent):
+class ToolOutput(_WithContent, AgentEvent):
     """The result of a tool call, as the model reads it."""
 
     type: Literal["ToolOutput"] = "ToolOutput"
@@ -312,7 +312,7 @@ class KernelLost(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice(WithContent, AgentEvent):
+class Notice(_WithContent, AgentEvent):
     """A notice for the user that belongs to no call, such as an MCP server that did not start."""
 
     type: Literal["Notice"] = "Notice"
@@ -320,7 +320,7 @@ class Notice(WithContent, AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentMessage(WithContent, AgentEvent):
+class AgentMessage(_WithContent, AgentEvent):
     """A message between a parent and one of its background children, in either direction.
 
     The end of a background child is a message too: a `status` with `success`.

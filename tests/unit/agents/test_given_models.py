@@ -54,7 +54,7 @@ async def test_what_is_no_model_is_said_in_a_sentence(make, model):
     async with make(["root"]) as agent:
         with pytest.raises(InvalidRequestError, match=f"a Model of pydantic-ai; this is a {type(model).__name__}$"):
             await agent.spawn_and_run(SpawnRequest(prompt="x", model=model))
-    with pytest.raises(ConfigError, match="`model` must be a name or a Model of pydantic-ai, not a "):
+    with pytest.raises(ConfigError, match="model: it is the name of a model or a Model of pydantic-ai, not "):
         Agent(model=model)
     with pytest.raises(ConfigError, match=r"setting `models`: 'small' must be `PROVIDER:NAME` or a Model"):
         Config(models={"small": model})
