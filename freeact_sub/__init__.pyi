@@ -32,6 +32,7 @@ from freeact_sub.agents.feature import (
     RunPart as RunPart,
 )
 from freeact_sub.agents.requested_call import (
+    Question as Question,
     Asker as Asker,
     EndedCall as EndedCall,
     FeatureAgent as FeatureAgent,
@@ -40,6 +41,7 @@ from freeact_sub.agents.requested_call import (
     RequestedCall as RequestedCall,
 )
 from freeact_sub.approvals import (
+    Policy as Policy,
     Approve as Approve,
 )
 from freeact_sub.approvals.advice import (
@@ -51,8 +53,10 @@ from freeact_sub.approvals.rules.patterns import (
 )
 from freeact_sub.approvals.rules.rule import (
     Rule as Rule,
+    Rules as Rules,
 )
 from freeact_sub.calls import (
+    Call as Call,
     CodeAction as CodeAction,
     FanOut as FanOut,
     FileWrite as FileWrite,
@@ -218,4 +222,14 @@ from freeact_sub.tools import (
 )
 from freeact_sub.tools.tool import (
     NodeHandle as NodeHandle,
+)
+from freeact_sub.agents.ports import (
+    UsedKernel as UsedKernel,
+)
+from freeact_sub.approvals.open_questions import (
+    Tried as Tried,
+)
+from freeact_sub.channel import (
+    Emitter as Emitter,
+    EventChannel as EventChannel,
 )

@@ -11,7 +11,6 @@ from pydantic_ai.models import Model
 
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
-from freeact_sub.hooks import Hook
 from freeact_sub.text import one_line
 
 PROVIDER: Final = ("place", "hook", "start", "aclose")
@@ -62,12 +61,6 @@ def _shown(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | bytes):
         return one_line(repr(value), 60)
     return f"a {type(value).__name__}"
-
-
-def _hook(item: Any) -> str:
-    if isinstance(item, Hook):
-        return ""
-    return f"{_shown(item)} is no Hook: write Hook('PreToolUse', function), with the event at which it is called"
 
 
 def _toolset(item: Any) -> str:
@@ -123,7 +116,7 @@ def _of(kind: type | tuple[type, ...], what: str) -> Callable[[Any], str]:
 
 ITEMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "tools": lambda _: "",  # `make_own_tools` knows what can be one
-    "hooks": _hook,
+    "hooks": lambda _: "",  # the feature looks at each
     "features": lambda _: "",  # `Features` knows what can be one
     "toolsets": _toolset,
     "capabilities": _capability,

@@ -156,7 +156,7 @@ def readable(data: bytes, *, is_first: bool = False) -> bytes:
     return text.encode()
 
 
-class Refusal(httpx2.AsyncByteStream):
+class RefusedBody(httpx2.AsyncByteStream):
     """The body of a response by which a server refuses a request: an error of the protocol, with the status and its words.
 
     The SDK drops both where the body is no such error.

@@ -308,12 +308,12 @@ class HttpTransport(Transport):
         if encoding.strip().lower() not in ("", "identity"):
             raise httpx2.ReadError(f"the response is compressed ({encoding[:40]}), which was not requested")
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            from freeact_sub.mcp.streams import Body, Refusal  # noqa: PLC0415  # as above
+            from freeact_sub.mcp.streams import Body, RefusedBody  # noqa: PLC0415  # as above
 
             body = Body(response.stream, self.config.max_message_bytes)
             response.stream = body
             if response.is_error and response.request.method == "POST":
-                response.stream = Refusal(body, response)
+                response.stream = RefusedBody(body, response)
                 response.headers["content-type"] = "application/json"
             response.encoding = "utf-8"
 

@@ -113,7 +113,7 @@ def _language() -> tree_sitter.Language:
 
 
 @dataclass
-class _Found:
+class _FoundWords:
     """What the parser gives of one text, for the second look."""
 
     given: dict[int, int] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class _Walk(WordReader):
         self.functions: list[str] = []
         self.bomb = False
         self._folders = [""]
-        self._found = _Found()
+        self._found = _FoundWords()
         self._repeats = 0
         """The enclosing loops and functions, whose content may run more than once, or later."""
 
@@ -146,7 +146,7 @@ class _Walk(WordReader):
         if posix and is_for_bash_only(text):
             raise OpaqueError("bash reads the command in one way, and `sh` may read it in another")
         content = encoded(text)
-        around, self._found = self._found, _Found()
+        around, self._found = self._found, _FoundWords()
         root = tree_sitter.Parser(_language()).parse(content).root_node  # a parser is one thread's
         self._statement(root)
         if root.has_error:  # also where nothing of it was looked at

@@ -6,6 +6,7 @@ agent types, which may bring hooks.
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import CommandHook, HookEvent
+from freeact_sub.errors import ConfigError
 from freeact_sub.events import ApprovalRequest, Notice, QuestionRequest
 from freeact_sub.features.hooks.of_run import HooksPart, type_name
 from freeact_sub.hooks import Hook, HookAnswer, HookRunner, matched, names_of
@@ -47,7 +49,12 @@ class HooksFeature(Feature):
     name = "hooks"
 
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
-        """Args: hooks: functions of the program, besides the hooks of files."""
+        """Args: hooks: functions of the program, besides the hooks of files. Raises: ConfigError: One is no `Hook`."""
+        for hook in hooks:
+            if not isinstance(hook, Hook):
+                shown = f"the function {hook.__name__}" if inspect.isroutine(hook) else f"a {type(hook).__name__}"
+                write = "Hook('PreToolUse', function), with the event at which it is called"
+                raise ConfigError(f"hooks: {shown} is no Hook: write {write}")
         self._given = tuple(hooks)
         self._notifications: set[asyncio.Task[Any]] = set()
         self.session_has_begun = False

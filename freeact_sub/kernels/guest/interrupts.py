@@ -34,7 +34,7 @@ OF_CELL: contextvars.ContextVar[bool] = contextvars.ContextVar("freeact_of_cell"
 """Whether a cell has made the task or callback that runs; each inherits the context of its maker."""
 
 
-class Interrupts:
+class CellInterrupts:
     """Hears SIGINT for the main thread, in which cells run."""
 
     def __init__(self) -> None:
@@ -208,4 +208,4 @@ def no_trace(*_: object) -> None:
     """Trace no other code."""
 
 
-INTERRUPTS = Interrupts()
+INTERRUPTS = CellInterrupts()

@@ -18,15 +18,15 @@ SHORT_LINES = 20
 DISPLAYS = ("display_data", "update_display_data", "execute_result")
 
 
-class TooLargeError(ValueError):
+class PartTooLargeError(ValueError):
     """A message is too large to be sent; the text says how large it is."""
 
 
 def pack_within_bounds(value: Any) -> bytes:
-    """A part of a message, as `pack`. Raises: TooLargeError: It is too large."""
+    """A part of a message, as `pack`. Raises: PartTooLargeError: It is too large."""
     data = pack(value)
     if reason := too_large(data):
-        raise TooLargeError(reason)
+        raise PartTooLargeError(reason)
     return data
 
 
@@ -45,7 +45,7 @@ def install(session: Any) -> None:
         if not reason:
             try:
                 return send(stream, message, content, *rest, **more)
-            except TooLargeError as error:
+            except PartTooLargeError as error:
                 reason = str(error)
                 if kind == "freeact_request":
                     raise ValueError(f"the request cannot be sent: {reason}; put large values into a file") from None
