@@ -21,7 +21,9 @@ from benchmarks.structure import BORROWED, Source
 SOURCE = Source(Path(__file__).parents[2])
 PLACES = {
     IPKernelApp: "_bind_socket",
-    IPythonKernel: "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident _abort_queues _aborting",
+    IPythonKernel: (
+        "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident _abort_queues _aborting _cancel_on_sigint"
+    ),
     IOPubThread: (
         "_events _handle_event _handle_pipe_msg _handle_subscription _is_master_process _really_send "
         "_run_event_pipe_gc _setup_event_pipe _setup_pipe_in _setup_pipe_out _setup_xpub_listener"
