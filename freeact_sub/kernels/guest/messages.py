@@ -64,13 +64,16 @@ def install(session: Any) -> None:
 
 def long_text(kind: str, content: Any) -> str:
     """Say how long the text of a message is if it is too long, before it is made a message in vain."""
+    if not isinstance(content, dict):  # code in a cell may send anything
+        return ""
     if kind == "stream":
-        texts, most = [content["text"]], PIECE_CHARS
+        texts, most = [content.get("text")], PIECE_CHARS
     elif kind in ("error", "execute_reply"):
-        texts, most = [content.get("evalue", ""), *content.get("traceback", ())], MAX_MESSAGE_BYTES
+        lines = content.get("traceback")
+        texts, most = [content.get("evalue"), *(lines if isinstance(lines, list) else ())], MAX_MESSAGE_BYTES
     else:
         return ""
-    size = sum(map(len, texts))
+    size = sum(len(text) for text in texts if isinstance(text, str))
     return f"it has {size:,} characters, more than {most:,}" if size > most else ""
 
 
