@@ -52,7 +52,7 @@ class RunResult(Ending, Generic[AnswerT]):
     def output(self) -> AnswerT:
         """The answer, of the agent's output type. Raises TaskError unless `status` is `completed`."""
         if self.status != "completed":
-            raise TaskError(self)
+            raise TaskError(self) from self.exception
         return self.value  # type: ignore[return-value]  # a text is only another run's
 
     @property

@@ -42,8 +42,8 @@ class Run(Generic[AnswerT]):
 
     Whoever begins a run ends it:
 
-    - `await run`, `result()` or a loop over the events: the run belongs to its reader. It is cancelled when the reader is:
-      by `task.cancel()`, a timeout or a task group; and when nothing refers to the run any more, as after `break`, or an
+    - `await run`, `result()` or a loop over the events: the run belongs to its reader. It is cancelled when the reader is,
+      by `task.cancel()`, a timeout or a task group, and when nothing refers to the run any more, as after `break`, or an
       exception, in `async for event in agent.run(prompt)`. A loop that was left while something refers to the run may be
       followed by another one; until then the run gives way to the next run of the agent.
     - `async with`: the run is cancelled when the block is left.

@@ -64,6 +64,7 @@ async def test_the_output_of_a_run_that_did_not_complete_raises_the_reason(make,
     assert result.status in str(error.value)
     assert result.error in str(error.value)
     assert error.value.result is result
+    assert error.value.__cause__ is result.exception
     assert isinstance(result.text, str)
     assert "text=" in repr(result)
 
