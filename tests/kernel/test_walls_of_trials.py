@@ -212,3 +212,61 @@ async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
     for descriptor in (reading, terminal, of_program):
         os.close(descriptor)
     server.close()
+
+
+PREPARE = "import ctypes, os, resource, socket, sys\nM = sys.modules\nnothing = lambda *a, **k: None\nbegin = M['freeact_detach'].become_kernel\n"
+SWITCHED_OFF = {
+    "files and the filter": "for m, f in (('freeact_wall', 'restrict_files'), ('freeact_layer', 'join'), ('freeact_seccomp', 'install'), ('freeact_seccomp', 'refuse_names'), ('freeact_guest.trial', 'ask_more')): setattr(M[m], f, nothing)",
+    "files only": "M['freeact_wall'].restrict_files = nothing",
+    "a filter that lets all pass": "M['freeact_seccomp'].program = lambda *a, **k: [(6, 0, 0, 0x7FFF0000)]",
+    "limits": "resource.setrlimit = nothing",
+    "all of it": "M['freeact_detach'].become_kernel = lambda app, requests, request, kept: begin(app, requests, {**request, 'trial': None, 'wall': None, 'joins': None, 'moved': None}, kept)\nM['freeact_guest.trial'].before = nothing",
+    "the namespaces": "M['freeact_detach'].become_kernel = lambda app, requests, request, kept: begin(app, requests, {**request, 'joins': None}, kept)",
+    "an open file": "kept = os.open(OUTSIDE + '/x', 1)\nM['freeact_guest.trial'].reason_against = lambda *a: ''\nM['freeact_detach'].leave_descriptor = nothing",
+    "a connection": "kept = socket.socket()\nctypes.CDLL(None).connect(kept.fileno(), ADDRESS, 16)\nM['freeact_guest.trial'].reason_against = lambda *a: ''\nM['freeact_detach'].leave_descriptor = nothing",
+    "shared memory": "import mmap\nkept = mmap.mmap(os.open(OUTSIDE + '/x', 2), 4)\nM['freeact_guest.trial'].reason_against = lambda *a: ''",
+    "a process from before": "leave = M['freeact_detach'].leave_descriptors\ndef early(*a):\n    if os.fork() == 0:\n        import time\n        time.sleep(2); ctypes.CDLL(None).open(OUTSIDE.encode() + b'/early', 0o101, 0o644); os._exit(0)\n    leave(*a)\nM['freeact_detach'].leave_descriptors = early",
+}  # fmt: skip
+"""Code of a cell that was approved, which changes what the walls of later trials are made of."""
+UNSEEN = """
+L = ctypes.PyDLL(None)
+L.open(OUTSIDE.encode() + b'/made', 0o101, 0o644)
+L.connect(L.socket(2, 1, 0), ADDRESS, 16)
+L.kill(VICTIM, 15)
+if isinstance(kept, int): L.write(kept, b'evil', 4)
+elif isinstance(kept, socket.socket): L.send(kept.fileno(), b'evil', 4, 0)
+elif kept is not None: kept[:] = b'evil'
+"""
+
+
+@pytest.mark.parametrize("what", SWITCHED_OFF)
+async def test_code_in_a_kernel_does_not_switch_off_the_walls_of_later_trials(what, tmp_path):
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    outside.mkdir()
+    (outside / "x").write_text("kept")
+    connected, heard = [], []
+
+    async def hear(reader, writer):
+        connected.append(1)
+        heard.append(await reader.read(4))
+        writer.close()
+
+    server = await asyncio.start_server(hear, "127.0.0.1", 0)
+    address = b"\2\0" + server.sockets[0].getsockname()[1].to_bytes(2, "big") + b"\x7f\0\0\1" + bytes(8)
+    victim = await asyncio.create_subprocess_exec("sleep", "600")
+    setup = f"OUTSIDE, ADDRESS, VICTIM, kept = {str(outside)!r}, {address!r}, {victim.pid}, None\n"
+    async with asking(workspace, setup + PREPARE + SWITCHED_OFF[what], UNSEEN, "open('after', 'w')") as question:
+        (await question()).approve()
+        request = await question()
+        effects = await request.effects_ready()
+        if effects.status == "refused":
+            assert "the copy for the trial is not behind its wall: " in effects.reason
+        request.deny()
+        await (await question()).effects_ready()
+        assert {path.name: path.read_text() for path in outside.iterdir()} == {"x": "kept"}
+        assert (len(connected), heard) == (1 if what == "a connection" else 0, [])
+        assert victim.returncode is None
+    victim.kill()
+    await victim.wait()
+    server.close()

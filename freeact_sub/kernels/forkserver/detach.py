@@ -18,6 +18,7 @@ import os
 import signal
 import stat
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
         kept: A descriptor that stays as it is.
     """
     gc.freeze()  # collecting would copy pages and finalize objects of the origin
+    walls = None if request["trial"] is None else take_walls(request["trial"]["sources"])
     if request["joins"] is not None:
         join(request["joins"])
     old = app.kernel
@@ -56,8 +58,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     if request["wall"] is not None and "landlock" in request["wall"]["pieces"]:
         # a domain of its own within the origin's: neither the origin nor another branch of it is to be reached from here
         sys.modules["freeact_wall"].restrict_files(request["wall"])
-    if request["trial"] is not None:
-        sys.modules["freeact_guest.trial"].confine(request["trial"])
+    if walls is not None:
+        walls["freeact_guest.trial"].confine(request["trial"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     open_app(app, request, old)
@@ -66,9 +68,28 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     sys.modules["freeact_guest.agent"].install(app.shell, request["servers"], loop, request["audit"], requests)
     if request["moved"] is not None:  # nobody else has the files that are used here
         sys.modules["freeact_guest.used"].USED.begin(lambda _: None)
-    if request["trial"] is not None:
-        sys.modules["freeact_guest.trial"].ask_more(sys.modules["freeact_guest.hook"].WATCHES)
-        sys.modules["freeact_seccomp"].refuse_names()
+    if walls is not None:
+        walls["freeact_guest.trial"].ask_more(sys.modules["freeact_guest.hook"].WATCHES)
+        walls["freeact_seccomp"].refuse_names()
+
+
+def take_walls(sources: dict[str, str]) -> dict[str, Any]:
+    """Makes the modules that build the walls of a trial anew: in this memory code of cells may have changed them.
+
+    Args:
+        sources: By name, as the host has sent them. It looks at the result from outside (`wall/of_trials.py`).
+
+    Returns:
+        The modules.
+    """
+    before = sys.modules["freeact_guest.trial"]
+    made = {}
+    for name, source in sources.items():
+        module = made[name] = sys.modules[name] = types.ModuleType(name)
+        module.__package__ = name.rpartition(".")[0]
+        exec(compile(source, f"<{name}>", "exec"), module.__dict__)  # noqa: S102  # our own
+    made["freeact_guest.trial"].take(before)
+    return made
 
 
 def become_again(

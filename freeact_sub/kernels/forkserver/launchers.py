@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from freeact_sub.errors import KernelBranchError
+from freeact_sub.errors import KernelBranchError, KernelStartError
 from freeact_sub.kernels.forkserver.branches import PORTS, Branches, choose_connection
 from freeact_sub.kernels.forkserver.process import ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
-from freeact_sub.kernels.wall import sandbox
-from freeact_sub.kernels.wall.of_trials import wire_of_trial
+from freeact_sub.kernels.wall import of_trials, sandbox
 from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.workspaces import OwnFiles, lay_over
 from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
@@ -104,6 +103,8 @@ class BranchLauncher(ForkLauncher):
         self.generation = origin.generation + 1
         self._branches = branches
         self._own_files: OwnFiles | None = None
+        self._before: of_trials.Origin | None = None
+        """Of a trial."""
 
     @property
     def own_files(self) -> OwnFiles | None:
@@ -140,17 +141,26 @@ class BranchLauncher(ForkLauncher):
             self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path, without=gone)
         trial = self.spec.trial
         if trial is not None:
-            self.wall = wire_of_trial(self.wall, self._covers, self.spec.workspace)
+            self.wall = of_trials.wire_of_trial(self.wall, self._covers, self.spec.workspace)
+            self._before = await asyncio.to_thread(of_trials.Origin.look, self._origin.pid, self.folder.path)
         request = {
             **self._request(),
             "environment": {VARIABLE: str(self.folder.path), **private},
             "folders": list(private.values()),
             "moved": self._moved(),
             "joins": str(self.folder.path) if self._covers else None,
-            "trial": None if trial is None else asdict(trial),
+            "trial": None if trial is None else {**asdict(trial), "sources": of_trials.sources()},
         }
         self._process = await self._branches.make(self.server, self._origin.pid, request)
         return self._started(self._process[1])
+
+    async def settle(self) -> None:
+        """See `Launcher`. Raises: KernelStartError: It is no trial's wall that it is behind."""
+        await super().settle()
+        if self._before is not None and self._process is not None and self.spec.trial is not None:
+            bound = self.spec.trial.memory_bytes
+            if reason := await asyncio.to_thread(of_trials.unproven, self._process[0], self._before, bound):
+                raise KernelStartError(f"the copy for the trial is not behind its wall: {reason}")
 
     @property
     def _covers(self) -> bool:

@@ -172,6 +172,11 @@ def open_file_against(descriptor: int, workspace: str) -> str:
 # --- in the trial
 
 
+def take(before: Any) -> None:
+    """Takes over what was noted in the kernel before it was copied. Args: before: this module, as it was there."""
+    tracker_pipes[:], random_states[:] = before.tracker_pipes, before.random_states
+
+
 def confine(bounds: dict[str, Any]) -> None:
     """Bounds the memory of this process and of all that it starts, and shuts the network, for good."""
     sys.modules["freeact_seccomp"].install(walled=True, network=False, connect=False, join=False, trial=True)
