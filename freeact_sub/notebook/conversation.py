@@ -16,7 +16,17 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from freeact_sub.agents import RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
-from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, lives_below, pasts_here, report_here, take, unsafe
+from freeact_sub.kernels.copies import (
+    ADDRESS,
+    CopyChange,
+    changed,
+    kernel_app,
+    lives_below,
+    pasts_here,
+    report_here,
+    take,
+    unsafe,
+)
 from freeact_sub.kernels.guest.state import variables
 from freeact_sub.kernels.handover import write_beside
 from freeact_sub.kernels.variable_reports import About, compared, parsed
@@ -193,7 +203,8 @@ class CellConversation:
         pasts = pasts_here()
         if pasts is None:
             raise KernelError(NO_PASTS)
-        place = {"cwd": str(Path.cwd()), "kept": pasts.kept}
+        address = {name: pasts.request[name] for name in ADDRESS}
+        place = {"cwd": str(Path.cwd()), "kept": pasts.kept, "address": address}
         copy = await self._beside.call("copy", name=self._name)
         successor = await self._beside.call("successor", name=self._name, place=place)
         await self._beside.do(self._beside.maker.let_go(copy, successor))

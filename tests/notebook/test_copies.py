@@ -1,5 +1,6 @@
 """`%%agent` works on a copy of the notebook's kernel: what it changes is shown, and taken over by name."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -126,3 +127,59 @@ async def test_nothing_is_left_of_a_copy_and_what_cannot_be_copied_is_said(tmp_p
         await eventually(lambda: not any(map(is_running, third)))
     assert "this one cannot be copied: threads are running whose work would stop half way in a copy: mine" in refused.text
     assert "empty False [ " in refused.text
+
+
+SEARCHED = """
+import gc, re, sys
+from jupyter_client.session import Session
+first, rest = {first!r}.encode(), hashlib_of_rest
+found, path = [], {path!r}
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:
+    for line in maps:
+        if line.split()[1].startswith("rw") and "[v" not in line:
+            start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            memory.seek(start)
+            while start < end and (piece := memory.read(min(end - start, 1 << 20))):
+                for match in re.finditer(first, piece):
+                    if hashlib.sha256(piece[match.end() : match.end() + {length}]).hexdigest() == rest:
+                        found.append(hex(start + match.start()))
+                start += len(piece)
+keys = [each.key for each in gc.get_objects() if isinstance(each, Session)]
+"""
+
+
+async def test_a_copy_knows_neither_the_key_nor_the_addresses_of_the_kernel(tmp_path):
+    """Code in it would have that kernel, which has no wall, run code."""
+    modes = ("--mode auto --yes", "--mode ask --yes", "--mode full --sandbox off")
+    async with notebook_kernel(tmp_path) as notebook:
+        key, path = notebook.client.session.key.decode(), notebook.manager.connection_file
+        first, rest = key[:12], key[12:]
+        search = SEARCHED.format(first=first, path=path, length=len(rest)).replace(
+            "hashlib_of_rest", repr(hashlib.sha256(rest.encode()).hexdigest())
+        )
+        told = (
+            "with open('/proc/self/cmdline', 'rb') as f: line = f.read()\n"
+            "app = get_ipython().kernel.parent\n"
+            "kept = [part for state in sys.modules['freeact_sub.kernels.forkserver.detach'].KEPT for part in (state if isinstance(state, tuple) else (state,))]\n"
+            "states = [part for state in kept for part in (state if isinstance(state, tuple) else (state,)) if isinstance(part, dict)]\n"
+            "known = [name for state in states for name in state if name.endswith('_port') or name == 'connection_file']\n"
+            "print('FOUND', found, any(hashlib.sha256(each[12:]).hexdigest() == rest for each in keys),\n"
+            "      path.encode() in line, path in ' '.join(sys.orig_argv + sys.argv), path in repr(app.config), known)"
+        )
+        script = by_turn(*(part for _ in modes for part in (cell("import hashlib\n" + search + told), ["done"])))
+        async with ChatServer(script) as server:
+            await notebook.run("%load_ext freeact_sub.notebook\nimport hashlib\n" + search)
+            there = await notebook.run("print(len(found), len(keys) > 0)")
+            pages = [
+                await notebook.run(
+                    f"%%agent --name n{index} --model openai-chat:local --base-url {server.base_url} {options}\nLook.",
+                    answer=lambda _: "y",
+                )
+                for index, options in enumerate(modes)
+            ]
+            after = await notebook.run("print('alive')")
+    assert there.text.split()[-1] == "True"
+    assert int(there.text.split()[0]) > 0, "the search finds it where it is"
+    for page in pages:
+        assert "FOUND [] False False False False []" in page.html, page.html[-3000:] + page.text[-2000:]
+    assert after.text.strip() == "alive"

@@ -21,9 +21,10 @@ from freeact_sub.kernels.copies.kernel import NotebookCopy
 from freeact_sub.kernels.copies.launcher import Origin
 from freeact_sub.kernels.copies.making import CopyMaker, lives_below, standing_still
 from freeact_sub.kernels.copies.provider import CopyProvider
-from freeact_sub.kernels.copies.safety import is_own, kernel_app, pasts_here, unsafe
+from freeact_sub.kernels.copies.safety import ADDRESS, is_own, kernel_app, pasts_here, unsafe
 
 __all__ = [
+    "ADDRESS",
     "CopyChange",
     "CopyMaker",
     "CopyProvider",

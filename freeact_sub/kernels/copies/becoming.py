@@ -14,12 +14,13 @@ import os
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.kernels.copies import whole
-from freeact_sub.kernels.copies.safety import pasts_here
+from freeact_sub.kernels.copies.safety import ADDRESS, pasts_here
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
 from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
@@ -30,8 +31,14 @@ KEPT_VARIABLES: Final = ("MPLBACKEND",)
 ENVIRONMENT_FIELDS: Final = slice(47, 49)
 """Where the environment of a process begins and ends in memory: fields 50 and 51 of `/proc/PID/stat`, after the name."""
 
-BYTES_HEADER: Final = sys.getsizeof(b"") - 1
-"""Where the content of a `bytes` object begins."""
+ARGUMENT_FIELDS: Final = slice(45, 47)
+"""Where its command line does."""
+PIECE_BYTES: Final = 1 << 26
+SEARCH_SECONDS: Final = 1.0
+"""For a key in the memory of a notebook's kernel, which may hold gigabytes; 1 GB takes some 0.1 s, and small pieces are first."""
+SECRET_BYTES: Final = 16
+COMMAND: Final = b"ipykernel_launcher"
+"""The command line of a copy."""
 OWN_REFERENCES: Final = 4
 """To a value of the environment that nothing else has, such as code in which it is a constant."""
 
@@ -55,9 +62,15 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
         if not hasattr(old, f"_{name}"):
             setattr(old, f"_{name}", getattr(sys, name))
     close_what_writes()
-    pasts = pasts_here() if request["wall"] is None else None
+    pasts = pasts_here()
+    if pasts is not None:
+        pasts.request = {name: value for name, value in pasts.request.items() if name not in ADDRESS}
+    if request["wall"] is not None:
+        pasts = None
     detach.leave_descriptors(request["log"], old, -1 if pasts is None else pasts.pipe, None)
-    detach.KEPT.append((borrowed_app.state_of(app), old, loop, shell.history_manager.db))
+    key = bytearray(old.session.key)
+    detach.KEPT.append((detach.forget_address(app, old), old, loop, shell.history_manager.db))
+    overwrite_everywhere(key)
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # the log, until there are new sockets
     detach.leave_loop(loop)
     detach.leave_cell(shell, old)
@@ -68,6 +81,7 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
     leave_guest(shell)
     state.begin(shell)
     replace_environment(request["environment"])
+    replace_command_line()
     for path in request["folders"]:
         Path(path).mkdir(parents=True, exist_ok=True)
     os.chdir(request["cwd"])
@@ -126,12 +140,56 @@ def replace_environment(environment: Mapping[str, str]) -> None:
     overwrite_variables()
     for value in os.environb.values():
         if len(value) > 1 and sys.getrefcount(value) <= OWN_REFERENCES:
-            ctypes.memset(id(value) + BYTES_HEADER, 0, len(value))
+            detach.overwrite(value)
     os.environ.clear()
     os.environ.update({**kept, **environment})
     start, end = map(int, stat_fields("self")[ENVIRONMENT_FIELDS])
     if start:
         ctypes.memset(start, 0, end - start)
+
+
+def replace_command_line() -> None:
+    """Overwrites the command line, which names the file with the addresses and the key of the origin."""
+    sys.orig_argv[:] = [sys.executable]
+    start, end = map(int, stat_fields("self")[ARGUMENT_FIELDS])
+    if start:
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, COMMAND, min(len(COMMAND), end - start))
+
+
+def overwrite_everywhere(secret: bytearray) -> None:
+    """Overwrites a secret wherever it is in this memory: in texts that were read, sent or copied once. Clears `secret`, too."""
+    if len(secret) < SECRET_BYTES:
+        secret[:] = bytes(len(secret))
+        return  # a text as short as this one is not only the secret
+    library = ctypes.CDLL(None)
+    library.memmem.restype = ctypes.c_void_p
+    own = (ctypes.c_char * len(secret)).from_buffer(secret)
+    until = time.monotonic() + SEARCH_SECONDS
+    for start, end in sorted(anonymous_memory(), key=lambda place: place[1] - place[0]):
+        for begin in range(start, end, PIECE_BYTES):
+            if time.monotonic() > until:
+                break
+            place, last = begin, min(begin + PIECE_BYTES + len(secret), end)  # it may stand across the end of a piece
+            while found := library.memmem(
+                ctypes.c_void_p(place), ctypes.c_size_t(last - place), own, ctypes.c_size_t(len(secret))
+            ):
+                if found != ctypes.addressof(own):
+                    ctypes.memset(found, 0, len(secret))
+                place = found + len(secret)
+    ctypes.memset(own, 0, len(secret))
+
+
+def anonymous_memory() -> list[tuple[int, int]]:
+    """Where the writable memory of this process begins and ends that stands in no file."""
+    found = []
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            addresses, rights, _, _, number, *_ = line.split(maxsplit=5)
+            if rights.startswith("rw") and rights.endswith("p") and number == "0":
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                found.append((start, end))
+    return found
 
 
 def overwrite_variables() -> None:

@@ -193,7 +193,7 @@ class NotebookCopy:
         """Has the copy fork what may take the place of the notebook's kernel; the name of a file with its process id.
 
         Args:
-            place: `cwd` and `kept` of that kernel (`whole.py`).
+            place: `cwd`, `kept` and `address` of that kernel (`whole.py`).
 
         Raises:
             KernelError: See `own_cell`; or the copy is behind a wall.

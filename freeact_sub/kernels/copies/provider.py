@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from zmq.sugar.context import Context
 
@@ -14,6 +14,11 @@ from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel
 from freeact_sub.kernels.local import RECONNECT_MILLISECONDS
 from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.modes import Mode
+
+NETWORK: Final = (
+    "the network that kernel.network gives to code in mode `{mode}` includes programs of this machine: the copy does not know "
+    "the key of your kernel, but it can read the outputs of a kernel whose transport is TCP"
+)
 
 
 class CopyProvider:
@@ -37,6 +42,7 @@ class CopyProvider:
         """The agent that gets copies."""
         self.copy: NotebookCopy | None = None
         """The root's kernel. None: it is an empty one, or not started yet."""
+        self._told_of_network = False
         self._refused = ""
         """Why no copy can be made now. Empty: one can be."""
 
@@ -61,6 +67,9 @@ class CopyProvider:
         if spec.owner_id != self.root_id or self._refused:
             return await self._empty.start(spec, handler)
         await self._gaps.check(spec)
+        if spec.sandbox is not None and spec.sandbox.walled and spec.sandbox.network and not self._told_of_network:
+            self._told_of_network = True
+            self._on_notice(NETWORK.format(mode=spec.sandbox.mode))
         copy = NotebookCopy(spec, handler, self._context, self._origin)
         try:
             await copy.renew()

@@ -33,6 +33,9 @@ PRIVATE_MAPPINGS: Final = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S
 SQLITE_SHARED: Final = "-shm"
 """The end of the name of a file that SQLite shares between processes for a database in WAL mode."""
 
+ADDRESS: Final = ("connection", "connection_file")
+"""What a kernel was started with that a copy must not know: where it is reached, and its key."""
+
 
 def kernel_app() -> Any | None:
     """The `IPKernelApp` of this process. None: it is no Jupyter kernel of ipykernel."""

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from freeact_sub.errors import KernelBranchError
@@ -49,12 +49,13 @@ class Successor:
         self._finders = [*sys.meta_path]
         self._agent = shell.user_ns.get("agent", self)
 
-    def fork(self, cwd: str, kept: Sequence[Sequence[Any]]) -> int:
+    def fork(self, cwd: str, kept: Sequence[Sequence[Any]], address: Mapping[str, Any]) -> int:
         """Forks, in a cell of the copy, and waits until the fork is ready to take the kernel's place.
 
         Args:
             cwd: Where the notebook's kernel is.
             kept: Its pasts, see `Pasts.kept`.
+            address: That kernel's, see `ADDRESS`.
 
         Returns:
             The process id. The fork lives on only if the copy's guard is killed.
@@ -75,7 +76,7 @@ class Successor:
             successor = brancher.fork_quietly()
             if successor == 0:
                 os.close(reader)
-                brancher.live_and_exit(lambda: self._live(cwd, kept, drawn, ready))
+                brancher.live_and_exit(lambda: self._live(cwd, kept, address, drawn, ready))
             os.close(ready)
             if os.read(reader, 1) != READY:
                 raise KernelBranchError("the copy cannot leave what it had as an agent's kernel; its log says why")
@@ -85,7 +86,7 @@ class Successor:
         brancher.reap(between)
         return int(successor)
 
-    def _live(self, cwd: str, kept: Sequence[Sequence[Any]], drawn: Any, ready: int) -> None:
+    def _live(self, cwd: str, kept: Sequence[Sequence[Any]], address: Mapping[str, Any], drawn: Any, ready: int) -> None:
         shell, pasts = self._app.shell, self._pasts
         self._leave_guest(shell)
         state.forget()
@@ -95,6 +96,7 @@ class Successor:
             tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the copy
         self._app.subshells = False
         pasts.kept = [tuple(past) for past in kept]
+        pasts.request = {**pasts.request, **address}
         os.write(ready, READY)
         os.close(ready)
         pasts.sleep_and_live(drawn, log=pasts.request["log"], begin=self._begin)
@@ -148,6 +150,6 @@ HERE: list[Successor] = []
 """In a copy that can become the kernel: one."""
 
 
-def fork_into(file: str, cwd: str, kept: Sequence[Sequence[Any]]) -> None:
-    """Called in a cell of ours in the copy: writes the process id of the fork. Raises: see `Successor.fork`."""
-    state.write_new(file, b"%d" % HERE[0].fork(cwd, kept))
+def fork_into(file: str, **place: Any) -> None:
+    """Called in a cell of ours in the copy: writes the process id of the fork. Args and raises: see `Successor.fork`."""
+    state.write_new(file, b"%d" % HERE[0].fork(**place))

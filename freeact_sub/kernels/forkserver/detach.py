@@ -11,6 +11,7 @@ they are connected to is new.
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -23,6 +24,10 @@ from collections.abc import Callable
 from typing import Any
 
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+ADDRESS = (*PORTS, "_ports", "session", "connection_file", "curve_publickey", "curve_secretkey")
+"""What an app knows of where its kernel is reached, and by whom."""
+BYTES_HEADER = sys.getsizeof(b"") - 1
+"""Where the content of a `bytes` object begins."""
 KEPT: list[Any] = []
 """Objects of the origin that a branch must never finalize."""
 
@@ -44,8 +49,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     # in a trial no file is left at the mount at which the origin has it: it may be written there
     leave_descriptors(request["log"], old, kept, ["", ""] if request["trial"] else request["moved"])
     KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
-    borrowed = sys.modules["freeact_borrowed_app"]
-    KEPT.append((borrowed.state_of(app), old, requests.waiting, requests.blocked, requests.loop))
+    KEPT.append((forget_address(app, old), old, requests.waiting, requests.blocked, requests.loop))
     leave_loop(requests.loop)
     leave_cell(app.shell, old)
     os.environ.update(request["environment"])
@@ -113,6 +117,38 @@ def become_again(
     open_app(app, request, old, when_bound)
     loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
     sys.modules["freeact_guest.descriptors"].install(app.shell, loop)
+
+
+def forget_address(app: Any, old: Any) -> Any:
+    """Overwrites the key of the origin, and forgets its addresses: code here would have the origin run code by them.
+
+    Returns:
+        All else that the app has, which must be kept.
+    """
+    for session in (app.session, old.session):
+        overwrite(session.key)
+        session.key = b""
+    for name in ("curve_publickey", "curve_secretkey"):
+        if getattr(app, name, None) is not None:
+            overwrite(getattr(app, name))
+            setattr(app, name, None)
+    for config in (app.config, app.cli_config):
+        for name in ADDRESS:
+            config.IPKernelApp.pop(name, None)
+        config.Session.pop("key", None)
+    app.argv = []
+    app.heartbeat.port, app.heartbeat.addr = 0, ("", 0)
+    state = sys.modules["freeact_borrowed_app"].state_of(app)
+    for part in state:
+        for name in ADDRESS:
+            part.pop(name, None)
+    return state
+
+
+def overwrite(secret: bytes) -> None:
+    """Overwrites a secret where it stands. One byte may be any other object's."""
+    if len(secret) > 1:
+        ctypes.memset(id(secret) + BYTES_HEADER, 0, len(secret))
 
 
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
