@@ -34,8 +34,8 @@ ENVIRONMENT_FIELDS: Final = slice(47, 49)
 ARGUMENT_FIELDS: Final = slice(45, 47)
 """Where its command line does."""
 PIECE_BYTES: Final = 1 << 26
-SEARCH_SECONDS: Final = 1.0
-"""For a key in the memory of a notebook's kernel, which may hold gigabytes; 1 GB takes some 0.1 s, and small pieces are first."""
+SEARCH_SECONDS: Final = 0.5
+"""For a key in the memory of a notebook's kernel, which may hold gigabytes: small pieces are first."""
 SECRET_BYTES: Final = 16
 COMMAND: Final = b"ipykernel_launcher"
 """The command line of a copy."""
@@ -158,7 +158,7 @@ def replace_command_line() -> None:
 
 
 def overwrite_everywhere(secret: bytearray) -> None:
-    """Overwrites a secret wherever it is in this memory: in texts that were read, sent or copied once. Clears `secret`, too."""
+    """Overwrites a secret wherever it is in this memory, in texts that were read once too, and last in `secret`."""
     if len(secret) < SECRET_BYTES:
         secret[:] = bytes(len(secret))
         return  # a text as short as this one is not only the secret

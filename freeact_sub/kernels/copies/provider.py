@@ -16,8 +16,8 @@ from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.modes import Mode
 
 NETWORK: Final = (
-    "the network that kernel.network gives to code in mode `{mode}` includes programs of this machine: the copy does not know "
-    "the key of your kernel, but it can read the outputs of a kernel whose transport is TCP"
+    "the network that kernel.network gives to code in mode `{mode}` includes programs of this machine: the copy does not "
+    "know the key of your kernel, but it can read the outputs of a kernel whose transport is TCP"
 )
 
 
