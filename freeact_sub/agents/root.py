@@ -42,6 +42,7 @@ from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, reco
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import carry_out, end_task
+from freeact_sub.system.inherited import hear_of_children
 from freeact_sub.system.loops import end_left_behind, is_left_behind
 from freeact_sub.tools.toolset import make_own_tools
 
@@ -288,6 +289,7 @@ class Root:
             raise FreeactError("the agent is already open: open it once and share it")
         if is_left_behind():
             await asyncio.to_thread(end_left_behind)
+        hear_of_children()
         await self.session.open(self.tree.shared.servers)
         self.home = asyncio.get_running_loop()
         self.on_close(self.session.aclose)  # closed last: everything before it is still recorded

@@ -25,6 +25,7 @@ from freeact_sub.cli.streams import (
     tell,
 )
 from freeact_sub.errors import ConfigError, FreeactError, speaking_of_options
+from freeact_sub.system.inherited import renew_signals
 from freeact_sub.system.standard_output import PIPE_CLOSED, is_left
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: The words of the command line. None: those of this process.
     """
+    renew_signals()
     try:
         with speaking_of_options():
             status = _run_command(sys.argv[1:] if arguments is None else arguments)

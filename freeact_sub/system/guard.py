@@ -55,7 +55,7 @@ KILL_ROUNDS = 200
 WATCHED_SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 """Handled from the first moment on: a signal during the start must not be lost."""
 FATAL_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-"""Signals that cannot be ignored."""
+"""Signals that cannot be ignored, or that end whoever goes on all the same."""
 
 
 def main(host_pid: int, command: list[str] | int, folder: str | None = None, bounds: tuple[int, int] | None = None) -> int:
@@ -120,7 +120,7 @@ def start(command: list[str], pipes: Any = None) -> int:
         if pipes is not None:
             pipes.become_streams()
         signal.set_wakeup_fd(-1)
-        set_signals(signal.valid_signals() - FATAL_SIGNALS, signal.SIG_DFL)
+        set_signals(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}, signal.SIG_DFL)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.environ.pop("JPY_PARENT_PID", None)  # a kernel would end because its parent, we, is not the host
         if os.getppid() == me:

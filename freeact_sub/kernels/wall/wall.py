@@ -30,6 +30,7 @@ import errno
 import json
 import os
 import resource
+import signal
 import stat
 import struct
 import sys
@@ -263,6 +264,7 @@ def works(piece: Callable[[], Any], no_new_privileges: bool) -> bool:
 
 def main(arguments: list[str]) -> None:
     """See the top of this file."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by whoever has started this, it hides how a process has ended
     if arguments == ["--probe"]:
         print(json.dumps(probe()))
         return
