@@ -84,9 +84,6 @@ class CommandHook:
     scripts: Mapping[Path, str | None] = field(default_factory=dict)
     """The files of the workspace that it runs, with the digests of their contents as they were read. None: no such file."""
 
-    programs: tuple[tuple[str, ...], ...] = ()
-    """The words of each program that it starts, as far as that is known."""
-
     @property
     def label(self) -> str:
         """Its name for people."""
@@ -167,7 +164,7 @@ def parse_hooks(value: Any, source: str, workspace: Path) -> FoundHooks:
                 scripts = dict(_scripts_of(hook.command, workspace))
                 contents |= {path: text for path, text in scripts.items() if text is not None}
                 known_as = {path: None if text is None else digest(text) for path, text in scripts.items()}
-                hooks.append(replace(hook, scripts=known_as, programs=tuple(simple_commands(hook.command, workspace))))
+                hooks.append(replace(hook, scripts=known_as))
     return FoundHooks(hooks=tuple(hooks), problems=tuple(problems), contents=contents)
 
 

@@ -20,7 +20,7 @@ from freeact_sub.agents.traces import conversation_of
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap, hearing
-from freeact_sub.config.hooks import CommandHook, HookEvent
+from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, expanded
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import ApprovalRequest, Notice, QuestionRequest
 from freeact_sub.features.hooks.of_run import HooksPart, type_name
@@ -94,11 +94,14 @@ class HooksFeature(Feature):
         of_types = (hook for agent_type in tree_agent(agent).shared.types.types.values() for hook in agent_type.found_hooks)
         programs = tuple(
             LaterProgram(
-                name=f"hook `{one_line(hook.command)}`", command=words[0], args=tuple(words[1:]), cwd=str(spec.workspace)
+                name=f"hook `{one_line(hook.command)}`",
+                command="bash",
+                args=("-c", expanded(hook.command, spec.workspace)),
+                cwd=str(spec.workspace),
+                env=((PROJECT_VARIABLE, str(spec.workspace)),),
             )
             for hook in (*self._runner.hooks, *of_types)
             if isinstance(hook, CommandHook)
-            for words in hook.programs
         )
         return replace(spec, sandbox=replace(spec.sandbox, programs=(*spec.sandbox.programs, *programs)))
 

@@ -28,16 +28,50 @@ OBEY_THEIR_FOLDER: Final = frozenset(
 FOLDER_OPTIONS: Final = frozenset(("--directory", "--project", "--from", "--with-editable", "--prefix", "--cwd", "-C"))
 CODE: Final = frozenset((".py", ".pyw", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".rb", ".pl"))
 """Endings of scripts: they run code that stands beside them."""
-SEARCHED: Final = re.compile(r"PATH|PYTHONHOME|(PYTHON|NODE_|LD_|GIT_|PERL|RUBY|JUPYTER_).*PATH")
+SEARCHED: Final = re.compile(
+    r"PATH|PYTHONHOME|PYTHONUSERBASE|PYTHONPYCACHEPREFIX|PERL5LIB|RUBYLIB|CLASSPATH"
+    r"|(PYTHON|NODE_|LD_|GIT_|PERL|RUBY|JUPYTER_|LUA_).*PATH"
+)
 """Variables that name folders with programs, modules or libraries."""
 STARTED: Final = re.compile(
     r"EDITOR|VISUAL|PAGER|SHELL|BROWSER|PYTHONSTARTUP|NODE_OPTIONS|(BASH_)?ENV|LD_PRELOAD|LD_AUDIT|(GIT|SSH)_\w+"
+    r"|PERL5OPT|RUBYOPT|JAVA_TOOL_OPTIONS"
 )
 """Variables that name files whose code is run, among other words."""
 ACTIVE: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables that name the environment that the user has activated."""
 CACHES: Final = ("~/.npm", "~/.bun", "~/.deno", "~/.cache/deno", "~/.local/share/pnpm", "~/.local/share/uv")
 """Folders from which `npx`, `uvx` and the like run what they have installed before."""
+SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh"))
+STARTERS: Final = frozenset(
+    (
+        "env",
+        "exec",
+        "command",
+        "nohup",
+        "nice",
+        "time",
+        "timeout",
+        "setsid",
+        "sudo",
+        "xargs",
+        "stdbuf",
+        "export",
+        "if",
+        "then",
+    )
+    + ("else", "elif", "do", "while", "until", "!", "source", ".")
+)
+"""Words of a shell's command before the name of the program."""
+TEXT: Final = r"""(?:"[^"]*"|'[^']*'|\$\([^()]*\)|`[^`]*`|[^\s;&|()"'])"""
+ASSIGNED: Final = re.compile(rf"""(?:^|(?<=[\s;&|('"{{]))([A-Za-z_]\w*)\+?=({TEXT}*)""")
+"""`NAME=value`, wherever it stands in a command."""
+ENTERED: Final = re.compile(rf"""\b(?:cd|pushd)\s+(?:--\s+)?({TEXT}+)""")
+"""`cd FOLDER`."""
+PARTS: Final = re.compile(r"[;&|()`{}\n]+")
+"""Between the commands of a shell's text, also within quotes: it may be the text of another shell."""
+PLACES: Final = 16
+"""Folders in which the commands of one program may run, at most."""
 CUSTOM: Final = ("sitecustomize", "usercustomize")
 """Modules that every start of a Python imports where they exist."""
 
@@ -164,14 +198,57 @@ class _LaterCodeSearch:
 
     def program(self, program: LaterProgram) -> None:
         """A program that the host starts, and the files that its words name."""
-        env = {**os.environ, **dict(program.env)}
         cwd, use = os.path.abspath(program.cwd or "."), f"{program.name} runs code in it"
         self._variables(dict(program.env), cwd=cwd, use=use)
-        place = os.path.join(cwd, program.command) if "/" in program.command else program.command
-        path = shutil.which(place, path=env.get("PATH")) or place
+        env = {**os.environ, **dict(program.env)}
+        texts = [text for text in program.args if not os.path.exists(os.path.join(cwd, text))]
+        places = self._places(texts, cwd, env, program.name)
+        env |= self._assigned(texts, places, env, program.name)
+        for words in _commands(program.command, program.args, cwd):
+            for place in places:
+                self._start(words, place, use, env, program.name)
+
+    def _places(self, texts: Iterable[str], cwd: str, env: Mapping[str, str], name: str) -> list[str]:
+        """The folders in which the commands of a program may run: its own, and those that it enters."""
+        places = [cwd]
+        for match in (match for text in texts for match in ENTERED.finditer(text)):
+            is_first = not match.string[: match.start()].strip(" \t'\"(")
+            for value, is_known in _expanded(match[1], cwd, env):
+                if is_known and is_first and os.path.isdir(folder := os.path.join(cwd, value)):
+                    places = [folder]
+                elif is_known:
+                    places += [os.path.join(place, value) for place in places][: PLACES - len(places)]
+                else:
+                    self._open[f"what {name} runs in the folder {match[1]}, which is known only then"] = None
+        return list(dict.fromkeys(map(os.path.normpath, places)))
+
+    def _assigned(self, texts: Iterable[str], places: list[str], env: Mapping[str, str], name: str) -> dict[str, str]:
+        """The variables that a program's own command sets; what they name is looked at."""
+        found: dict[str, str] = {}
+        for match in (match for text in texts for match in ASSIGNED.finditer(text)):
+            variable, value = match[1], match[2]
+            searched = SEARCHED.fullmatch(variable)
+            for text, is_known in _expanded(value, places[0], {**env, **found}, paths=bool(searched)):
+                if is_known:
+                    found[variable] = f"{found[variable]}{os.pathsep}{text}" if searched and variable in found else text
+                    for place in places:
+                        self._variables({variable: text}, cwd=place, use=f"{name} runs code in it")
+                        if not searched and not STARTED.fullmatch(variable):
+                            for word in re.findall(r"[^\s'\",:=]+", text):
+                                self._word(os.path.join(place, word), f"{name} runs code in it", env, beside=False)
+                elif searched or STARTED.fullmatch(variable):
+                    self._open[f"what {variable} names for {name} ({value}), which is known only then"] = None
+        return found
+
+    def _start(self, words: list[str], cwd: str, use: str, env: Mapping[str, str], name: str) -> None:
+        """One of the commands of a program, in one of its folders."""
+        place = os.path.join(cwd, words[0]) if "/" in words[0] else words[0]
+        path = shutil.which(
+            place, path=os.pathsep.join(os.path.join(cwd, entry) for entry in env.get("PATH", "").split(":"))
+        )
+        path = path or place
         if "/" in path:
             self._script(path, use, env)
-        words = [program.command, *_words(program.args, cwd)]
         given = _given_to_python(words)
         is_isolated = "PYTHONSAFEPATH" in env or any(re.fullmatch(r"-[bBEdhisSuvOqx]*[PI]\w*", word) for word in given)
         for word in words[1:]:
@@ -183,12 +260,12 @@ class _LaterCodeSearch:
                 for folder in (cwd, *env.get("PYTHONPATH", "").split(os.pathsep)):
                     self._module(os.path.join(cwd, folder, value.partition(".")[0]))
         if not OBEY_THEIR_FOLDER.isdisjoint(map(os.path.basename, words)):
-            self._folder(cwd, f"{program.name} starts in it and obeys its files; give it a `cwd` of its own")
+            self._folder(cwd, f"{name} starts in it and obeys its files; give it a `cwd` of its own")
             for above in (cwd, *map(str, Path(cwd).parents)):
                 self.keep(os.path.join(above, "node_modules"))
                 self._environment(os.path.join(above, ".venv"), use)
         elif not is_isolated and not {"-m", "-c"}.isdisjoint(given):
-            self._folder(cwd, f"{program.name} imports from it; start it with `python -P`, or give it a `cwd` of its own")
+            self._folder(cwd, f"{name} imports from it; start it with `python -P`, or give it a `cwd` of its own")
 
     def _word(self, path: str, use: str, env: Mapping[str, str], *, beside: bool) -> None:
         """What a word of a command line names, as a path. Args: beside: see `_script`."""
@@ -231,6 +308,8 @@ class _LaterCodeSearch:
                     found = shutil.which(word) or os.path.join(cwd, word)
                     if os.path.isfile(found):
                         self.keep(found)
+                    elif "/" in word or os.path.splitext(word)[1] in CODE:
+                        self._file(found, f"{use}: {name} names it")
 
     def _links_in(self, folder: str) -> None:
         """The programs to which links in a folder of programs lead."""
@@ -321,10 +400,59 @@ class _LaterCodeSearch:
             self._paths.add(root)
 
 
-def _words(arguments: Iterable[str], cwd: str) -> Iterator[str]:
-    """The arguments; what stands in a shell's command, and the value of an option, is a word too."""
+def _commands(command: str, arguments: Iterable[str], cwd: str) -> Iterator[list[str]]:
+    """The words of each command that a program runs: its own, and those in texts for a shell.
+
+    The value of an option is a word too.
+    """
+    own, others = [command], list[str]()
     for argument in arguments:
-        yield from [argument] if os.path.exists(os.path.join(cwd, argument)) else re.findall(r"[^\s'\"|&;()<>=,]+", argument)
+        if os.path.exists(os.path.join(cwd, argument)):
+            own.append(argument)
+            continue
+        is_for_shell = re.fullmatch(r"-\w*c", own[-1]) and not SHELLS.isdisjoint(map(os.path.basename, own))
+        first, *rest = ["", *PARTS.split(argument)] if is_for_shell else PARTS.split(argument)
+        own += _words(first)
+        others += rest
+    yield own
+    for words in map(_words, map(_without_starters, others)):
+        if words:
+            yield words
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\s'\"|&;()<>=,]+", text)
+
+
+def _without_starters(text: str) -> str:
+    """A command from the name of its program on."""
+    while True:
+        text = text.lstrip(" \t'\"$")
+        if assigned := ASSIGNED.match(text):
+            text = text[assigned.end() :]
+        elif (word := re.match(r"\S+", text)) and (word[0] in STARTERS or os.path.basename(word[0]) == "env"):
+            text = re.sub(r"^(\s+-\S*)+", "", text[word.end() :])
+        else:
+            return text
+
+
+def _expanded(value: str, cwd: str, env: Mapping[str, str], *, paths: bool = False) -> list[tuple[str, bool]]:
+    """The texts that a value in a shell's command becomes, and whether each is known.
+
+    Args:
+        value: As it stands there, perhaps with quotes.
+        cwd: Where it is run.
+        env: Its variables.
+        paths: Several, each a path.
+    """
+    text = re.sub(r"\$\(pwd\)|`pwd`|\$PWD\b|\$\{PWD\}", lambda _: cwd, re.sub("['\"]", "", value))
+    found = []
+    for part in text.split(os.pathsep) if paths else [text]:
+        known = re.sub(
+            r"\$(\w+)|\$\{(\w+)(?::?-([^}$`]*))?\}", lambda match: env.get(match[1] or match[2], match[3] or match[0]), part
+        )
+        found.append((os.path.expanduser(known), not re.search(r"[$`]", known)))
+    return found
 
 
 def _given_to_python(words: Iterable[str]) -> list[str]:
