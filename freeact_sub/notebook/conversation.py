@@ -60,8 +60,6 @@ class CellConversation:
         self._words = words
         self.is_copy = False
         """It works on copies, where that is possible."""
-        self.works_unasked = False
-        """Nobody looks at what the agent does."""
         self.is_stale = False
         """The user has run a cell since the copy was made."""
         self._open: list[CopyChange] = []
@@ -232,6 +230,10 @@ class CellConversation:
         # a cell magic has a cell to itself
         whole = [TransformerManager().transform_cell(code) if code.startswith("%%") else code for code, ok in cells if ok]
         return "\n\n".join(code.strip("\n") for code in whole), len(cells) - len(whole)
+
+    async def works_unasked(self) -> bool:
+        """Whether the agent has run a cell in its copy that no person has allowed."""
+        return bool(await self._beside.call("works_unasked", name=self._name))
 
     async def discard(self) -> None:
         """Ends the copy, and the run that goes on in it. Raises: KernelLostError: there is none."""

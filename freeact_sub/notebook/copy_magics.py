@@ -17,7 +17,7 @@ from freeact_sub.text import counted, one_line, visible
 
 NAMES: Final = ("agent_diff", "agent_adopt", "agent_code", "agent_discard", "agent_wait", "agent_stop")
 UNASKED: Final = (
-    "This agent worked without asking you, and to take over a value is to run code that it may have put into it. "
+    "This agent has run cells without asking you, and to take over a value is to run code that it may have put into it. "
     "Take over {names}? [y/N] "
 )
 BOTH: Final = "Not taken over, for you have changed it as well since: {names} (%agent_adopt {first} takes the agent's)"
@@ -70,7 +70,7 @@ class CopyMagics:
             print(f"Nothing to take over: {NO_CHANGES}.")  # noqa: T201  # the same
         if not changes:
             return
-        if not options.yes and conversation.works_unasked and not await _agreed(changes):
+        if not options.yes and await conversation.works_unasked() and not await _agreed(changes):
             print("Nothing was taken over.")  # noqa: T201  # the same
             return
         taken, lost = await conversation.adopt(changes)
@@ -126,7 +126,11 @@ async def _become(conversation: CellConversation, options: Namespace) -> None:
     await conversation.settled()
     if here := await conversation.changed_here():
         raise FreeactError(CHANGED_HERE.format(names=", ".join(here)))
-    if not options.yes and conversation.works_unasked and not await _says_yes(UNASKED.format(names="all of the copy")):
+    if (
+        not options.yes
+        and await conversation.works_unasked()
+        and not await _says_yes(UNASKED.format(names="all of the copy"))
+    ):
         print("Nothing was taken over.")  # noqa: T201  # the same
         return
     await conversation.become()

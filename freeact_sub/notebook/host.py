@@ -19,12 +19,13 @@ from typing import Any, Final
 
 from freeact_sub.agent import Agent
 from freeact_sub.agents import Run
+from freeact_sub.calls import CodeAction
 from freeact_sub.config.command_options import load_arguments
 from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError, speaking_of_options
-from freeact_sub.events import Answer, Decision, Event
+from freeact_sub.events import Answer, ApprovalDecided, ApprovalRequest, Decision, Event
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.effects import CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
@@ -47,11 +48,29 @@ logger = logging.getLogger(__name__)
 class HostedAgent:
     """An agent of a notebook, and what starts its kernels if they are copies."""
 
-    def __init__(self, agent: Agent, provider: CopyProvider | None) -> None:
-        """Args: agent: not yet open. provider: its own. None: it has an empty kernel."""
-        self.agent, self.provider = agent, provider
+    def __init__(self, agent: Agent, provider: CopyProvider | None, *, is_unattended: bool) -> None:
+        """Args: agent: not yet open. provider: its own. None: an empty kernel. is_unattended: nobody answers questions."""
+        self.agent, self.provider, self.is_unattended = agent, provider, is_unattended
         self.run: Run | None = None
         """The one that a cell has begun."""
+        self._open: dict[str, str] = {}
+        """The code of the cells about which people are asked, by the id of the question."""
+        self._approved: set[str] = set()
+        """The code of the cells that people have allowed."""
+
+    def hear(self, event: Event) -> None:
+        """Note what people decide about cells."""
+        if isinstance(event, ApprovalRequest) and isinstance(event.call, CodeAction):
+            self._open[event.request_id] = event.call.code
+        elif isinstance(event, ApprovalDecided):
+            code = self._open.pop(event.request_id, None)
+            if code is not None and event.allowed and not self.is_unattended:
+                self._approved.add((event.code or code).strip())
+
+    @property
+    def works_unasked(self) -> bool:
+        """Whether a cell has run in the present copy that no person has allowed."""
+        return self.copy is None or any(code.strip() not in self._approved for code, _ in self.copy.cells)
 
     @property
     def copy(self) -> NotebookCopy | None:
@@ -87,7 +106,7 @@ class NotebookHost:
     def handlers(self) -> Handlers:
         """What the kernel may call."""
         of_agents = ("start", "stored", "run", "cancel", "close", "shown", "effects")
-        names = (*of_agents, "copy", "report", "write_values", "successor", "code", "drop")
+        names = (*of_agents, "copy", "report", "write_values", "successor", "code", "works_unasked", "drop")
         return {name: getattr(self, name) for name in names}
 
     async def start(
@@ -119,10 +138,9 @@ class NotebookHost:
             await self.close(name=name)
             raise
         hosted.agent.follow_background(lambda event: self._soon(self._tell_of(name, event)))
-        works_unasked = config.mode in ("auto", "full") or config.headless == "allow"
         is_copy = hosted.provider is not None
         words = "" if stored is None else session_words(stored)
-        return {"works_unasked": works_unasked, "is_copy": is_copy, "session": words}
+        return {"is_copy": is_copy, "session": words}
 
     async def stored(
         self, *, session: str, agent: str | None, cwd: str, environment: Mapping[str, str | None]
@@ -155,6 +173,7 @@ class NotebookHost:
         run.pictures = "shown"
         async with run:
             async for event in run:
+                hosted.hear(event)
                 await self.peer.tell("event", number=number, event=event.to_json())
         result = await run.result()
         copy = hosted.copy
@@ -191,6 +210,10 @@ class NotebookHost:
         """The cells that an agent has run in its copy, with whether each ended without an error."""
         return [*self._agents[name].living.cells]
 
+    async def works_unasked(self, *, name: str) -> bool:
+        """Whether an agent has run a cell in its copy that no person has allowed."""
+        return self._agents[name].works_unasked
+
     async def drop(self, *, name: str) -> None:
         """Ends a copy. Raises: KernelLostError: there is none."""
         await self._agents[name].living.drop()
@@ -220,13 +243,13 @@ class NotebookHost:
 
     def _made(self, config: Config, session: str, *, is_copy: bool) -> HostedAgent:
         if not is_copy:
-            return HostedAgent(Agent(config, session=session), None)
+            return HostedAgent(Agent(config, session=session), None, is_unattended=config.headless is not None)
         kernels = config.kernel.model_copy(update={"python": sys.executable})
         config = config.model_copy(update={"kernel": kernels})
         provider = CopyProvider(make_provider(kernels, on_notice=self._notice), on_notice=self._notice, origin=self)
         agent = Agent(config, session=session, kernel_provider=provider)
         provider.root_id = agent.agent_id
-        return HostedAgent(agent, provider)
+        return HostedAgent(agent, provider, is_unattended=config.headless is not None)
 
     async def fork(self, request: Mapping[str, Any]) -> tuple[int, int]:
         """See `Origin`."""

@@ -170,7 +170,7 @@ class AgentMagics:
         words = "" if name == DEFAULT_NAME else f" --name {name}"
         conversation = CellConversation(self._shell, beside, self._cells, name, words)
         started = await beside.start(name, line, resumes=resumes)
-        conversation.is_copy, conversation.works_unasked = started["is_copy"], started["works_unasked"]
+        conversation.is_copy = started["is_copy"]
         self._conversations[name], self._settings[name] = conversation, _settings(options)
         return str(started["session"])
 

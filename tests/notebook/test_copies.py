@@ -183,3 +183,34 @@ async def test_a_copy_knows_neither_the_key_nor_the_addresses_of_the_kernel(tmp_
     for page in pages:
         assert "FOUND [] False False False False []" in page.html, page.html[-3000:] + page.text[-2000:]
     assert after.text.strip() == "alive"
+
+
+PLANTED = "class Planted:\n    def __reduce__(self): return (exec, ('import builtins; builtins.ran = True',))\nresult, x = Planted(), {n}"
+ASKED_FIRST = {
+    "each cell is allowed by a person": ("--mode ask", {}, "y", False),
+    "a rule allows cells": ("--mode ask", {"permissions": 'allow = ["code"]\n'}, "y", True),
+    "the first cell is allowed for the session": ("--mode ask", {}, "always", True),
+    "nobody is there": ("--mode plan --yes", {}, "y", True),
+}
+
+
+@pytest.mark.parametrize("how", ASKED_FIRST)
+async def test_adopting_asks_first_unless_a_person_has_allowed_each_cell(how, tmp_path, monkeypatch):
+    options, rules, key, is_asked = ASKED_FIRST[how]
+    folder = tmp_path / "settings" / "freeact"
+    folder.mkdir(parents=True)
+    for text in rules.values():
+        (folder / "permissions.toml").write_text(text)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    script = by_turn(cell(PLANTED.format(n=1)), cell(PLANTED.format(n=2)), ["done"])
+    async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
+        await notebook.run("%load_ext freeact_sub.notebook")
+        page = await notebook.run(
+            f"%%agent --model openai-chat:local --base-url {server.base_url} {options}\nGo.", answer=lambda _: key
+        )
+        before = len(notebook.asked)
+        adopted = await notebook.run("%agent_adopt result", answer=lambda _: "n")
+        ran = await notebook.run("import builtins; print(hasattr(builtins, 'ran'))")
+    assert page.reply["status"] == "ok", page.text
+    assert (len(notebook.asked) > before) is is_asked, (notebook.asked, adopted.text)
+    assert ran.text.strip() == str(not is_asked)

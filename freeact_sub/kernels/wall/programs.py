@@ -44,23 +44,7 @@ CACHES: Final = ("~/.npm", "~/.bun", "~/.deno", "~/.cache/deno", "~/.local/share
 """Folders from which `npx`, `uvx` and the like run what they have installed before."""
 SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh"))
 STARTERS: Final = frozenset(
-    (
-        "env",
-        "exec",
-        "command",
-        "nohup",
-        "nice",
-        "time",
-        "timeout",
-        "setsid",
-        "sudo",
-        "xargs",
-        "stdbuf",
-        "export",
-        "if",
-        "then",
-    )
-    + ("else", "elif", "do", "while", "until", "!", "source", ".")
+    "env exec command nohup nice time timeout setsid sudo xargs stdbuf export if then else elif do while until ! source .".split()
 )
 """Words of a shell's command before the name of the program."""
 TEXT: Final = r"""(?:"[^"]*"|'[^']*'|\$\([^()]*\)|`[^`]*`|[^\s;&|()"'])"""
