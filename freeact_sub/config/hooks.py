@@ -12,11 +12,13 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from freeact_sub.config.frontmatter import read_document
 from freeact_sub.config.parsing import SHOWN, kind_of, parse_json, text_of_file
+from freeact_sub.config.python_files import SCRIPTS, is_isolated, modules_beside, runs_python
 from freeact_sub.config.trust import digest
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import is_file, is_folder, read_file
@@ -34,6 +36,8 @@ PROJECT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
 TIMEOUT_SECONDS: Final = 60.0
 MAX_SCRIPT_BYTES: Final = 20_000_000
 """Larger files that a command names are no scripts."""
+MAX_FOLDERS: Final = 8
+"""In which the words of one command are looked for."""
 INTERPRETER: Final = re.compile(r"(python|pypy|node|deno|bun|bash|dash|sh|zsh|ruby|perl|source|\.)[\d.]*")
 """The word after one of these is the file that it runs."""
 CODE: Final = frozenset((".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".zsh", ".rb", ".pl"))
@@ -83,6 +87,11 @@ class CommandHook:
     """If it fails, it counts as a denial."""
     scripts: Mapping[Path, str | None] = field(default_factory=dict)
     """The files of the workspace that it runs, with the digests of their contents as they were read. None: no such file."""
+    beside: Mapping[Path, Mapping[Path, bytes]] = field(default_factory=dict)
+    """For each of them that a Python runs, what it can import from its folder (`modules_beside`)."""
+    workspace: Path = Path()
+    safe_path: bool = False
+    """A Python that it starts must import nothing from its script's folder, nor from the workspace."""
 
     @property
     def label(self) -> str:
@@ -91,7 +100,11 @@ class CommandHook:
 
     def changed_scripts(self) -> list[Path]:
         """The scripts that are no longer as they were read."""
-        return [path for path, known in self.scripts.items() if _content_digest(path) != known]
+        changed = [path for path, known in self.scripts.items() if _content_digest(path) != known]
+        for script, known in self.beside.items():
+            now = modules_beside(script, self.workspace) or {}
+            changed += sorted(path for path in {*known, *now} if known.get(path) != now.get(path))
+        return changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +161,7 @@ def parse_hooks(value: Any, source: str, workspace: Path) -> FoundHooks:
     hooks: list[CommandHook] = []
     problems: list[str] = []
     contents: dict[Path, bytes] = {}
+    modules: dict[Path, bytes] = {}
     for event, groups in _table(value, f"{source}: `hooks`").items():
         known = next((name for name in HOOK_EVENTS if name == event), None)
         if known is None:
@@ -162,10 +176,13 @@ def parse_hooks(value: Any, source: str, workspace: Path) -> FoundHooks:
                     continue
                 hook = _command_hook(known, matcher, settings, where)
                 scripts = dict(_scripts_of(hook.command, workspace))
-                contents |= {path: text for path, text in scripts.items() if text is not None}
                 known_as = {path: None if text is None else digest(text) for path, text in scripts.items()}
-                hooks.append(replace(hook, scripts=known_as))
-    return FoundHooks(hooks=tuple(hooks), problems=tuple(problems), contents=contents)
+                beside, safe_path = _beside(hook.command, workspace, scripts)
+                for found in beside.values():
+                    modules |= found
+                contents |= {path: text for path, text in scripts.items() if text is not None}
+                hooks.append(replace(hook, scripts=known_as, beside=beside, safe_path=safe_path, workspace=workspace))
+    return FoundHooks(hooks=tuple(hooks), problems=tuple(problems), contents={**modules, **contents})
 
 
 def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -238,30 +255,66 @@ def simple_commands(command: str, workspace: Path) -> list[tuple[str, ...]]:
             commands.append([])
         elif word.strip("<>)") and (commands[-1] or not ASSIGNMENT.match(word)):
             commands[-1].append(word)
-    return [tuple(words) for words in commands if words]
+    inner = (
+        word for words in commands for before, word in pairwise(words) if before in ("-c", "-ec", "-lc") and " " in word
+    )
+    shells = any(INTERPRETER.fullmatch(words[0].rpartition("/")[2]) and "sh" in words[0] for words in commands if words)
+    nested = [found for word in inner for found in simple_commands(word, workspace)] if shells else []
+    return [*(tuple(words) for words in commands if words), *nested]
 
 
 def _scripts_of(command: str, workspace: Path) -> Iterator[tuple[Path, bytes | None]]:
     """The files of the workspace that a command runs, with their contents. None: a file does not exist."""
-    roots = {workspace, workspace.resolve()}
-    pairs = [pair for words in simple_commands(command, workspace) for pair in zip(("", *words), words, strict=False)]
-    for before, word in pairs:
-        is_given = bool(INTERPRETER.fullmatch(before.rpartition("/")[2]))
-        try:
-            path = workspace / Path(word).expanduser()
-            if not any(place.is_relative_to(root) for place in (path, path.resolve()) for root in roots):
-                continue
-            is_code = is_given or path.suffix in CODE or (not before and "/" in word)
-            if not is_file(path):
-                if is_code and not is_folder(path) and not word.startswith("-"):
-                    yield path, None
+    roots, folders = {workspace, workspace.resolve()}, [workspace]
+    for words in simple_commands(command, workspace):
+        if words[0] in ("cd", "pushd"):
+            folders += [Path(os.path.normpath(folder / word)) for word in words[1:] for folder in [*folders]][:MAX_FOLDERS]
+        for before, word in zip(("", *words), words, strict=False):
+            is_given = bool(INTERPRETER.fullmatch(before.rpartition("/")[2]))
+            missing = None
+            for folder in folders:
+                try:
+                    path = Path(os.path.normpath(folder / Path(word).expanduser()))
+                    if not any(place.is_relative_to(root) for place in (path, path.resolve()) for root in roots):
+                        continue
+                    is_code = is_given or path.suffix in CODE or (not before and "/" in word)
+                    if not is_file(path):
+                        missing = path if is_code and not is_folder(path) and not word.startswith("-") else missing
+                        continue
+                    content = read_file(path, MAX_SCRIPT_BYTES)
+                    is_script = is_code or os.access(path, os.X_OK) or content.startswith(b"#!")
+                    if is_script and b"\0" not in content[:BINARY_BYTES]:  # nobody could review a program
+                        yield path, content
+                    missing = None
+                    break
+                except (OSError, ValueError, RuntimeError):
+                    continue
+            if missing is not None:
+                yield missing, None
+
+
+def _beside(
+    command: str, workspace: Path, scripts: Mapping[Path, bytes | None]
+) -> tuple[dict[Path, Mapping[Path, bytes]], bool]:
+    """What the Python scripts of a command can import from their folders; whether a Python must not import from there."""
+    commands = [words for words in simple_commands(command, workspace) if not is_isolated(words)]
+    found, unseen = dict[Path, Mapping[Path, bytes]](), any("-c" in words and runs_python(words) for words in commands)
+    for path, content in scripts.items():
+        if is_python_script(path, content, commands):
+            modules = modules_beside(path, workspace)
+            if modules is None:
+                unseen = True
             else:
-                content = read_file(path, MAX_SCRIPT_BYTES)
-                is_script = is_code or os.access(path, os.X_OK) or content.startswith(b"#!")
-                if is_script and b"\0" not in content[:BINARY_BYTES]:  # nobody could review a program
-                    yield path, content
-        except (OSError, ValueError, RuntimeError):
-            continue
+                found[path] = modules
+    return found, unseen and not found
+
+
+def is_python_script(path: Path, content: bytes | None, commands: Sequence[Sequence[str]]) -> bool:
+    """Whether a Python runs a file. Args: commands: their words."""
+    naming = [words for words in commands if any(Path(word).name == path.name for word in words)]
+    first_line = (content or b"").partition(b"\n")[0]
+    by_itself = path.suffix in SCRIPTS or (first_line.startswith(b"#!") and b"python" in first_line)
+    return any(by_itself or runs_python(words) for words in naming)
 
 
 def _content_digest(path: Path) -> str | None:

@@ -19,6 +19,7 @@ from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES, ne
 from freeact_sub.config.jsonc import parse_jsonc, plain_json
 from freeact_sub.config.mcp_server import INNER, McpServerConfig, OAuthConfig, is_server_name
 from freeact_sub.config.parsing import SHOWN, check, parse_json, parse_toml, text_of_file
+from freeact_sub.config.python_files import scripts_of_server
 from freeact_sub.config.schema import (
     AGENT_TYPES,
     CONFIG_FILE,
@@ -103,20 +104,30 @@ def load_config(
     config = config.model_copy(update={"instruction_files": (*config.instruction_files, *nested)})
     config = config.choosing(_without_none(arguments or {}))
     if trust is not None:
-        types = [path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path)]
-        for path in (*config.permission_files, *types):
-            files.read(path)
-        skills = {path: skill.listing for path, skill in config.skill_contents.items() if not skill.problem}
-        files.add(config.found_hooks.contents)
-        for path in types:
-            files.add(scripts_of_type(path, files.read(path), config.workspace))
-        texts = config.command_contents | config.instruction_contents | skills
-        files.add(texts)
+        texts = _add_reviewed(files, config)
         untrusted = files.untrusted(trust, (folder, config.workspace), own)
         if untrusted:
             rest = _without(config, untrusted) if untrusted.keys() <= texts.keys() else None
             raise UntrustedError(untrusted, headless=config.headless is not None, rest=rest)
     return config
+
+
+def _add_reviewed(files: "_SettingsFiles", config: Config) -> Mapping[Path, bytes]:
+    """Adds all that a person reviews besides the settings; returns the texts among it, without which there are settings."""
+    types = [path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path)]
+    for path in (*config.permission_files, *types):
+        files.read(path)
+    skills = {path: skill.listing for path, skill in config.skill_contents.items() if not skill.problem}
+    for server in config.mcp_servers.values():
+        if server.command is not None and not server.disabled:
+            place = config.workspace / (server.cwd or ".")
+            files.add(scripts_of_server(server.command, server.args, place, config.workspace))
+    files.add(config.found_hooks.contents)
+    for path in types:
+        files.add(scripts_of_type(path, files.read(path), config.workspace))
+    texts = config.command_contents | config.instruction_contents | skills
+    files.add(texts)
+    return texts
 
 
 def mcp_files(workspace: Path, own: Path) -> tuple[Path, ...]:

@@ -17,6 +17,11 @@ def own_folders() -> tuple[Path, ...]:
     return (user_folder().resolve(), state_folder().resolve())
 
 
+def cache_folder() -> Path:
+    """The folder of what a Python has compiled of scripts of hooks and servers. No kernel behind a wall writes it."""
+    return state_folder() / "compiled"
+
+
 def token_folder() -> Path:
     """The folder of the sign-ins to MCP servers, which no kernel sees."""
     return user_folder() / "mcp-tokens"

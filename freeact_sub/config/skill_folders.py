@@ -33,8 +33,8 @@ MAX_CODE_BYTES: Final = 2_000_000
 LISTED: Final = 25
 """Files of a skill that its listing names one by one."""
 HEAD_LINES: Final = 40
-NOT_PART: Final = ("__pycache__", ".git")
-"""What programs put into a folder by themselves, and nothing here reads."""
+NOT_PART: Final = (".git",)
+"""What git keeps. What a Python has compiled is a part: it runs in place of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, first_matched
+from freeact_sub.config.own_folders import cache_folder
+from freeact_sub.config.python_files import CACHE_VARIABLE, SAFE_VARIABLE
 from freeact_sub.hooks.answer import HookAnswer, failed, read_exit, together
 from freeact_sub.hooks.hook import Hook, call_hook
 from freeact_sub.system.guarded_shell import guarded_shell
@@ -131,6 +133,10 @@ async def run_command(hook: CommandHook, data: bytes, workspace: Path) -> HookAn
     if changed := await asyncio.to_thread(hook.changed_scripts):
         return failed(f"{changed[0]} has changed since it was reviewed: start again to review it")
     environment, pipe = {**os.environ, PROJECT_VARIABLE: str(workspace)}, asyncio.subprocess.PIPE
+    if hook.scripts or hook.safe_path:
+        environment[CACHE_VARIABLE] = str(cache_folder())  # what is compiled beside a script is not looked at
+    if hook.safe_path:
+        environment[SAFE_VARIABLE] = "1"
     async with guarded_shell(hook.command, workspace, environment, stdin=pipe, stderr=pipe) as process:
         output, errors, _ = await asyncio.gather(_read(process.stdout), _read(process.stderr), _write(process.stdin, data))
         code = await process.wait()

@@ -24,6 +24,8 @@ import httpx2
 
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.network_variables import check_network_variables, proxy_for
+from freeact_sub.config.own_folders import cache_folder
+from freeact_sub.config.python_files import CACHE_VARIABLE, SCRIPTS
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND
@@ -139,7 +141,7 @@ class StdioTransport(Transport):
             guarded = StdioServerParameters(
                 command=program,
                 args=[*guard, str(os.getpid()), *bounds, str(config.command), *config.args],
-                env=config.env | {VARIABLE: str(folder)},
+                env=_cache_of(config) | config.env | {VARIABLE: str(folder)},
                 cwd=config.cwd,
                 encoding_error_handler="replace",
             )
@@ -362,6 +364,13 @@ def _is_end(failure: BaseException) -> bool:
     from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
 
     return failure.code == CONNECTION_CLOSED if isinstance(failure, mcp.MCPError) else isinstance(failure, OSError)
+
+
+def _cache_of(config: McpServerConfig) -> dict[str, str]:
+    """Where the Python of a script puts what it compiles: not beside the script, where nobody has looked at it."""
+    if any(Path(word).suffix in SCRIPTS for word in (config.command or "", *config.args)):
+        return {CACHE_VARIABLE: str(cache_folder())}
+    return {}
 
 
 @asynccontextmanager

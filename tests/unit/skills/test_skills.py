@@ -237,15 +237,15 @@ def test_a_skill_counts_with_the_content_of_its_whole_folder(tmp_path, place):
         lambda: (path / "new").write_text(""),
         lambda: (path / "assets/data").unlink(),
         lambda: (path / "new").rename(path / "newer"),
+        lambda: (path / "__pycache__").mkdir() or (path / "__pycache__/x.cpython-311.pyc").touch(),
+        lambda: (path / "__pycache__/x.cpython-311.pyc").write_text("another"),
+        lambda: (path / "x.pyc").touch(),
     ):
         change()
         with pytest.raises(UntrustedError) as caught:
             load()
         trust.add(caught.value.files)
         load()
-    (path / "__pycache__").mkdir()
-    (path / "__pycache__/x.pyc").touch()
-    load()
 
 
 def test_skills_of_ones_own_need_no_trust_and_those_of_the_project_come_first(tmp_path, monkeypatch):
