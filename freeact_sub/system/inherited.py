@@ -2,7 +2,7 @@
 
 Window managers, supervisors and shells leave them so, mostly by mistake. With SIGCHLD ignored, nobody learns how a process
 has ended: no hook, no command, no test of the machine's wall. What a starter means is kept: SIGHUP (`nohup`), SIGINT and
-SIGQUIT (a job in the background), and the signals of job control. Priority, limits and the mask of file modes are also for it
+SIGQUIT (a job in the background), and the signals of job control. Priority, limits and the mask of file modes are its own
 to decide.
 """
 

@@ -115,6 +115,80 @@ async def test_a_forked_process_asks_through_its_kernel(kernel, host, tmp_path, 
     assert all(subject.endswith("touch made") for subject in host.subjects)
 
 
+OTHER_STARTS = {
+    "a Python of multiprocessing that is another program": "import multiprocessing as m\nm.set_executable(EVIL)\nm.get_context('spawn').Process(target=print).start()",
+    "a program of multiprocessing.util": "from multiprocessing import util\nutil.spawnv_passfds(EVIL.encode(), [b'evil'], ())",
+    "what looks after locks": "import multiprocessing.resource_tracker as t\nold, sys.executable = sys.executable, EVIL\ntry:\n    import multiprocessing.spawn as s\n    s.set_executable(EVIL); t.ResourceTracker().ensure_running()\nfinally: sys.executable = old",
+    "the function below all": "import _posixsubprocess as p, subprocess\nr, w = os.pipe()\np.fork_exec([b'evil'], [EVIL.encode()], True, (w,), None, None, -1, -1, -1, -1, -1, -1, r, w, False, False, *REST)",
+    "a name that changes, by os": "os.waitpid(os.posix_spawn(EVIL, [Changes(EVIL, '/bin/true')], dict(os.environ)), 0)",
+    "a name that changes, in a shell": "os.waitpid(os.posix_spawn('/bin/sh', ['sh', Changes(EVIL, '/dev/null')], dict(os.environ)), 0)",
+}  # fmt: skip
+SETUP = """
+import os, subprocess, sys
+EVIL = os.getcwd() + '/evil'
+with open(EVIL, 'w') as file: file.write('#!/bin/sh\\ntouch ' + os.getcwd() + '/made\\n')
+os.chmod(EVIL, 0o755)
+REST = (-1, None, None, None, -1, None, False) if sys.version_info >= (3, 11) else (None, None, None, -1, None)
+class Changes:
+    def __init__(self, *names): self.names = [*names]
+    def __fspath__(self): return self.names.pop(0) if len(self.names) > 1 else self.names[0]
+"""
+
+
+CHANGING = {
+    "a name": "[Changes('/bin/true', EVIL)]",
+    "a name alone": "Changes('/bin/true', EVIL)",
+    "a name at the second look": "[Changes('/bin/true', '/bin/true', EVIL)]",
+    "an executable": "['true'], executable=Changes('/bin/true', EVIL)",
+    "an argument": "['/bin/sh', Changes('/dev/null', EVIL)]",
+    "a folder": "['sh', 'evil'], cwd=Changes('/', os.getcwd())",
+    "a variable": "['/bin/sh', '-c', '. \"$X\"'], env=Variables()",
+    "a name, without a fork": "[Changes('/bin/true', EVIL)], close_fds=False",
+}  # fmt: skip
+
+
+async def test_what_a_command_says_at_a_later_look_is_not_started(kernel, host, tmp_path):
+    host.allows = lambda asked: "evil" not in str(asked)
+    variables = """
+class Variables(dict):
+    seen = 0
+    def items(self):
+        self.seen += 1
+        return {'X': '/dev/null' if self.seen == 1 else EVIL}.items()
+    def __iter__(self): return iter(['X'])
+    def __getitem__(self, name): return dict(self.items())[name]
+"""
+    assert (await run_cell(kernel, SETUP + variables)).status == "ok"
+    for what, call in CHANGING.items():
+        ran = await run_cell(
+            kernel, f"try:\n    subprocess.run({call}, stderr=subprocess.DEVNULL)\nexcept PermissionError as e: print(e)"
+        )
+        assert ran.status == "ok", (what, ran.text)
+        assert not (tmp_path / "workspace" / "made").exists(), (what, host.subjects)
+
+
+@pytest.mark.parametrize("how", OTHER_STARTS)
+async def test_what_is_started_without_an_event_or_under_another_name_is_asked_about(kernel, host, how, tmp_path):
+    host.allows = lambda asked: "evil" not in str(asked)
+    made = tmp_path / "workspace" / "made"
+    assert (await run_cell(kernel, SETUP)).status == "ok"
+    ran = await run_cell(kernel, f"try:\n    exec({OTHER_STARTS[how]!r})\nexcept PermissionError as error: print(error)")
+    assert "denied" in ran.text, (ran.text, host.subjects)
+    await run_cell(kernel, "import time; time.sleep(0.2)")
+    assert not made.exists()
+
+
+async def test_workers_of_multiprocessing_start_unasked_and_commands_are_asked_about_once(kernel, host, tmp_path):
+    host.allows = lambda _: True
+    code = "from multiprocessing import get_context\nimport math, pathlib, subprocess\nwith get_context('spawn').Pool(1) as pool: print(pool.map(math.sqrt, [4]))"
+    assert (await run_cell(kernel, code)).text.strip() == "[2.0]"
+    assert host.subjects == []
+    await run_cell(
+        kernel, "subprocess.run(['true']); subprocess.run([pathlib.Path('/bin/true')]); subprocess.run('true', shell=True)"
+    )
+    assert host.subjects == ["true", "/bin/true", "true"]
+
+
 async def test_the_kernel_itself_can_become_a_program_after_a_question(kernel, host):
     host.allows = lambda _: False
     assert "caught" in (await run_cell(kernel, caught("os.execv('/bin/true', ['true'])"))).text

@@ -5,6 +5,7 @@ environment), and sleeps as a past of the notebook's kernel does (`forkserver/pa
 it binds the same addresses. So it is for kernels that have pasts. A wall cannot be left: the copy must have none of its own.
 """
 
+import _posixsubprocess
 import builtins
 import contextlib
 import getpass
@@ -25,7 +26,7 @@ from freeact_sub.kernels.guest import state
 GUEST: Final = "freeact_guest"
 REPLACED: Final = (
     *((builtins, "input"), (getpass, "getpass"), (pty, "spawn"), (threading, "excepthook")),
-    *((os, "open"), (socket, "getaddrinfo")),
+    *((os, "open"), (socket, "getaddrinfo"), (_posixsubprocess, "fork_exec")),
     *((sys, "stdin"), (sys, "breakpointhook"), (sys, "unraisablehook"), (traceback.TracebackException, "__init__")),
 )
 """Where the guest of an agent's kernel puts something of its own."""

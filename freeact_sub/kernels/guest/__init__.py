@@ -29,6 +29,7 @@ SENT: Final = (
     "reading",
     "commands",
     "doors",
+    "borrowed_starts",
     "hook",
     "programs",
     "tracebacks",

@@ -85,16 +85,24 @@ def popen_door(start: Callable[..., None], asking: threading.local) -> Callable[
             vars(made).update(before)
             start(made, *words, **how)
 
-        words, program = given.arguments["args"], given.arguments.get("executable")
+        words, variables = given.arguments["args"], given.arguments.get("env")
         if not isinstance(words, str | bytes | os.PathLike):
-            given.arguments["args"] = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in words]
-        if isinstance(program, os.PathLike):
-            given.arguments["executable"] = os.fspath(program)
+            given.arguments["args"] = [read_once(word) for word in words]
+        for name in ("args", "executable", "cwd"):
+            if name in given.arguments:
+                given.arguments[name] = read_once(given.arguments[name])
+        if variables is not None:
+            given.arguments["env"] = {read_once(name): read_once(value) for name, value in variables.items()}
         # a function that is called in the new process may depend on the thread that has made it
         chosen = door(begin, asking) if given.arguments.get("preexec_fn") is None else start
         chosen(*given.args, **given.kwargs)
 
     return functools.wraps(start)(go)
+
+
+def read_once(value: Any) -> Any:
+    """The text of an object that stands for a path, which may be another one at each look; anything else as it is."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def door(start: Callable[..., Any], asking: threading.local) -> Callable[..., Any]:

@@ -19,7 +19,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import commands, doors, stack
+from . import borrowed_starts, commands, doors, stack
+from .borrowed_starts import check_texts
 from .hosts import Names, is_ip
 from .kept import ADVICE
 from .line import WALLED, Line
@@ -76,6 +77,7 @@ class Watch:
             "subprocess.Popen": self.on_popen,
             "os.system": lambda command, *_: self.run("/bin/sh", ["sh", "-c", command]),
             "os.posix_spawn": self.on_spawn,
+            borrowed_starts.EVENT: self.run,
             "os.exec": self.on_exec,
             "pty.spawn": lambda argv, *_: self.run(argv[0], argv),
             "os.fork": self.on_fork,
@@ -187,10 +189,12 @@ class Watch:
         self.run(executable, [args] if isinstance(args, str | bytes | os.PathLike) else list(args), cwd, env)
 
     def on_spawn(self, path: Any, argv: Any, env: Any, *_: Any) -> None:
+        check_texts((path, *argv))
         if not stack.is_part_of_popen():
             self.run(path, argv, env=env)
 
     def on_exec(self, path: Any, argv: Any, env: Any = None, *_: Any) -> None:
+        check_texts((path, *argv))
         if not os.access(path, os.X_OK) or (self.line.is_forked and stack.is_forked_for_a_terminal()):
             return
         try:
@@ -360,6 +364,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
     shell.events.register("post_run_cell", lambda _result: ADVICE.on_end_of_cell())
     report_opens_in_folders(watch.asking)
+    borrowed_starts.install()
     used.add_hook(make_hook(watch, used, is_service_thread))
     doors.install(watch.asking)
 

@@ -43,8 +43,8 @@ ACTIVE: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
 CACHES: Final = ("~/.npm", "~/.bun", "~/.deno", "~/.cache/deno", "~/.local/share/pnpm", "~/.local/share/uv")
 """Folders from which `npx`, `uvx` and the like run what they have installed before."""
 SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh"))
-STARTERS: Final = frozenset(
-    "env exec command nohup nice time timeout setsid sudo xargs stdbuf export if then else elif do while until ! source .".split()
+STARTERS: Final = re.compile(
+    r"(.*/)?env|exec|command|nohup|nice|time|timeout|setsid|sudo|xargs|stdbuf|export|if|then|else|elif|do|while|until|!|source|\."
 )
 """Words of a shell's command before the name of the program."""
 TEXT: Final = r"""(?:"[^"]*"|'[^']*'|\$\([^()]*\)|`[^`]*`|[^\s;&|()"'])"""
@@ -414,7 +414,7 @@ def _without_starters(text: str) -> str:
         text = text.lstrip(" \t'\"$")
         if assigned := ASSIGNED.match(text):
             text = text[assigned.end() :]
-        elif (word := re.match(r"\S+", text)) and (word[0] in STARTERS or os.path.basename(word[0]) == "env"):
+        elif (word := re.match(r"\S+", text)) and STARTERS.fullmatch(word[0]):
             text = re.sub(r"^(\s+-\S*)+", "", text[word.end() :])
         else:
             return text
