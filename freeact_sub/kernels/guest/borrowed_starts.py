@@ -23,7 +23,7 @@ WORKER = b"from multiprocessing."
 
 def install() -> None:
     """Called once in a kernel, before its first cell."""
-    _posixsubprocess.fork_exec = announcing(_posixsubprocess.fork_exec, os.fsencode(sys.executable))  # type: ignore[assignment]
+    _posixsubprocess.fork_exec = announcing(_posixsubprocess.fork_exec, os.fsencode(sys.executable))
 
 
 def announcing(start: Callable[..., int], python: bytes) -> Callable[..., int]:
