@@ -282,12 +282,12 @@ class Gate:
                 code=decision.code,
                 model=decision.model,
             )
-            if item.request is None:  # the program's function has decided it: no answer comes before its question
+            if not is_asked:  # the program's function has decided it: no answer comes before its question
                 early.append(decided)
             else:
                 emitter.put(decided, tool_call_id=asker.tool_call_id)
 
-        early = list[ApprovalDecided]()
+        early, is_asked = list[ApprovalDecided](), False
         trials = (trial for adviser in asker.advisers if (trial := adviser.try_out(call)) is not None)
         question = OpenApproval(call, announce, next(trials, None))
         request = ApprovalRequest(
@@ -312,9 +312,10 @@ class Gate:
                 too_late=lambda reason: Decision(allowed=False, reason=reason, nobody=True),
             ):
                 item.request = await emitter.emit(request, tool_call_id=asker.tool_call_id)
+                is_asked = True
                 for event in early:
                     emitter.put(event, tool_call_id=asker.tool_call_id)
-                if emitter.channel.closed:
+                if item.request is None:  # there is no reader, or none any more
                     question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
                 elif request.headless:
                     question.decide(request.if_nobody)
