@@ -73,7 +73,14 @@ async def server_of(*bodies, kind="text/event-stream", headers="", piece_bytes=N
 async def result_of(tmp_path, *bodies, **wire):
     """The result of a run that such a server answers, and what its cells put out."""
     async with server_of(*bodies, **wire) as address:
-        config = Config(workspace=tmp_path, model="openai-chat:m", base_url=address, mode="full", code_actions="tool")
+        config = Config(
+            workspace=tmp_path,
+            model="openai-chat:m",
+            base_url=address,
+            mode="full",
+            code_actions="tool",
+            rate_limit_seconds=1,
+        )
         kernels = FakeKernelProvider()
         async with Agent(config, kernel_provider=kernels) as agent:
             events, result = await read(agent.run("go"))
@@ -235,10 +242,10 @@ HALF = chunk({"content": "It is "})
 
 
 @pytest.mark.parametrize("end", [b"", chunk({"content": "42."})[:30], chunk({}, "error") + DONE, chunk({}, "abort") + DONE])
-async def test_an_answer_that_broke_off_is_asked_for_once_more(end, tmp_path):
+async def test_an_answer_that_broke_off_is_asked_for_again(end, tmp_path):
     result, _, _ = await result_of(tmp_path, HALF + end, b"".join(ANSWER))
     assert (result.status, result.output) == ("completed", "It is 42.")
-    result, _, _ = await result_of(tmp_path, HALF + end, HALF + end)
+    result, _, _ = await result_of(tmp_path, *[HALF + end] * 3)
     assert (result.status, "broke off its answer" in result.error) == ("failed", True)
 
 
