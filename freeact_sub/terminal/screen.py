@@ -16,9 +16,10 @@ from typing import Any, Final, Self
 
 from prompt_toolkit import search
 from prompt_toolkit.application import Application, in_terminal
-from prompt_toolkit.application.current import set_app
+from prompt_toolkit.application.current import get_app_session, set_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.input import create_input
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -42,7 +43,7 @@ from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import WipingOutput
 from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, Picture, Surface
 from freeact_sub.terminal.input.line import InputLine
-from freeact_sub.terminal.input.quiet_input import quiet_input
+from freeact_sub.terminal.input.quiet_input import quiet
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures.pictures import cell_size
@@ -204,7 +205,9 @@ class Screen(Surface):
             if self._closing:  # it has waited for another one
                 return
             # an input of its own: the line's would take an Escape that follows at once for its own
-            application = pager.application(quiet_input(), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM")))
+            application = pager.application(
+                quiet(create_input()), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM"))
+            )
             self._end_other = pager.leave
             with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
                 await application.run_async(handle_sigint=False, set_exception_handler=False)
@@ -296,7 +299,7 @@ class Screen(Surface):
             key_bindings=self.line.bindings(),
             style=STYLE,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
-            input=quiet_input(),
+            input=quiet(get_app_session().input),
             output=self._output,
             erase_when_done=True,
             refresh_interval=REFRESH_SECONDS,
@@ -318,9 +321,7 @@ class Screen(Surface):
 
     def _draw_live(self) -> None:
         rows = self.live_rows - (MENU_ROWS if self.line.buffer.complete_state is not None else 0)
-        if self._is_being_resized():
-            rows, self.line.is_held = RESIZED_ROWS, True
-        rows = max(rows, RESIZED_ROWS)
+        rows = RESIZED_ROWS if self._is_being_resized() else max(rows, RESIZED_ROWS)
         renderable = self._picture.live(rows)
         if renderable is None:
             self._live = ""

@@ -74,17 +74,17 @@ def test_the_transcript_looks_like_the_conversation_and_one_output_unfolds_in_pl
     folded = "… 2,988 more lines (Enter"
     terminal.press("\x1b[Z")  # Shift-Tab: there is one action, and it is taller than the window or its beginning is shown
     terminal.press("g" + "/2,988 more" + ENTER)  # the search unfolds, so there is no such line
-    terminal.wait_until(lambda: " of 3,1" in terminal.bottom, "all to be unfolded")
+    terminal.wait_until(lambda: " of 3,0" in terminal.bottom, "all to be unfolded")
     terminal.press("\x0f")
-    terminal.wait_until(lambda: " of 3,1" not in terminal.bottom, "all to be folded")
+    terminal.wait_until(lambda: " of 3,0" not in terminal.bottom, "all to be folded")
     terminal.press("G" + "k" * (3 if rows == 12 else 0))
     terminal.wait_at_bottom(folded)
     marked = [line for line in range(rows - 1) if terminal.screen.buffer[line][4].reverse]
     assert "… 2,988" in "".join(terminal.screen.display[line] for line in marked)
     terminal.press(ENTER)
-    terminal.wait_at_bottom(" of 3,1")
+    terminal.wait_at_bottom(" of 3,0")
     terminal.press(ENTER)  # the same key folds it again
-    terminal.wait_until(lambda: " of 3,1" not in terminal.bottom, "it to be folded")
+    terminal.wait_until(lambda: " of 3,0" not in terminal.bottom, "it to be folded")
     terminal.press("q")
     terminal.wait_gone("q closes")
     terminal.wait_at_bottom("That was long.", READY)

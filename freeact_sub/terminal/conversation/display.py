@@ -25,7 +25,7 @@ from freeact_sub.events import (
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import is_tried
-from freeact_sub.show.questions import Questions, asks_for
+from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.settled import SettledResponses
 from freeact_sub.terminal.conversation.earlier import Earlier
@@ -160,7 +160,10 @@ class Display:
             keys=key_line(questions, counts=True),
             workspace=self._present.config.workspace,
         )
-        return None if card.has_room(self.screen.rows_of) else self._story.whole_cell(request, None)
+        if card.has_room(self.screen.rows_of) or (told := self._story.whole_cell(request, None)) is None:
+            return None
+        self._records.whole.add(request.request_id)
+        return told
 
     async def draw_files(self, event: Event) -> None:
         """Draws the pictures of a root's cell, if the terminal can, and names the written files."""
@@ -211,6 +214,7 @@ class Display:
         self._above.add((request.request_id, code))
         told = self._story.whole_cell(request, code) if isinstance(request, ApprovalRequest) else None
         if told is not None:
+            self._records.whole.add(request.request_id)
             self.screen.post(told)
         else:
             asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
@@ -273,11 +277,13 @@ class Display:
     def _card(self, rows: int) -> RenderableType:
         """The open question; a call that has no room in its card is printed above it."""
         request = self.questions.waiting[0]
-        card = self._card_of(request, rows)
         is_long = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
-        if (is_long or not card.has_room(self.screen.rows_of)) and not self.screen.is_narrowed:
+        saved = next(
+            (saved for saved in range(MAX_OTHERS + 2) if not is_long and self._has_room(request, rows, saved)), None
+        )
+        if saved is None and not self.screen.is_narrowed:
             self.print_whole(request)
-            card = self._card_of(request, rows)
+        card = self._card_of(request, rows, saved=saved or 0)
         seen = [
             isinstance(other, ApprovalRequest) and is_whole_in_list(self.views, self.questions, other, self.screen.columns)
             for other in card.listed
@@ -285,10 +291,13 @@ class Display:
         on_card = frozenset(other.request_id for other in card.listed if all(seen))
         if on_card != self.questions.on_card:
             self.questions.on_card = on_card
-            card = self._card_of(request, rows)  # its keys name how many they answer
+            card = self._card_of(request, rows, saved=saved or 0)  # its keys name how many they answer
         return card
 
-    def _card_of(self, request: ApprovalRequest | QuestionRequest, rows: int) -> Card:
+    def _has_room(self, request: ApprovalRequest | QuestionRequest, rows: int, saved: int) -> bool:
+        return self._card_of(request, rows, saved=saved).has_room(self.screen.rows_of)
+
+    def _card_of(self, request: ApprovalRequest | QuestionRequest, rows: int, *, saved: int = 0) -> Card:
         code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
         return question_card(
             self.views,
@@ -298,6 +307,7 @@ class Display:
             keys=key_line(self.questions, counts=self.screen.line.keys_count),
             workspace=self._present.config.workspace,
             is_above=(request.request_id, code) in self._above,
+            saved=saved,
         )
 
     def _expected(self) -> Expected:

@@ -30,7 +30,7 @@ def mode_words(mode: Mode, code_rule: str, workspace: Path) -> str:
     if not code_rule:
         return f"{mode}: {MODES[mode]}"
     source = _short(Path(code_rule), workspace) if Path(code_rule).is_absolute() else code_rule
-    return f"{mode}, but code runs unasked ({visible(source)})"
+    return f"{mode}: {MODES[mode]}, but code runs unasked ({visible(source)})"
 
 
 NEW_SESSION: Final = " (--continue resumes the last one)"

@@ -73,6 +73,8 @@ class Records:
         self._by_id: dict[str, _Record] = {}
         self._parents: dict[str, str | None] = {}
         self._root = ""
+        self.whole: set[str] = set()
+        """The questions whose cells were drawn unfolded."""
 
     def add(self, event: Event, rows: Iterable[Row]) -> None:
         """Keeps an event. Args: rows: its rows."""
@@ -206,6 +208,8 @@ class Transcript(Paged):
         found = [*rows(self._views.observe(event), event)]
         self._folded.has_folded = False
         folded, whole = self._folded.draw(event, found), self._whole.draw(event, found)
+        if isinstance(event, ApprovalRequest) and event.request_id in self._records.whole:
+            folded, whole = (story.whole_cell(event, None) for story in (self._folded, self._whole))
         if isinstance(event, ToolCallStarted) and not event.call_id:
             self._actions.pop(event.tool_call_id, None)  # a later turn may use the id again
         if folded is None and whole is None:

@@ -1,4 +1,4 @@
-"""`quiet_input`: the keys of a terminal, without the terminal's own reports of focus, late answers and unknown sequences.
+"""`quiet`: the keys of a terminal, without the terminal's own reports of focus, late answers and unknown sequences.
 
 prompt_toolkit takes a sequence that it does not know for the keys of its characters, and they would stand in the line.
 """
@@ -6,7 +6,7 @@ prompt_toolkit takes a sequence that it does not know for the keys of its charac
 import re
 from typing import Any, Final
 
-from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input import Input
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.input.vt100 import Vt100Input
 
@@ -24,12 +24,11 @@ _ANSWER: Final = re.compile(r"\x1b[\]PX^_][^\x07\x1b]{2}")
 PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
 
 
-def quiet_input() -> Input:
-    """Return the input of the terminal that the program runs in."""
-    made = create_input()
-    if isinstance(made, Vt100Input):
-        made.vt100_parser = QuietParser(made.vt100_parser)  # type: ignore[assignment]  # its two methods are used
-    return made
+def quiet(source: Input) -> Input:
+    """Return an input of prompt_toolkit that passes on nothing but keys."""
+    if isinstance(source, Vt100Input) and not isinstance(source.vt100_parser, QuietParser):
+        source.vt100_parser = QuietParser(source.vt100_parser)  # type: ignore[assignment]  # its two methods are used
+    return source
 
 
 class QuietParser:

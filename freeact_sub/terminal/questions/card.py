@@ -17,7 +17,7 @@ from freeact_sub.events import ApprovalRequest, QuestionRequest
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import is_tried
 from freeact_sub.show.heads import head_of, tells_all
-from freeact_sub.show.questions import Questions, asks_for
+from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
 from freeact_sub.show.rows import call_part
 from freeact_sub.show.typed_decisions import always_words
 from freeact_sub.show.wording import asked_text, cheaper_models
@@ -29,7 +29,8 @@ from freeact_sub.text import counted, visible
 SMALL_ROWS: Final = 14
 """With fewer rows the card leaves out the other questions."""
 EFFECT_ROWS: Final = 3
-"""The call of a cell that is tried leaves so many rows of the card to its effects, or it stands above the card."""
+"""The call of a cell that is tried leaves so many rows of the card to its effects, a short one as many as it
+has itself; else it stands above the card."""
 OPENS: dict[FileOperation, str] = {
     "write": "the code opens it for writing, and what it writes is not known yet",
     "append": "the code opens it to append, and what it adds is not known yet",
@@ -58,8 +59,9 @@ class Card:
 
     def has_room(self, rows_of: Callable[[RenderableType], int]) -> bool:
         """Whether the call is drawn whole, with some of its effects. Args: rows_of: the height of a drawing."""
-        least = EFFECT_ROWS if self.effects is not None else 0
-        return rows_of(self.whole or self.call) + least <= self.rows - rows_of(self.head) - rows_of(self.foot)
+        rows = rows_of(self.whole or self.call)
+        least = min(EFFECT_ROWS, rows) if self.effects is not None else 0
+        return rows + least <= self.rows - rows_of(self.head) - rows_of(self.foot)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def rows_of(drawn: RenderableType) -> int:
@@ -101,6 +103,7 @@ def question_card(
     keys: str,
     workspace: Path,
     is_above: bool = False,
+    saved: int = 0,
 ) -> Card:
     """The card of the current question.
 
@@ -112,6 +115,7 @@ def question_card(
         keys: The line of keys, or a request to confirm.
         workspace: The start of relative paths.
         is_above: The whole call stands above the card, and not in it.
+        saved: Rows to save below the call: the first by shorter words, the others in the list of questions.
     """
     kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
     title = f" {kind} {questions.number_of(request)} of {len(questions.waiting)} "
@@ -121,9 +125,9 @@ def question_card(
     if code is not None:
         asks.append(", as you have changed it", "bold yellow")
     is_small = rows < SMALL_ROWS  # the keys must be seen
-    listed = () if is_small else tuple(questions.behind)
+    listed = () if is_small else tuple(questions.behind[: max(MAX_OTHERS + 1 - saved, 0)])
     head = [Text(title, "bold reverse yellow"), asks]
-    means = always_words(request, is_short=is_small) if isinstance(request, ApprovalRequest) else ""
+    means = always_words(request, is_short=is_small or saved > 0) if isinstance(request, ApprovalRequest) else ""
     foot: list[RenderableType] = [*([Text(means, "dim")] if means else []), Keys(text=keys)]
     if not is_small:
         head[:0] = [Text()]

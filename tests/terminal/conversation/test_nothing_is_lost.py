@@ -82,7 +82,7 @@ def test_all_code_that_runs_unasked_is_told(tmp_path: Path) -> None:
         terminal.wait_for("all of it was asked", "saved: allow code in .freeact/permissions.toml of the workspace")
         terminal.wait_at_bottom(READY, " ask*")
         terminal.enter("/status")
-        terminal.wait_for("ask, but code runs unasked (this session)")
+        terminal.wait_for("asks before anything that matters, but code runs unasked (this session)")
         terminal.enter("/mode plan")
         terminal.wait_at_bottom("plan")
         terminal.press(CTRL_D)
