@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter, running_loop
@@ -43,10 +43,27 @@ class Tried:
     effects: Effects
     outdated_by: Callable[[], Coroutine[None, None, tuple[str, ...]]] | None = None
     """Looks for paths of the workspace that have changed since the trial began. None: there was no trial."""
+    is_outdated: Callable[[], bool] = lambda: False
+    """Whether the kernel is another one by now: it has run a cell since."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it would be the same now, as far as the kernel decides on that. What was not tried is tried again."""
+        return self.effects.status != "refused" and not self.is_outdated()
 
 
-Trial: TypeAlias = Callable[[Call], Coroutine[None, None, Tried]]
-"""Does what a call would do where it changes nothing. It raises only when it is cancelled."""
+class Trial(Protocol):
+    """Tries one call."""
+
+    def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
+        """Does what a call would do where it changes nothing. It raises only when it is cancelled."""
+        ...
+
+    def decided(self, decision: Decision) -> None:
+        """The question about the call is decided. Called on the event loop, before the call is made."""
+        ...
+
+
 TryOut: TypeAlias = Trial | Effects
 """A trial, or why there is none."""
 A = TypeVar("A")
@@ -148,7 +165,8 @@ class OpenApproval(OpenQuestion[Decision]):
     async def effects_ready(self, code: str | None = None) -> Effects:
         """Tries the call; waits for what it did, or for the decision. From any event loop.
 
-        What an earlier trial found holds while the workspace is as that trial found it.
+        What an earlier trial found holds while the workspace is as that trial found it, and the kernel has run no cell
+        since. What could not be tried is tried again.
 
         Args:
             code: Try this instead of a cell's own code.
@@ -162,13 +180,18 @@ class OpenApproval(OpenQuestion[Decision]):
         async with self._looking:
             if self._trial is None or code != self._tried_code:
                 self._begin(self._try_out, code, ())
-            elif self.effects is not None and (changed := await self._changed_since()):
-                self._begin(self._try_out, code, changed)
-        if (trial := self._trial) is None or self._decided:
-            return self.effects or CLOSED
-        either: set[asyncio.Future[Any]] = {trial, self.outcome}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return trial.result().effects if trial.done() and not trial.cancelled() else CLOSED
+            elif self.effects is not None:
+                changed = await self._changed_since()
+                if changed or not self._trial.result().holds:
+                    self._begin(self._try_out, code, changed)
+        while (trial := self._trial) is not None and not self._decided:
+            either: set[asyncio.Future[Any]] = {trial, self.outcome}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if trial is self._trial and not self._decided and not trial.cancelled() and trial.result().is_outdated():
+                self._begin(self._try_out, code, ())  # the kernel has run a cell meanwhile
+            elif trial is self._trial or self._decided:
+                return trial.result().effects if trial.done() and not trial.cancelled() else CLOSED
+        return self.effects or CLOSED
 
     def _begin(self, try_out: Trial, code: str | None, changed: tuple[str, ...]) -> None:
         self.end_trial()
@@ -181,6 +204,11 @@ class OpenApproval(OpenQuestion[Decision]):
         assert self._trial is not None
         outdated_by = self._trial.result().outdated_by
         return () if outdated_by is None else await outdated_by()
+
+    def _settle(self, answer: Decision) -> None:
+        if not isinstance(self._try_out, Effects):
+            self._try_out.decided(answer)
+        super()._settle(answer)
 
     def end_trial(self) -> None:
         """Nobody needs its result any more."""

@@ -88,6 +88,9 @@ class ButtonQuestions:
         del self._open[request_id]
         self._show(changed=not self._open)
         question.close()
+        for other in self._open.values():  # what could not be tried before this one was decided can be now
+            if isinstance(other.request, ApprovalRequest) and any(seen.status == "refused" for seen in other.seen.values()):
+                self._begin(self._try(other, next(iter(other.seen))))
 
     def show_here(self) -> None:
         """See `QuestionForms.show_here`."""

@@ -8,17 +8,19 @@ must not happen unasked; `diffs.py` compares its copy of the workspace with the 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.requested_call import Asker, FeatureAgent
+from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.approvals.advice import Adviser
 from freeact_sub.approvals.open_questions import TryOut
-from freeact_sub.calls import Call
+from freeact_sub.calls import Call, CodeAction
 from freeact_sub.features.effects.trial import AgentTrials
+
+T = TypeVar("T")
 
 TRIALS_AT_ONCE: Final = 2
 """Trials of cells, of all agents of a root."""
@@ -36,6 +38,13 @@ class EffectsPart(RunPart):
     def advisers(self, asker: Asker) -> Sequence[Adviser]:
         """Try the cells of the agent: not of its nodes, nor of a check, which runs in another kernel."""
         return self._advisers if asker.agent is self._agent and asker.by != "check" else ()
+
+    async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+        """Note that a cell runs: a trial that was made before does not hold any more."""
+        if not isinstance(call.call, CodeAction) or call.agent is not self._agent or call.by == "check":
+            return await proceed()
+        with self._trials.turns.running(call.call.code):
+            return await proceed()
 
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
         """End those that run: their copies must not outlive the kernel's agent."""

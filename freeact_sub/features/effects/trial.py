@@ -10,21 +10,26 @@ import json
 import logging
 import time
 import uuid
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.approvals.open_questions import Tried, TryOut
+from freeact_sub.approvals.open_questions import Trial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
-from freeact_sub.cells import ExecuteReply, ReplyStatus
+from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
+from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.errors import FreeactError, KernelError
+from freeact_sub.events import Decision
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.features.effects.diffs import file_effects
 from freeact_sub.features.effects.trial_host import TrialHost
+from freeact_sub.features.effects.turns import CellTurns, Turn
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, OwnFiles, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
+from freeact_sub.kernels.wire.screen_text import short_traceback
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import one_line, visible
 
@@ -35,6 +40,7 @@ OWN_CELL_SECONDS: Final = 5.0
 INTERRUPT_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 3.0
 """After its time is up, a cell that does not end is killed with its kernel within this time."""
+GIB: Final = 1 << 30
 REASON_CHARS: Final = 300
 VARIABLES: Final = 200
 """Changed variables that are shown."""
@@ -50,6 +56,7 @@ class AgentTrials:
         self._agent, self._places = agent, places
         self._running: set[asyncio.Task[Any]] = set()
         self._is_closed = False
+        self.turns = CellTurns()
 
     def of(self, call: Call) -> TryOut | None:
         """Return the trial of a call, or why there is none. None: it is no cell."""
@@ -60,7 +67,7 @@ class AgentTrials:
             reason = "trials are off (setting effects.enabled)"
         elif self._agent.policy.mode != "ask":
             reason = f"cells are tried in mode ask only, and this is {self._agent.policy.mode}"
-        return Effects(status="refused", reason=reason, off=True) if reason else self._try_out
+        return Effects(status="refused", reason=reason, off=True) if reason else TrialOfCell(self, call)
 
     async def aclose(self) -> None:
         """End those that run, and try nothing any more."""
@@ -72,13 +79,18 @@ class AgentTrials:
             if not (await asyncio.wait(tasks, timeout=deadline - asyncio.get_running_loop().time()))[0]:
                 break
 
-    async def _try_out(self, call: Call) -> Tried:
+    async def try_out(self, call: Call, turn: Turn) -> Tried:
+        """Try a cell when its turn comes."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         try:
+            if reason := await self.turns.come(turn):
+                return _refused(reason)
             async with self._places:
-                return _refused("its agent is closed") if self._is_closed else await self._try_cell(call)
+                ran = self.turns.ran
+                tried = _refused("its agent is closed") if self._is_closed else await self._try_cell(call)
+                return replace(tried, is_outdated=lambda: self.turns.ran != ran)
         except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
             logger.warning("a trial failed", exc_info=True)
             return _refused(one_line(f"{type(error).__name__}: {error}", REASON_CHARS))
@@ -98,7 +110,8 @@ class AgentTrials:
         except (KernelError, TimeoutError) as error:
             return _refused(_short(str(error)))
         try:
-            found = await CellTrial(kernel, host, settings.seconds, config.kernel.output_chars).run(_code(call))
+            trial = CellTrial(kernel, host, settings, config.kernel.output_chars)
+            found = await trial.run(_code(call))
         except KernelError as error:
             return _refused(_short(str(error)))
         finally:
@@ -109,11 +122,28 @@ class AgentTrials:
         return Tried(effects, None if own is None else partial(_outdated_by, own))
 
 
+class TrialOfCell(Trial):
+    """The trial of one cell that a person is asked about."""
+
+    def __init__(self, trials: AgentTrials, cell: CodeAction) -> None:
+        self._trials, self._turn = trials, trials.turns.ask(cell.code)
+
+    def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
+        """See `Trial`."""
+        return self._trials.try_out(call, self._turn)
+
+    def decided(self, decision: Decision) -> None:
+        """See `Trial`."""
+        self._trials.turns.decided(self._turn, decision)
+
+
 class CellTrial:
     """One cell in a kernel that is dropped afterwards."""
 
-    def __init__(self, kernel: Kernel, host: TrialHost, seconds: float, output_chars: int) -> None:
-        self._kernel, self._host, self._seconds = kernel, host, seconds
+    def __init__(self, kernel: Kernel, host: TrialHost, settings: EffectsConfig, output_chars: int) -> None:
+        self._kernel, self._host, self._seconds = kernel, host, settings.seconds
+        self._bound = f"{settings.memory_bytes / GIB:.3g} GiB"
+        self._raised: CellError | None = None
         self._buffer = CellOutputBuffer(model_chars=output_chars)
         own = own_files_of(kernel)
         host.folders = tuple(filter(None, (kernel.scratch, None if own is None else own.root)))
@@ -144,8 +174,11 @@ class CellTrial:
         elif cell is None:
             cell = "timeout"
         reason = self._stopped_by(cell)
-        variables, left_running = await self._variables() if ended else ((), False)
-        if left_running and not reason:
+        variables, told = await self._variables() if ended else ((), {})
+        if cell == "error" and (met := self._bound_met(told)):
+            # an error that only the trial has is none of the cell's
+            reason, cell, output = met, "interrupted", self._without_error(output)
+        if told.get("programs") is True and not reason:
             reason = "it leaves a program running"
         return {
             "status": "stopped" if reason else "done",
@@ -159,9 +192,21 @@ class CellTrial:
 
     async def _cell(self, code: str) -> ExecuteReply:
         async with self._kernel.execute(code, self._buffer, CellClock(self._seconds)) as cell:
-            async for _ in cell:
-                pass
+            async for output in cell:
+                if isinstance(output, CellError):
+                    self._raised = output
             return await cell.reply()
+
+    def _bound_met(self, told: Mapping[str, Any]) -> str:
+        """Words for the bound of the trial at which the cell failed. Empty: it failed by itself."""
+        met = told.get("bound")
+        if met == "file":
+            return f"it writes a file of more than {self._bound}"
+        by_name = self._raised is not None and self._raised.ename.endswith("MemoryError")
+        return f"it needs more than {self._bound} of memory" if met == "memory" or by_name else ""
+
+    def _without_error(self, output: str) -> str:
+        return output if self._raised is None else output.rstrip().removesuffix(short_traceback(self._raised).rstrip())
 
     def _stopped_by(self, cell: ReplyStatus | None) -> str:
         if self._host.stopped.done():
@@ -172,18 +217,18 @@ class CellTrial:
             return f"its process is gone: {_short(self._kernel.lost_reason)}"
         return ""
 
-    async def _variables(self) -> tuple[tuple[VariableChange, ...], bool]:
-        """The report of the trial on its variables and on programs that still run; nothing of it is trusted."""
+    async def _variables(self) -> tuple[tuple[VariableChange, ...], Mapping[str, Any]]:
+        """The report of the trial: on its variables, and on all else; nothing of it is trusted."""
         scratch, name = self._kernel.scratch, f"variables-{uuid.uuid4().hex}"
         if self._kernel.lost_reason is not None or scratch is None:
-            return (), False
+            return (), {}
         try:
             await self._own_cell(f"after({name!r})")
             found = json.loads(await asyncio.to_thread(read_whole, name, scratch, max_bytes=REPORT_BYTES))
             before, after = (parsed(json.dumps(found[key]).encode()) for key in ("before", "after"))
         except (KernelError, OSError, ValueError, LookupError, TypeError, RecursionError):
-            return (), False
-        return tuple(told(compared(before, after), VARIABLES)), found.get("programs") is True
+            return (), {}
+        return tuple(told(compared(before, after), VARIABLES)), found
 
     def _files(self) -> dict[str, Any]:
         own = own_files_of(self._kernel)

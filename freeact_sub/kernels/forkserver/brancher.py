@@ -119,18 +119,23 @@ class Brancher:
             stream.flush()
         me, server = os.getpid(), os.getppid()
         waits, go = os.pipe()
+        line = sys.modules["freeact_guest.line"]
+        line.OWN_ENDS.add(os.fstat(go).st_ino)
+        others = [other for _, _, other in self.forked.values()]
 
         def between_life(result_writer: int) -> None:
-            os.close(go)
+            for end in (go, *others):  # held here, they would keep other branches waiting when the origin has ended
+                os.close(end)
             be_between(self, request, me, server, result_writer, waits)
 
         try:
             between, branch = fork_reporting(between_life)
         except BaseException:
-            os.close(go)
+            let_go(go)
             raise
         finally:
             os.close(waits)
+        line.OWN_CHILDREN.update((between, branch))
         return between, branch, go
 
     def seat(self, branch_id: str) -> None:
@@ -152,7 +157,7 @@ class Brancher:
             self.end(branch_id)
             raise
         del self.forked[branch_id]
-        os.close(go)
+        let_go(go, *forked[:2])
         self.say(branch_id, state="seated")
 
     def abandon(self, branch_id: str) -> None:
@@ -167,11 +172,20 @@ class Brancher:
         forked = self.forked.pop(branch_id, None)
         if forked is not None:
             between, branch, go = forked
-            os.close(go)
             for pid in (branch, between):
                 kill(pid)
             for pid in (between, branch):  # the second is our child once the first has ended
                 reap(pid)
+            let_go(go, between, branch)
+
+
+def let_go(end: int, *processes: int) -> None:
+    """Closes the origin's end of a pipe to a branch. Args: processes: those of the branch, which are its own no more."""
+    line = sys.modules["freeact_guest.line"]
+    inode = os.fstat(end).st_ino
+    os.close(end)
+    line.OWN_ENDS.discard(inode)
+    line.OWN_CHILDREN.difference_update(processes)
 
 
 def be_between(

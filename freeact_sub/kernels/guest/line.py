@@ -22,7 +22,9 @@ NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
 
 
 OWN_ENDS: set[int] = set()
-"""Pipes and connections that belong to the kernel and not to its code, by inode."""
+"""Pipes, connections and mapped files that belong to the kernel and not to its code, by inode."""
+OWN_CHILDREN: set[int] = set()
+"""Processes that the kernel has forked for itself, such as branches and those that save: no programs of its code."""
 
 
 class LineThread(threading.Thread):

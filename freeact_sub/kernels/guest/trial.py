@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import state, values
-from .line import OWN_ENDS
+from .line import OWN_CHILDREN, OWN_ENDS
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
 SEMAPHORES = "/dev/shm/sem."  # noqa: S108  # names in a list, not files
@@ -62,7 +62,8 @@ def note_own_ends() -> None:
 def reason_against(workspace: str) -> str:
     """Why no trial can be made of this kernel now: it has something that a copy would share, or not have. Empty: it can."""
     random_states[:] = [random.getstate()]
-    processes = children()
+    own, ends = {*OWN_CHILDREN}, {*OWN_ENDS}  # before those that have ended since are forgotten
+    processes = [child for child in children() if int(child) not in own]
     tracker = tracker_among(processes)
     tracker_pipes[:] = [] if tracker is None else [sys.modules["multiprocessing.resource_tracker"].getfd()]
     if shared := shared_memory():
@@ -73,7 +74,7 @@ def reason_against(workspace: str) -> str:
         return f"a task of its event loop has not ended, and a copy would not have it: {task}"
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing's own is closed by now
-            if int(name) not in tracker_pipes and (reason := open_file_against(int(name), workspace)):
+            if int(name) not in tracker_pipes and (reason := open_file_against(int(name), workspace, ends)):
                 return reason
     return ""
 
@@ -144,27 +145,27 @@ def pending_task() -> str:
     return ""
 
 
-def open_file_against(descriptor: int, workspace: str) -> str:
-    """Why an open file is in the way of a trial. Empty: it is not."""
+def open_file_against(descriptor: int, workspace: str, own: set[int]) -> str:
+    """Why an open file is in the way of a trial. Empty: it is not. Args: own: `OWN_ENDS`."""
     found, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
     kind = found.st_mode
     writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     folder = os.environ.get(values.FOLDER, "")
     own_log = f"{folder}/kernel.log"
-    if stat.S_ISREG(kind) and path.endswith(" (deleted)") and found.st_ino not in OWN_ENDS:
-        return f"a file is open that has no name any more, which cannot be copied: {path.removesuffix(' (deleted)')}"
+    if stat.S_ISREG(kind) and path.endswith(" (deleted)") and found.st_ino not in own:
+        return "a file is open that has no name any more, which cannot be copied"
     if stat.S_ISREG(kind) and writes and path != own_log and not f"{path}/".startswith(f"{workspace}/"):
         return f"a file outside of the workspace is open for writing: {path}"
     if stat.S_ISCHR(kind) and writes and path not in HARMLESS_DEVICES and not path.startswith("/dev/pts/"):
         return f"a device is open: {path}"
     if stat.S_ISSOCK(kind):
         with socket.socket(fileno=os.dup(descriptor)) as connection:
-            is_own = found.st_ino in OWN_ENDS or (
+            is_own = found.st_ino in own or (
                 connection.family == socket.AF_UNIX and os.fsdecode(connection.getsockname()).startswith(f"{folder}/k-")
             )
             if not is_own:
                 return "it has an open connection, which cannot be copied"
-    if stat.S_ISFIFO(kind) and found.st_ino not in OWN_ENDS:
+    if stat.S_ISFIFO(kind) and found.st_ino not in own:
         return "a pipe is open, which cannot be copied"
     return ""
 
@@ -311,4 +312,25 @@ def before() -> None:
 def after(file: str) -> None:
     """Writes the variables before and after the cell into a new file of the trial's scratch folder."""
     found["after"] = state.report(state.shell_here(), seconds=DIGEST_SECONDS)
-    state.write_new(file, json.dumps({**found, "programs": programs_run()}).encode())
+    told = {**found, "programs": programs_run(), "bound": bound_met()}
+    state.write_new(file, json.dumps(told).encode())
+
+
+def bound_met() -> str:
+    """The bound of the trial that has ended the cell: `memory`, `file`. Empty: none has.
+
+    Libraries raise other errors while they handle that one, or because of it, so all of the chain counts.
+    """
+    errors, seen = [getattr(state.shell_here().last_execution_result, "error_in_exec", None)], set()
+    while errors:
+        error = errors.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        number = error.errno if isinstance(error, OSError) else None
+        if isinstance(error, MemoryError) or number == errno.ENOMEM:
+            return "memory"
+        if number == errno.EFBIG:
+            return "file"
+        errors += [error.__cause__, error.__context__, *(error.exceptions if isinstance(error, BaseExceptionGroup) else ())]
+    return ""

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import stack
+from .halves import HALVES
 from .writable import WRITING, absolute, folder_of
 
 MAX_FILES = 1000
@@ -162,6 +163,8 @@ class UsedFiles:
 
     def on_other(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note changed names, a changed working directory or a started program."""
+        if HALVES.is_of_kernel:  # it forks for itself: a branch, a trial, a process that saves
+            return
         if event in STARTS:
             self.on_start(*command_of(event, arguments))
             return
@@ -181,21 +184,12 @@ class UsedFiles:
         """A program begins to work. Args: command: its words, or those of a shell. cwd: where. None: where Python is."""
         if self.programs is None:
             self.programs, self.before = time.time_ns(), Listing(self.root)
-        if self.programs and self.root:
+        if self.root:
             with contextlib.suppress(Exception):  # border: words may be objects of the cell's own, which may raise anything
                 for folder in named_in([os.fsdecode(word) for word in command], os.fsdecode(cwd or os.getcwd())):
                     is_own = PACKAGES.isdisjoint(folder[len(self.root) :].split(os.sep))
                     if is_own and folder.startswith(self.root) and len(self.named) < MAX_FILES:
                         self.named[folder] = None
-
-    @contextlib.contextmanager
-    def nothing_recorded(self) -> Iterator[None]:
-        """Do not count processes started now: they are the kernel's own."""
-        programs, before, self.programs = self.programs, self.before, 0
-        try:
-            yield
-        finally:
-            self.programs, self.before = programs, before
 
     def resolve(self) -> None:
         """Find out what the noted names mean."""

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import hook, used
+from .. import hook
 from ..halves import HALVES
+from ..line import OWN_CHILDREN, OWN_ENDS
 from .imported import Imported
 from .write import Writer, reason_of
 
@@ -105,21 +106,30 @@ class SnapshotRequests:
         """
         origin = os.getpid()
         result, result_writer = os.pipe()
+        OWN_ENDS.add(os.fstat(result).st_ino)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = -1
         try:
-            with hook.nothing_asked(), used.USED.nothing_recorded(), HALVES.forking_for_kernel():
+            with hook.nothing_asked(), HALVES.forking_for_kernel():
                 pid = os.fork()
             if pid == 0:
                 be_saver(self, request, origin, result_writer)
+            OWN_CHILDREN.add(pid)
         finally:
             os.close(result_writer)
             if pid < 0:
-                os.close(result)
+                self.close(result)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with contextlib.suppress(OSError):  # it has done so itself, or has ended
             os.setpgid(pid, pid)
         return Saver(pid, result)
+
+    @staticmethod
+    def close(result: int) -> None:
+        """Closes the kernel's end of a pipe."""
+        inode = os.fstat(result).st_ino
+        os.close(result)
+        OWN_ENDS.discard(inode)
 
     def save_here(self, snapshot_id: str, request: dict[str, Any], reason: str, started: float) -> None:
         """Saves in the main thread what can be saved within the bounds for that."""
@@ -156,12 +166,13 @@ class SnapshotRequests:
         if saver is not None:
             if self.control_loop is not None:
                 self.control_loop.remove_reader(saver.result)
-            os.close(saver.result)
+            self.close(saver.result)
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
                     kill(saver.pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):  # code in the kernel was quicker
                 os.waitpid(saver.pid, 0)
+            OWN_CHILDREN.discard(saver.pid)
             problem = saver.text.decode(errors="replace")
         self.say(snapshot_id, state="ended", problem=problem)
 

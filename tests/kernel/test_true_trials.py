@@ -1,0 +1,88 @@
+"""Trials tell the truth, or a true reason why there is none: cells of one response, bounds, kernels that come back."""
+
+import asyncio
+import sys
+
+import pytest
+from support.agents import cell
+from support.sandbox import NEEDS_A_WALL
+from support.trials import ON, asking
+
+from freeact_sub import Agent, Config
+from freeact_sub.calls import CodeAction
+from freeact_sub.events import ApprovalRequest
+from freeact_sub.testing import ScriptedModel
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    NEEDS_A_WALL,
+]
+
+
+async def both(workspace, decide):
+    """Two cells in one response, the second after two others; `decide` gets both questions."""
+    script = ["hello", [cell("zz = 7"), cell("print(zz + 1)")], "done"]
+    async with Agent(Config(workspace=workspace, effects=ON), model=ScriptedModel(script)) as agent:
+        await agent.run("first").result()
+        run, open_ones, deciding = agent.run("second"), [], []
+        async for event in run:
+            if isinstance(event, ApprovalRequest) and isinstance(event.call, CodeAction):
+                open_ones.append(event)
+                if len(open_ones) == 2:
+                    deciding.append(asyncio.create_task(decide(*open_ones)))
+        await asyncio.gather(*deciding)
+        assert (await run.result()).status == "completed"
+
+
+async def test_a_cell_is_tried_after_the_cells_before_it(tmp_path):
+    async def in_order(first, second):
+        early = await asyncio.gather(first.effects_ready(), second.effects_ready())
+        assert [each.status for each in early] == ["done", "refused"]
+        assert early[1].reason == "the cell before it is not decided yet, and this one runs after it"
+        first.approve()
+        effects = await second.effects_ready()
+        assert (effects.status, effects.cell, effects.output) == ("done", "ok", "8\n")
+        assert await second.effects_ready() is effects
+        second.approve()
+
+    async def first_denied(first, second):
+        first.deny()
+        effects = await second.effects_ready()
+        assert (effects.status, effects.cell) == ("done", "error")
+        assert "NameError" in effects.output
+        second.deny()
+
+    async def first_changed(first, second):
+        first.approve(code="zz = 8")
+        assert (await second.effects_ready()).output == "9\n"
+        second.deny()
+
+    async def second_first(first, second):
+        assert [change.name for change in (await first.effects_ready()).variables] == ["zz"]
+        second.approve(code="zz = 7")  # the older trial of the first one is of another kernel from now on
+        while await first.effects_ready() and first.effects.variables:
+            await asyncio.sleep(0.05)
+        first.approve()
+
+    for decide in (in_order, first_denied, first_changed, second_first):
+        await both(tmp_path, decide)
+
+
+async def test_a_bound_of_the_trial_is_no_error_of_the_cell(tmp_path):
+    memory, size = "it needs more than 1 GiB of memory", "it writes a file of more than 1 GiB"
+    cells = {
+        "print('so far')\nx = bytearray(3 * 10**9)": (memory, "so far"),
+        "import numpy as np\nx = np.ones(4 * 10**8)": (memory, ""),
+        "try:\n    bytearray(3 * 10**9)\nexcept MemoryError:\n    raise ValueError('no room')": (memory, ""),
+        "import mmap\nmmap.mmap(-1, 3 * 10**9, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)": (memory, ""),
+        "open('large', 'wb').truncate(2**31)": (size, ""),
+    }
+    async with asking(tmp_path, *cells) as question:
+        for code, (reason, output) in cells.items():
+            request = await question()
+            effects = await request.effects_ready()
+            assert (effects.status, effects.reason, effects.cell) == ("stopped", reason, "interrupted"), code
+            assert effects.output.strip() == output
+            request.deny()
+        assert await question() is None
