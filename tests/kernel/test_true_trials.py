@@ -86,3 +86,38 @@ async def test_a_bound_of_the_trial_is_no_error_of_the_cell(tmp_path):
             assert effects.output.strip() == output
             request.deny()
         assert await question() is None
+
+
+async def test_a_kernel_whose_values_came_back_from_files_is_tried(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    config = Config(workspace=workspace, effects=ON)
+    code, seen = "array[1] = 7; frame.loc[0, 'a'] = 8; print(array[:2], text[:2])", []
+
+    async def tried(agent):
+        async for event in agent.run("cell"):
+            if isinstance(event, ApprovalRequest):
+                if isinstance(event.call, CodeAction):
+                    effects = await event.effects_ready()
+                    seen.append((effects.status, effects.reason, effects.output))
+                    event.deny()
+                else:
+                    event.approve()
+
+    model = ScriptedModel([cell(code), "done"] * 4)
+    async with Agent(config, model=model, session="new") as agent:
+        kept = agent.session_id
+        await agent.execute("import numpy as np, pandas as pd; array = np.arange(400_000)")
+        await agent.execute("frame = pd.DataFrame({'a': np.arange(300_000)})")
+        await agent.put(text=b"ab" * 200_000)
+        await tried(agent)
+        agent.mode = "plan"
+        agent.mode = "ask"
+        await tried(agent)
+        await agent.branch(own_files=True)
+        assert await agent.get("text") == b"ab" * 200_000
+    async with Agent(config, model=model, session=kept) as agent:
+        await tried(agent)
+        assert (await agent.execute("print(array[1], int(frame.loc[0, 'a']))")).text.strip() == "1 0"
+    assert seen == [("done", "", "[0 7] b'ab'\n")] * 3

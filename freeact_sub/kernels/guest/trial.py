@@ -152,7 +152,8 @@ def open_file_against(descriptor: int, workspace: str, own: set[int]) -> str:
     writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     folder = os.environ.get(values.FOLDER, "")
     own_log = f"{folder}/kernel.log"
-    if stat.S_ISREG(kind) and path.endswith(" (deleted)") and found.st_ino not in own:
+    has_no_name = stat.S_ISREG(kind) and path.endswith(" (deleted)") and found.st_ino not in own
+    if has_no_name and (writes or f"{path}/".startswith(f"{workspace}/")):  # else the copy opens it anew, to be read
         return "a file is open that has no name any more, which cannot be copied"
     if stat.S_ISREG(kind) and writes and path != own_log and not f"{path}/".startswith(f"{workspace}/"):
         return f"a file outside of the workspace is open for writing: {path}"
