@@ -65,6 +65,8 @@ class ShellCommand(Action):
     """The kernel can start it behind a wall, where it only reads (`kernels/wall/reading.py`)."""
     posix: bool = field(default=False, compare=False, repr=False)
     """The shell that reads it may be another one than bash."""
+    by_library: bool = field(default=False, compare=False, repr=False)
+    """A library starts it by itself, as the kernel says: for receipts only."""
     purpose: str = ""
     """The purpose of a command that runs outside the sandbox, in the agent's words."""
 

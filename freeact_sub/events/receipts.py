@@ -30,6 +30,8 @@ class CommandReceipt:
     command: str
     outside: bool = False
     """It ran outside the sandbox (`agent.shell`)."""
+    by_library: bool = False
+    """Code of a library started it by itself, not code of a cell or of the workspace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,8 @@ class Receipts:
     cells_run: int = 0
     cells_failed: int = 0
     commands_run: int = 0
+    library_commands_run: int = 0
+    """Commands that libraries started by themselves; `commands_run` does not count them."""
     calls_made: int = 0
     calls_failed: int = 0
     children_ended: int = 0
@@ -95,6 +99,7 @@ class Receipts:
         parts = [
             _counted(self.cells_run, "cell", self.cells_failed),
             _counted(self.commands_run, "command"),
+            _counted(self.library_commands_run, "command by libraries", plural="commands by libraries"),
             _counted(self.calls_made, "call", self.calls_failed, _names([call.name for call in self.calls])),
             _counted(self.children_ended, "child", self.children_failed),
         ]
@@ -112,9 +117,10 @@ def receipts_of(stored: Any) -> Receipts | None:
 _ADAPTER: Final = TypeAdapter(Receipts)
 
 
-def _counted(number: int, what: str, failed: int = 0, names: str = "") -> str:
+def _counted(number: int, what: str, failed: int = 0, names: str = "", plural: str = "") -> str:
     more = ", ".join(filter(None, [names, f"{failed:,} failed" if failed else ""]))
-    many = f"{number:,} children" if what == "child" and number != 1 else counted(number, what)
+    plural = "children" if what == "child" else plural
+    many = f"{number:,} {plural}" if plural and number != 1 else counted(number, what)
     return f"{many}{f' ({more})' if more else ''}" if number else ""
 
 

@@ -186,7 +186,8 @@ def receipt_lines(event: AgentFinished) -> list[str]:
     if made is None:
         return []
     lines = [f"receipts: {made}"]
-    lines += [f"command: {ran.command}{' (outside the sandbox)' if ran.outside else ''}" for ran in made.commands]
+    notes = {(True, False): " (outside the sandbox)", (False, True): " (by a library)"}
+    lines += [f"command: {ran.command}{notes.get((ran.outside, ran.by_library), '')}" for ran in made.commands]
     lines += [f"call: {call.name}{' (failed)' if call.status == 'failed' else ''}" for call in made.calls]
     lines += [f"child: {short_id(child.agent_id)} ({child.status.replace('_', ' ')})" for child in made.children]
     for what, files in (("read", made.files_read), ("written", made.files_written)):

@@ -159,7 +159,7 @@ REFUSALS = {
     "memory of a file without a name": ("import ctypes, os; f = os.memfd_create('x'); os.truncate(f, 9); L = ctypes.CDLL(None); L.mmap.restype = ctypes.c_void_p; a = L.mmap(None, 9, 3, 1, f, 0); os.close(f)", "it shares memory", "L.munmap(ctypes.c_void_p(a), 9)"),
     "a file of the workspace, mapped to be read": ("f = os.open('mapped', os.O_RDWR | os.O_CREAT); a = L.mmap(None, 9, 1, 1, f, 0); os.close(f)", "it shares memory, which a copy would change as well: /", "L.munmap(ctypes.c_void_p(a), 9)"),
     "a file that was replaced": ("open('old', 'w').close(); open('new', 'w').close(); f = open('old'); os.replace('new', 'old')", "a file is open that has no name any more", "f.close()"),
-    "a thread": ("import threading; e = threading.Event(); t = threading.Thread(target=e.wait); t.start()", "it has other threads", "e.set(); t.join()"),
+    "a thread": ("import threading; halt = []\ndef spin():\n    while not halt: pass\nt = threading.Thread(target=spin); t.start()", "it has other threads", "halt.append(1); t.join()"),
     "a program": ("import os, signal; pid = os.fork() or signal.pause()", "programs that it has started are still running", "os.kill(pid, 9); os.waitpid(pid, 0)"),
     "an open file": ("import tempfile; f = tempfile.TemporaryFile()", "a file is open that has no name any more", "f.close()"),
     "a connection": ("import socket; s = socket.socket()", "it has an open connection", "s.close()"),

@@ -121,3 +121,34 @@ async def test_a_kernel_whose_values_came_back_from_files_is_tried(tmp_path, mon
         await tried(agent)
         assert (await agent.execute("print(array[1], int(frame.loc[0, 'a']))")).text.strip() == "1 0"
     assert seen == [("done", "", "[0 7] b'ab'\n")] * 3
+
+
+THREADS = {
+    "an event": ("e = threading.Event(); t = threading.Thread(target=e.wait, daemon=True); t.start()", True),
+    "a queue": ("q = queue.Queue(); t = threading.Thread(target=lambda: q.get(), daemon=True); t.start()", True),
+    "a simple queue": ("s = queue.SimpleQueue(); t = threading.Thread(target=lambda: s.get(), daemon=True); t.start()", True),
+    "a pool": ("p = concurrent.futures.ThreadPoolExecutor(2); p.submit(int).result()", True),
+    "a sleeper": ("t = threading.Thread(target=time.sleep, args=(600,), daemon=True); t.start()", True),
+    "a timer": ("t = threading.Timer(600, print); t.start()", True),
+    "one that computes": ("stop = []\ndef spin():\n    while not stop: pass\nt = threading.Thread(target=spin, name='spins'); t.start()", False),
+}  # fmt: skip
+
+
+async def test_threads_that_only_wait_do_not_refuse_trials(tmp_path):
+    steps = ["import threading, queue, time, concurrent.futures"]
+    steps += [step for code, _ in THREADS.values() for step in (code, "print('tried')")]
+    async with asking(tmp_path, *steps, "stop.append(1)", "q.put(1); t = q.unfinished_tasks; q.join()") as question:
+        (await question()).approve()
+        for name, (_, is_tried) in THREADS.items():
+            (await question()).approve()
+            request = await question()
+            effects = await request.effects_ready()
+            if is_tried:
+                assert (effects.status, effects.output) == ("done", "tried\n"), (name, effects)
+            else:
+                assert effects.status == "refused"
+                assert effects.reason.endswith("in a branch: spins (of the cell In[8])"), effects.reason
+            request.deny()
+        (await question()).approve()
+        (await question()).deny()
+        assert await question() is None

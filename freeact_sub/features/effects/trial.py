@@ -178,6 +178,8 @@ class CellTrial:
         if cell == "error" and (met := self._bound_met(told)):
             # an error that only the trial has is none of the cell's
             reason, cell, output = met, "interrupted", self._without_error(output)
+        if cell == "timeout" and (threads := _names(told.get("threads"))):
+            reason += f"; a copy has no threads, and its kernel has some that wait for work: {threads}"
         if told.get("programs") is True and not reason:
             reason = "it leaves a program running"
         return {
@@ -255,6 +257,11 @@ async def _outdated_by(own: OwnFiles) -> tuple[str, ...]:
         return await asyncio.to_thread(own.outdated_by)
     except (OSError, FreeactError):  # it cannot be compared any more: a new trial tells why
         return (own.workspace.name,)
+
+
+def _names(told: Any) -> str:
+    """Names that a trial has told of."""
+    return _short(", ".join(map(str, told[:5]))) if isinstance(told, list) else ""
 
 
 def _refused(reason: str) -> Tried:

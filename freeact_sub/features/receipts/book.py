@@ -58,8 +58,9 @@ class ReceiptBook:
 
     def command(self, command: ShellCommand) -> None:
         """Code starts a program, which was allowed."""
-        self._commands.append(CommandReceipt(command=one_line(command.command, COMMAND_CHARS), outside=command.outside))
-        self._count(commands_run=1)
+        text, by_library = one_line(command.command, COMMAND_CHARS), command.by_library
+        self._commands.append(CommandReceipt(command=text, outside=command.outside, by_library=by_library))
+        self._count(**{"library_commands_run" if by_library else "commands_run": 1})
 
     def child(self, agent_id: str, status: RunStatus) -> None:
         """A child has ended."""
@@ -71,7 +72,7 @@ class ReceiptBook:
         if not has_model and not self._numbers:
             return None
         kept = len(self._cells) + len(self._commands) + len(self._calls) + len(self._children)
-        totals = ("cells_run", "commands_run", "calls_made", "children_ended")
+        totals = ("cells_run", "commands_run", "library_commands_run", "calls_made", "children_ended")
         return Receipts(
             cells=tuple(self._cells),
             commands=tuple(self._commands),

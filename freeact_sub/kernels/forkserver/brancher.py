@@ -25,6 +25,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Collection
@@ -37,6 +38,8 @@ GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 GNU_OPENMP = "libgomp"
 """It waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
 OMP_PAUSE_HARD = 2
+LOOK_SECONDS = 0.02
+"""A thread that wants the interpreter is woken each 0.005 s to ask for it."""
 REPORT_BYTES = 300
 SUBSHELL = ("ipykernel.subshell", "SubshellThread")
 POLARS_THREADS = "polars-"
@@ -99,7 +102,7 @@ class Brancher:
     def reply(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
         """Forks if possible, and returns the reply for the host."""
         try:
-            reason = unsafe(self.app)
+            reason = unsafe(self.app, is_trial=request["trial"] is not None)
             if not reason and request["trial"] is not None:
                 reason = sys.modules["freeact_guest.trial"].reason_against(request["moved"][0])
             if not reason:
@@ -238,21 +241,32 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def unsafe(app: Any, still: Collection[threading.Thread] = ()) -> str:
-    """Return why this kernel must not be forked now; empty: it can be. Args: still: threads that stand still meanwhile."""
+def unsafe(app: Any, still: Collection[threading.Thread] = (), *, is_trial: bool = False) -> str:
+    """Return why this kernel must not be forked now; empty: it can be.
+
+    Args:
+        app: The kernel's.
+        still: Threads that stand still meanwhile.
+        is_trial: The fork lives for one cell only, so that it can do without threads that wait.
+    """
     sys.modules["freeact_borrowed_app"].end_idle_script_loop(app.shell)
     own = {threading.main_thread(), *own_threads(app), *still}
     line = sys.modules["freeact_guest.line"]
-    others = sorted(
-        thread.name
+    others = [
+        thread
         for thread in threading.enumerate()
         if thread not in own
         and not isinstance(thread, line.LineThread)
         and not is_idle_subshell(thread)
         and not line.is_idle_worker(thread)
-    )
+    ]
+    if is_trial:
+        waiting = those_that_wait(others)
+        sys.modules["freeact_guest.trial"].left_threads[:] = sorted(thread.name for thread in waiting)
+        others = [thread for thread in others if thread not in waiting]
     if others:
-        return f"it has other threads, whose work would stop half way in a branch: {', '.join(others[:5])}"
+        named = ", ".join(sorted(described(app.shell, thread) for thread in others)[:5])
+        return f"it has other threads, whose work would stop half way in a branch: {named}"
     if not has_room(ROOM_BYTES):
         return f"less than {ROOM_BYTES >> 20} MB are left to it of what kernel.memory_bytes allows"
     if app.kernel.eventloop is not None:
@@ -262,6 +276,57 @@ def unsafe(app: Any, still: Collection[threading.Thread] = ()) -> str:
     if threads := threads_lost():
         return f"it has threads of {threads}, which do not survive a fork"
     return ""
+
+
+def those_that_wait(threads: list[threading.Thread]) -> set[threading.Thread]:
+    """Those that are blocked in a call of the system all the time: for a queue, an event, a lock, a time.
+
+    They hold no lock of a C library: such code does not sleep with one. A thread that computes, or wants to go on, is woken
+    again and again by its wait for the interpreter. One that imports something holds the lock of a module.
+    """
+    frames = sys._current_frames()
+    asleep = {
+        thread: moment for thread in threads if (moment := sleeping(thread)) and not imports(frames.get(thread.ident or 0))
+    }
+    if asleep:
+        time.sleep(LOOK_SECONDS)
+    return {thread for thread, moment in asleep.items() if sleeping(thread) == moment}
+
+
+def sleeping(thread: threading.Thread) -> tuple[str, ...]:
+    """How often a thread has been woken, if it sleeps now. Empty: it does not."""
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/status") as file:
+            fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    except OSError:
+        return ()
+    switches = fields.get("voluntary_ctxt_switches", ""), fields.get("nonvoluntary_ctxt_switches", "")
+    return switches if fields.get("State", "").startswith("S") else ()
+
+
+def imports(frame: Any) -> bool:
+    """Whether a stack is within an import."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def described(shell: Any, thread: threading.Thread) -> str:
+    """The name of a thread, and the cell whose function it runs."""
+    frame: Any = sys._current_frames().get(thread.ident or 0)
+    name = thread.name
+    while frame is not None:
+        if (number := cell_of(shell, frame.f_code.co_filename)) is not None:
+            name = f"{thread.name} (of the cell In[{number}])"
+        frame = frame.f_back
+    return name
+
+
+def cell_of(shell: Any, filename: str) -> Any:
+    """The number of the cell whose code has this file name. None: it is none's."""
+    return getattr(shell.compile, "_filename_map", {}).get(filename)
 
 
 def own_threads(app: Any) -> list[Any]:

@@ -236,7 +236,7 @@ class Watch:
         ADVICE.on_command(command)
         self.files.forget()
         place = as_text(absolute(os.fsdecode(cwd or ".")))
-        how = {"wall": doors.can_wall(), "posix": posix}
+        how = {"wall": doors.can_wall(), "posix": posix, "library": stack.is_of_library()}
         if self.line.ask(kind="shell", command=as_text(command), cwd=place, **how) == WALLED:
             raise doors.ToBeWalledError
 

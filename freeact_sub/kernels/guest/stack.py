@@ -10,12 +10,27 @@ import pty
 import shutil
 import subprocess
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .writable import real_path
 
+STARTERS = {
+    "subprocess",
+    "os",
+    "asyncio",
+    "pty",
+    "multiprocessing",
+    "concurrent",
+    "threading",
+    "contextlib",
+    "functools",
+} | {*("freeact_guest", "IPython", "ipykernel", "decorator", "pexpect", "ptyprocess")}
+"""Modules whose code starts programs for whoever calls it."""
+LIBRARIES = tuple(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+"""Folders of code that is nobody's own."""
 IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 POPEN = {getattr(subprocess.Popen, name).__code__ for name in ("_posix_spawn",) if hasattr(subprocess.Popen, name)}
 PTY_SPAWN = {pty.spawn.__code__}
@@ -35,6 +50,18 @@ def frames() -> Iterator[Any]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def is_of_library() -> bool:
+    """Whether a library starts a program by itself, as matplotlib does to find fonts: its code is the nearest that is not
+    there to start programs for others."""
+    for frame in frames():
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__")).partition(".")[0]
+        if file.startswith("<ipython-input"):
+            return False
+        if module not in STARTERS and not file.startswith("<"):
+            return file.startswith(LIBRARIES)
+    return False
 
 
 def is_part_of_popen() -> bool:

@@ -40,6 +40,8 @@ tracker_pipes: list[int] = []
 """The kernel's end of the pipe to that process."""
 random_states: list[Any] = []
 """That of `random` before the fork, which seeds it anew."""
+left_threads: list[str] = []
+"""The names of the kernel's threads that only waited at the fork: the trial does not have them."""
 found: dict[str, Any] = {}
 """What is told of the variables: `before`, `after`."""
 
@@ -313,7 +315,7 @@ def before() -> None:
 def after(file: str) -> None:
     """Writes the variables before and after the cell into a new file of the trial's scratch folder."""
     found["after"] = state.report(state.shell_here(), seconds=DIGEST_SECONDS)
-    told = {**found, "programs": programs_run(), "bound": bound_met()}
+    told = {**found, "programs": programs_run(), "bound": bound_met(), "threads": left_threads}
     state.write_new(file, json.dumps(told).encode())
 
 
