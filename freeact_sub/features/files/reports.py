@@ -14,6 +14,8 @@ from freeact_sub.features.files.attribution import CLOCK_STEP_NS, MAX_FILES, Fil
 from freeact_sub.system.work_folders import NOT_LOOKED_INTO
 
 MAX_PATH_CHARS: Final = 4096
+MAX_TIMES: Final = 100
+"""Times in which programs of one cell ran."""
 MAX_LOOKING: Final = 2
 """Searches that may run at once. Each is for one cell, and a model takes longer to write the next cell."""
 
@@ -33,9 +35,22 @@ class FileReports:
         self._agent, self._searches = agent, 0
 
     async def note(
-        self, params: Mapping[str, Any], files: RunFiles, writers: FileAttribution, looking: set[asyncio.Task[None]]
+        self,
+        params: Mapping[str, Any],
+        files: RunFiles,
+        writers: FileAttribution,
+        looking: set[asyncio.Task[None]],
+        outside: Sequence[int] = (),
     ) -> None:
-        """Note a report. Args: looking: where the search is put that it may start."""
+        """Note a report.
+
+        Args:
+            params: The report.
+            files: Of the run.
+            writers: Of all runs.
+            looking: Where the search is put that it may start.
+            outside: When commands outside of the kernel began, in ns.
+        """
         now = time.time_ns()
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
@@ -50,19 +65,21 @@ class FileReports:
         writers.note_removed(files, self._names(params.get("removed")), certain=True)
         writers.note_removed(files, self._names(params.get("gone")), certain=False)
         self._used([*self._names(params.get("read")), *written, *(f"{name}/" for name in self._names(params.get("named")))])
-        if params.get("programs") is not None and self._searches < MAX_LOOKING:
+        times = [*self._times(params.get("programs"), now), *((begin, now) for begin in outside)]
+        if times and self._searches < MAX_LOOKING:
             self._searches += 1
-            search = asyncio.create_task(self._look(files, writers, self._time(params["programs"], now), now))
+            search = asyncio.create_task(self._look(files, writers, times, now))
             looking.add(search)
             search.add_done_callback(looking.discard)
 
-    async def _look(self, files: RunFiles, writers: FileAttribution, since: int, until: int) -> None:
-        """Find what programs wrote. Only the last change of a file is known."""
+    async def _look(self, files: RunFiles, writers: FileAttribution, times: Sequence[tuple[int, int]], until: int) -> None:
+        """Find what programs wrote. Args: times: when they ran. Only the last change of a file is known."""
+        since = min(begin for begin, _ in times)
         try:
             changed = await asyncio.to_thread(changed_files, self._agent.shared.config.workspace, since - CLOCK_STEP_NS)
         finally:
             self._searches -= 1
-        found = {name: at for name, at in changed.items() if at <= until}
+        found = {name: at for name, at in changed.items() if any(begin - CLOCK_STEP_NS <= at <= end for begin, end in times)}
         writers.note_found(files, found, until)
         self._used([name for name in found if name in files.written])
 
@@ -72,6 +89,15 @@ class FileReports:
 
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []
+
+    def _times(self, reported: Any, now: int) -> list[tuple[int, int]]:
+        """Return when programs ran, according to the kernel."""
+        pairs = (
+            [pair for pair in reported[:MAX_TIMES] if isinstance(pair, list) and len(pair) == 2]
+            if isinstance(reported, list)
+            else []
+        )
+        return [(self._time(begin, now), self._time(end, now) if end else now) for begin, end in pairs]
 
     def _time(self, reported: Any, now: int) -> int:
         """Return when it began, according to the kernel, but not before the run."""

@@ -318,7 +318,7 @@ class AgentProxy(tasks.NodeMaker):
         Raises:
             PermissionError: The command was denied.
         """
-        used.USED.on_start([command], used.USED.root)
+        used.USED.on_outside(command)
         return self._requests.call("shell", command=command, reason=reason)
 
     def ask(

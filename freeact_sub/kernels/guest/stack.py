@@ -53,8 +53,10 @@ def frames() -> Iterator[Any]:
 
 
 def is_of_library() -> bool:
-    """Whether a library starts a program by itself, as matplotlib does to find fonts: its code is the nearest that is not
-    there to start programs for others."""
+    """Whether a library starts a program by itself, as matplotlib does to find fonts.
+
+    The nearest code decides that is not there to start programs for others.
+    """
     for frame in frames():
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__")).partition(".")[0]
         if file.startswith("<ipython-input"):

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from . import state, values
+from . import state, used, values
 from .line import OWN_CHILDREN, OWN_ENDS
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
@@ -127,15 +127,6 @@ def children() -> list[str]:
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
             found += file.read().split()
     return found
-
-
-def programs_run() -> bool:
-    """Whether a child of this process runs."""
-    for child in children():
-        with contextlib.suppress(OSError), open(f"/proc/{child}/stat", errors="replace") as file:
-            if file.read().rpartition(")")[2].split()[0] not in "ZX":
-                return True
-    return False
 
 
 def pending_task() -> str:
@@ -315,7 +306,7 @@ def before() -> None:
 def after(file: str) -> None:
     """Writes the variables before and after the cell into a new file of the trial's scratch folder."""
     found["after"] = state.report(state.shell_here(), seconds=DIGEST_SECONDS)
-    told = {**found, "programs": programs_run(), "bound": bound_met(), "threads": left_threads}
+    told = {**found, "programs": used.programs_run(), "bound": bound_met(), "threads": left_threads}
     state.write_new(file, json.dumps(told).encode())
 
 

@@ -18,7 +18,9 @@ import contextlib
 import itertools
 import os
 import re
+import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +28,7 @@ from typing import Any
 
 from . import stack
 from .halves import HALVES
+from .line import OWN_CHILDREN, LineThread
 from .writable import WRITING, absolute, folder_of
 
 MAX_FILES = 1000
@@ -37,6 +40,10 @@ OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 """Each of them also asks, if there is somebody to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """Files read in folders with these names are nobody's data."""
+MAX_TIMES = 100
+"""Times in which programs ran that are told of one cell; later ones count as one."""
+LOOK_SECONDS = 0.03
+STARTING = {subprocess.Popen.__init__.__code__}
 MAX_WORDS = 200
 """Different names in one command that are looked at."""
 BETWEEN_WORDS = re.compile(r"""[\s"'`=:;,|&<>(){}]+""")
@@ -113,8 +120,10 @@ class UsedFiles:
         """Absolute folders that commands have named or worked in."""
         self.made: set[str] = set()
         """Folders created in this kernel."""
-        self.programs: int | None = None
-        """When the cell started its first program, in ns. None: it has not."""
+        self.programs: list[list[int]] = []
+        """The times in which programs of the cell ran, in ns: begin and end. End 0: they run still."""
+        self.outside = False
+        """The host has been asked to run a command for the cell."""
         self.before: Listing | None = None
         """The names at that time."""
         self.since = time.time_ns()
@@ -128,7 +137,7 @@ class UsedFiles:
         self.send = send
         for names in (self.pending, self.pending_read, self.written, self.read, self.removed, self.named, self.made):
             names.clear()
-        self.programs = self.before = None
+        self.programs, self.outside, self.before = [], False, None
 
     def begin_cell(self, _info: Any) -> None:
         """Called before each cell."""
@@ -182,8 +191,24 @@ class UsedFiles:
 
     def on_start(self, command: Iterable[Any] = (), cwd: Any = None) -> None:
         """A program begins to work. Args: command: its words, or those of a shell. cwd: where. None: where Python is."""
-        if self.programs is None:
-            self.programs, self.before = time.time_ns(), Listing(self.root)
+        if not self.programs or self.programs[-1][1]:
+            ran = [time.time_ns(), 0]
+            if len(self.programs) < MAX_TIMES:
+                self.programs.append(ran)
+                LineThread(target=note_end, args=(ran, threading.get_ident()), name="freeact programs", daemon=True).start()
+            else:
+                self.programs[-1][1] = 0
+        self.note_names(command, cwd)
+
+    def on_outside(self, command: str) -> None:
+        """The host is asked to run a command, which begins when a person has agreed."""
+        self.outside = True
+        self.note_names([command], self.root)
+
+    def note_names(self, command: Iterable[Any], cwd: Any) -> None:
+        """Note what there is before the first program, and the folders that a command names."""
+        if self.before is None:
+            self.before = Listing(self.root)
         if self.root:
             with contextlib.suppress(Exception):  # border: words may be objects of the cell's own, which may raise anything
                 for folder in named_in([os.fsdecode(word) for word in command], os.fsdecode(cwd or os.getcwd())):
@@ -287,11 +312,10 @@ class UsedFiles:
             "removed": [path for path in self.removed if not os.path.lexists(path)],
             "gone": [path for path in gone if path not in changed and path not in self.removed][:MAX_FILES],
         }
-        if self.programs is not None:
-            report["programs"] = self.programs
+        report["programs"], report["outside"] = self.programs, self.outside
         for names in (self.written, self.read, self.removed, self.named):
             names.clear()
-        self.programs = self.before = None
+        self.programs, self.outside, self.before = [], False, None
         report = {what: names for what, names in report.items() if names}
         if report:
             self.send(report)
@@ -318,6 +342,32 @@ def command_of(event: str, arguments: tuple[Any, ...]) -> tuple[list[Any], Any]:
     words: list[Any] = [given] if isinstance(given, str | bytes | os.PathLike) else list(given)
     script = stack.script_for(words)
     return [*words, *([] if script is None else [script])], arguments[2] if event == "subprocess.Popen" else None
+
+
+def note_end(ran: list[int], starter: int) -> None:
+    """Waits until no program runs any more, and notes when. It looks twice: the program may be about to start."""
+    seen_none = False
+    while not ran[1]:
+        time.sleep(LOOK_SECONDS)
+        frame, starts = sys._current_frames().get(starter), False  # noqa: SLF001  # documented
+        while frame is not None and not starts:
+            starts, frame = frame.f_code in STARTING, frame.f_back
+        none = not starts and not programs_run()
+        if none and seen_none:
+            ran[1] = time.time_ns()
+        seen_none = none
+
+
+def programs_run() -> bool:
+    """Whether a program runs that code of this process has started."""
+    own = {*OWN_CHILDREN}
+    for thread in os.listdir("/proc/self/task") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
+            for child in file.read().split():
+                with contextlib.suppress(OSError), open(f"/proc/{child}/stat", errors="replace") as told:
+                    if int(child) not in own and told.read().rpartition(")")[2].split()[0] not in "ZX":
+                        return True
+    return sys.platform != "linux"
 
 
 def named_in(words: Iterable[str], cwd: str) -> Iterator[str]:
