@@ -152,3 +152,35 @@ async def test_threads_that_only_wait_do_not_refuse_trials(tmp_path):
         (await question()).approve()
         (await question()).deny()
         assert await question() is None
+
+
+TABLES = {
+    "frame.loc[1, 'a'] = 9": ("a[1] = 2", "a[1] = 9"),
+    "frame['c'] = 1": ("", "columns c"),
+    "del frame['b']": ("columns b", ""),
+    "frame.loc[0, 'b'] = 'w'": ("b[0] = x", "b[0] = w"),
+    "frame.index = [5, 6, 7]": ("", "another index"),
+    "frame = frame.sort_values('a', ascending=False, ignore_index=True)": (
+        "a[0] = 1, b[0] = x, a[2] = 3",
+        "a[0] = 3, b[0] = z, a[2] = 1 and 1 more",
+    ),
+    "array[0, 1] = 5": ("[0, 1] = 1.0", "[0, 1] = 5.0"),
+    "series['k'] = -1": ("[k] = 1", "[k] = -1"),
+    "large[3] = 1": ("", ""),
+}
+
+
+async def test_what_changes_in_a_small_frame_or_array_is_told(tmp_path):
+    setup = (
+        "import numpy as np, pandas as pd\nframe = pd.DataFrame({'a': [1, 2, 3], 'b': ['x', 'y', 'z']})\n"
+        "array = np.arange(6.0).reshape(2, 3); array[1, 1] = np.nan; series = pd.Series([1], index=['k']); large = np.zeros(20_000)"
+    )
+    async with asking(tmp_path, setup, *TABLES) as question:
+        (await question()).approve()
+        for code, (before, after) in TABLES.items():
+            request = await question()
+            (change,) = (await request.effects_ready()).variables
+            assert (change.before.endswith(before), change.after.endswith(after)) == (True, True), (code, change)
+
+            request.deny()
+        assert await question() is None

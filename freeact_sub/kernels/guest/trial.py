@@ -11,6 +11,7 @@ import errno
 import fcntl
 import functools
 import json
+import math
 import mmap
 import os
 import random
@@ -40,6 +41,11 @@ tracker_pipes: list[int] = []
 """The kernel's end of the pipe to that process."""
 random_states: list[Any] = []
 """That of `random` before the fork, which seeds it anew."""
+TABLE_KINDS = {("numpy", "ndarray"), ("pandas", "DataFrame"), ("pandas", "Series")}
+TABLE_VALUES, TABLES, SHOWN = 10_000, 50, 3
+"""Values of a table, and tables, that are copied before the cell; differences of one that are told."""
+tables: dict[str, Any] = {}
+"""Those copies, by the names of variables."""
 left_threads: list[str] = []
 """The names of the kernel's threads that only waited at the fork: the trial does not have them."""
 found: dict[str, Any] = {}
@@ -300,14 +306,70 @@ def before() -> None:
     shell = state.shell_here()
     state.begin(shell)
     found["before"] = state.report(shell, seconds=DIGEST_SECONDS)
+    tables.clear()
+    for name, value in state.variables(shell).items():
+        if len(tables) < TABLES and is_small_table(value):
+            with contextlib.suppress(Exception):  # border: code of the value's type
+                tables[name] = value.copy()
     draw_the_same()
 
 
 def after(file: str) -> None:
     """Writes the variables before and after the cell into a new file of the trial's scratch folder."""
-    found["after"] = state.report(state.shell_here(), seconds=DIGEST_SECONDS)
+    shell = state.shell_here()
+    found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
+    now = state.variables(shell)
+    for name, old in tables.items():
+        with contextlib.suppress(Exception):  # border: as above
+            if name in now and type(now[name]) is type(old) and is_small_table(now[name]):
+                found["before"][name]["text"], found["after"][name]["text"] = differences(old, now[name])
     told = {**found, "programs": used.programs_run(), "bound": bound_met(), "threads": left_threads}
     state.write_new(file, json.dumps(told).encode())
+
+
+def is_small_table(value: Any) -> bool:
+    """Whether a value is an array or a frame whose values can be compared at once."""
+    kind = type(value)
+    if (kind.__module__.partition(".")[0], kind.__name__) not in TABLE_KINDS:
+        return False
+    return 0 < math.prod(value.shape) <= TABLE_VALUES
+
+
+def differences(old: Any, new: Any) -> tuple[str, str]:
+    """What differs between two arrays or frames of one type, as each has it. Empty: nothing, or it cannot be told."""
+    if type(old).__name__ == "DataFrame" and [*map(str, old.columns)] != [*map(str, new.columns)]:
+        without = [[*map(str, one.columns.difference(other.columns, sort=False))] for one, other in ((old, new), (new, old))]
+        before, later = (f"columns {', '.join(names[:SHOWN])}" if names else "" for names in without)
+        return before, later or ("" if before else "its columns in another order")
+    if old.shape != new.shape:
+        return "", ""
+    if type(old).__name__ != "ndarray" and not old.index.equals(new.index):
+        return "", "another index"
+    import numpy as np  # noqa: PLC0415  # it is there where its arrays are
+
+    before, later = (np.asarray(each, dtype=object) for each in (old, new))
+    places = [place for place in np.ndindex(before.shape) if not same(before[place], later[place])]
+    if not places and type(old).__name__ != "DataFrame" and old.dtype != new.dtype:
+        return str(old.dtype), str(new.dtype)
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    told = [
+        ", ".join(f"{label(old, place)} = {values_[place]!s:.30}" for place in places[:SHOWN]) for values_ in (before, later)
+    ]
+    return told[0], told[1] + more
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are, or are both none (NaN)."""
+    return one is other or bool(one == other) or bool(one != one and other != other)  # noqa: PLR0124  # that is how NaN is seen
+
+
+def label(table: Any, place: tuple[int, ...]) -> str:
+    """The name of one value of a table."""
+    if type(table).__name__ == "DataFrame":
+        return f"{table.columns[place[1]]}[{table.index[place[0]]}]"
+    if type(table).__name__ == "Series":
+        return f"[{table.index[place[0]]}]"
+    return f"[{', '.join(map(str, place))}]"
 
 
 def bound_met() -> str:
