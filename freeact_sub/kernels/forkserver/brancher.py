@@ -318,15 +318,10 @@ def described(shell: Any, thread: threading.Thread) -> str:
     frame: Any = sys._current_frames().get(thread.ident or 0)
     name = thread.name
     while frame is not None:
-        if (number := cell_of(shell, frame.f_code.co_filename)) is not None:
+        if (number := sys.modules["freeact_borrowed_app"].cell_of(shell, frame.f_code.co_filename)) is not None:
             name = f"{thread.name} (of the cell In[{number}])"
         frame = frame.f_back
     return name
-
-
-def cell_of(shell: Any, filename: str) -> Any:
-    """The number of the cell whose code has this file name. None: it is none's."""
-    return getattr(shell.compile, "_filename_map", {}).get(filename)
 
 
 def own_threads(app: Any) -> list[Any]:
