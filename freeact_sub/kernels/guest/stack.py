@@ -62,7 +62,7 @@ def is_of_library() -> bool:
         if file.startswith("<ipython-input"):
             return False
         if module not in STARTERS and not file.startswith("<"):
-            return file.startswith(LIBRARIES)
+            return bool(file.startswith(LIBRARIES))
     return False
 
 

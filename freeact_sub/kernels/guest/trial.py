@@ -332,22 +332,22 @@ def is_small_table(value: Any) -> bool:
     kind = type(value)
     if (kind.__module__.partition(".")[0], kind.__name__) not in TABLE_KINDS:
         return False
-    return 0 < math.prod(value.shape) <= TABLE_VALUES
+    return bool(0 < math.prod(value.shape) <= TABLE_VALUES)
 
 
 def differences(old: Any, new: Any) -> tuple[str, str]:
     """What differs between two arrays or frames of one type, as each has it. Empty: nothing, or it cannot be told."""
     if type(old).__name__ == "DataFrame" and [*map(str, old.columns)] != [*map(str, new.columns)]:
         without = [[*map(str, one.columns.difference(other.columns, sort=False))] for one, other in ((old, new), (new, old))]
-        before, later = (f"columns {', '.join(names[:SHOWN])}" if names else "" for names in without)
-        return before, later or ("" if before else "its columns in another order")
+        gone, new_ones = (f"columns {', '.join(names[:SHOWN])}" if names else "" for names in without)
+        return gone, new_ones or ("" if gone else "its columns in another order")
     if old.shape != new.shape:
         return "", ""
     if type(old).__name__ != "ndarray" and not old.index.equals(new.index):
         return "", "another index"
     import numpy as np  # noqa: PLC0415  # it is there where its arrays are
 
-    before, later = (np.asarray(each, dtype=object) for each in (old, new))
+    before, later = np.asarray(old, dtype=object), np.asarray(new, dtype=object)
     places = [place for place in np.ndindex(before.shape) if not same(before[place], later[place])]
     if not places and type(old).__name__ != "DataFrame" and old.dtype != new.dtype:
         return str(old.dtype), str(new.dtype)
