@@ -89,7 +89,7 @@ def test_what_is_kept_of_a_run_is_bounded(writers):
 
 async def test_a_parent_reads_how_many_files_were_read_which_were_written_and_the_first_warnings(tmp_path):
     result = RunResult(
-        output="ok",
+        value="ok",
         status="completed",
         agent_id="a",
         files_read=("r",),
