@@ -120,12 +120,15 @@ class CellConversation:
         finally:
             self._asker.leave_cell()
 
-    async def wait(self) -> None:
-        """Shows a run that goes on here as well, with its questions, and waits for its end."""
-        if self._present is not None and not self._present.done():
-            self._page.show_here()
-            self._area.show_here()
+    async def wait(self) -> RunResult | None:
+        """Shows a run that goes on here as well, with its questions, and waits for its end. None: there is none."""
+        if self._present is None or self._present.done():
+            return None
+        present = self._present
+        self._page.show_here()
+        self._area.show_here()
         await self.settled()
+        return present.result()
 
     async def stop(self) -> bool:
         """Cancels the run that goes on, and waits for its end. Returns False if there is none."""
@@ -143,6 +146,11 @@ class CellConversation:
             ChangeArea().show(change_table(self._open, self._words, (await self.code())[0]))
         else:
             _tell("The copy has the same variables as this notebook.")
+
+    async def has_changes(self) -> bool:
+        """Whether there may be changes to take over: there is a copy, or one is lost whose changes were not taken over."""
+        await self.settled()
+        return bool(self._open) or not self.is_copy or await self._beside.call("copy", name=self._name) is not None
 
     async def changed(self) -> list[CopyChange]:
         """What differs now. Raises: as `diff`."""
@@ -176,8 +184,7 @@ class CellConversation:
         values: dict[str, Any] = {}
         lost: dict[str, str] = {}
         if wanted:
-            file, folder = await self._beside.call("write_values", name=self._name, names=wanted)
-            values, lost = await take(file, Path(folder))
+            values, lost = await self._values(wanted)
         self._shell.push({name: values[name] for name in wanted if name in values})
         gone = [change.name for change in changes if change.what == "deleted"]
         for name in gone:
@@ -185,6 +192,23 @@ class CellConversation:
         taken = [name for name in wanted if name in values] + gone
         self._open = [change for change in self._open if change.name not in taken]
         return taken, lost
+
+    async def _values(self, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values of variables of the copy, together, and for each that cannot be had the reason. Raises: as `adopt`."""
+        file, folder = await self._beside.call("write_values", name=self._name, names=names)
+        try:
+            return await take(file, Path(folder))
+        except KernelError as error:
+            if len(names) == 1:
+                return {}, {names[0]: str(error)}
+        lost: dict[str, str] = {}
+        for name in names:
+            lost |= (await self._values([name]))[1]
+        left = [name for name in names if name not in lost]
+        if len(left) == len(names):
+            raise KernelError("the values cannot be read together: take them over one by one, by name")
+        values, more = await self._values(left) if left else ({}, {})
+        return values, {**lost, **more}
 
     async def changed_here(self) -> list[str]:
         """The variables that this notebook has changed since the copy was made, other than the copy. Raises: as `diff`."""

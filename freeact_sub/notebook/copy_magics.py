@@ -12,7 +12,8 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.notebook.conversation import CellConversation
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line
-from freeact_sub.notebook.magic_options import adopt_options, copy_options, magic
+from freeact_sub.notebook.magic_options import adopt_options, copy_options, magic, raise_unless_done
+from freeact_sub.notebook.peer import NO_COPY
 from freeact_sub.text import counted, one_line, visible
 
 NAMES: Final = ("agent_diff", "agent_adopt", "agent_code", "agent_discard", "agent_wait", "agent_stop")
@@ -63,6 +64,9 @@ class CopyMagics:
             await _become(conversation, options)
             return
         names = [name for word in options.variables for name in word.split(",") if name]
+        if not names and not await conversation.has_changes():
+            print(f"Nothing to take over: {NO_COPY}.")  # noqa: T201  # IPython's way
+            return
         changes, both = _chosen(await conversation.changed(), names)
         if both:
             print(BOTH.format(names=", ".join(both), first=both[0]))  # noqa: T201  # IPython's way
@@ -77,7 +81,10 @@ class CopyMagics:
         if taken:
             print(f"Taken over: {', '.join(taken)}")  # noqa: T201  # the same
         if lost:
-            raise FreeactError("; ".join(f"{name}: {one_line(visible(lost[name]), 300)}" for name in lost))
+            left = "; ".join(f"{name}: {one_line(visible(lost[name]), 300)}" for name in lost)
+            if names:
+                raise FreeactError(left)
+            print(f"Left out: {left}")  # noqa: T201  # the same
 
     @magic(partial(copy_options, "%agent_code", "Put the code that an agent has run in its copy into a new cell."))
     async def agent_code(self, options: Namespace, _line: str) -> None:
@@ -96,7 +103,9 @@ class CopyMagics:
     @magic(partial(copy_options, "%agent_wait", "Wait for an agent that works while you run other cells."))
     async def agent_wait(self, options: Namespace, _line: str) -> None:
         """`%agent_wait`: shows an agent that goes on beside your cells, and waits. To interrupt it stops no agent."""
-        await self._named(options.name).wait()
+        result = await self._named(options.name).wait()
+        if result is not None:
+            raise_unless_done(result)
 
     @magic(partial(copy_options, "%agent_stop", "Stop an agent that works while you run other cells."))
     async def agent_stop(self, options: Namespace, _line: str) -> None:

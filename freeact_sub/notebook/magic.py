@@ -6,7 +6,9 @@ again in the middle of it has missed the rest. With an ID it draws a stored sess
 is kept as a session; `%agent_resume` goes on with one.
 
 IPython calls magics without awaiting them, while these wait on the notebook's own event loop, where agents of the user's
-own live too. So they are coroutine functions, and a transformer puts `await` before the calls that IPython makes of them.
+own live too. So they return coroutines, and a transformer puts `await` before the calls (`awaited_magics.py`).
+
+A run that did not succeed is an error of its cell, as it is the exit status of `freeact-sub run`: "run all" stops there.
 
 An agent that a cell has started lives until `%agent_close`, or until the kernel ends. One from the user's namespace stays
 the user's: `--name` names it. Without `--name` the notebook's own agent takes the prompt. Only if it has none yet, and the
@@ -17,7 +19,6 @@ import argparse
 import concurrent.futures.thread  # noqa: F401  # its exit must have been registered when ours is: the last is called first
 import contextlib
 import os
-import re
 import signal
 import threading
 import time
@@ -25,17 +26,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
-
 from freeact_sub.agents import RunResult
 from freeact_sub.config.command_options import given
 from freeact_sub.errors import FreeactError
 from freeact_sub.notebook import copy_magics
+from freeact_sub.notebook.awaited_magics import await_magics
 from freeact_sub.notebook.beside import AgentsBeside
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
 from freeact_sub.notebook.conversation import CellConversation
 from freeact_sub.notebook.display import display_run, is_agent, show_again
-from freeact_sub.notebook.magic_options import agent_options, close_options, magic, resume_options, show_options
+from freeact_sub.notebook.magic_options import (
+    agent_options,
+    close_options,
+    magic,
+    raise_unless_done,
+    resume_options,
+    show_options,
+)
 from freeact_sub.notebook.stored import show_stored
 from freeact_sub.notebook.waiting_cell import CellsOfUser
 
@@ -46,9 +53,6 @@ DEFAULT_NAME = "agent"
 LOST = "The process of the agents has ended, and their conversations with it: `%agent_resume` continues one."
 
 NAMES = ("agent_close", "agent_show", "agent_resume")
-_CALL = re.compile(
-    rf"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('(?:{'|'.join((*NAMES, *copy_magics.NAMES))})'),)"
-)
 
 
 class AgentMagics:
@@ -92,20 +96,19 @@ class AgentMagics:
     async def agent(self, options: argparse.Namespace, line: str, cell: str) -> None:
         """Gives this cell's text to an agent; `%%agent --help` lists the options."""
         if not cell.strip():
-            raise UsageError("%%agent: write the prompt below the first line of the cell")
+            raise FreeactError("write the prompt below the first line of the cell")
         name, begun = options.name or DEFAULT_NAME, time.monotonic()
         result: RunResult | None
-        try:
-            chosen = await self._choose(name, options, line)
-            if is_agent(chosen):
-                result = await display_run(chosen, cell.strip(), questions=options.questions)
-            else:
-                self._conversations[name] = self._conversations.pop(name)  # the latest one
-                result = await chosen.run(cell.strip(), options.questions, begun=begun, may_leave=not options.out)
-        except FreeactError as error:
-            raise UsageError(str(error)) from error
+        chosen = await self._choose(name, options, line)
+        if is_agent(chosen):
+            result = await display_run(chosen, cell.strip(), questions=options.questions)
+        else:
+            self._conversations[name] = self._conversations.pop(name)  # the latest one
+            result = await chosen.run(cell.strip(), options.questions, begun=begun, may_leave=not options.out)
         if options.out:
             self._shell.user_ns[options.out] = result
+        if result is not None:
+            raise_unless_done(result)
 
     @magic(close_options)
     async def agent_close(self, options: argparse.Namespace, _line: str) -> None:
@@ -147,17 +150,17 @@ class AgentMagics:
             if variable.is_open and not settings:
                 return variable
             if options.name is not None and settings:
-                raise UsageError(f"%%agent: {name!r} is your own agent: choose its settings where you make it")
+                raise FreeactError(f"{name!r} is your own agent: choose its settings where you make it")
             if options.name is not None:
-                raise UsageError(
-                    f"%%agent: {name!r} is your own agent and is not open: `await {name}.open()` first, or leave out --name"
+                raise FreeactError(
+                    f"{name!r} is your own agent and is not open: `await {name}.open()` first, or leave out --name"
                 )
         if found is None:
             await self._start(name, options, line, resumes=False)
         elif other := [option for option in settings if settings[option] != self._settings[name].get(option)]:
             options_given = ", ".join(f"--{option.replace('_', '-')}" for option in other)
-            raise UsageError(
-                f"%%agent: {name!r} was started with other settings ({options_given}): `%agent_close {name}` first, "
+            raise FreeactError(
+                f"{name!r} was started with other settings ({options_given}): `%agent_close {name}` first, "
                 "or choose another --name"
             )
         return self._conversations[name]
@@ -201,7 +204,7 @@ class AgentMagics:
         return load
 
     def _await_magics(self, lines: list[str]) -> list[str]:
-        return [_CALL.sub("await ", line) for line in lines]
+        return await_magics(lines, ("agent", *NAMES, *copy_magics.NAMES))
 
     def _close_at_exit(self, kernel: int) -> None:
         """Has all agents closed: the kernel has stopped its loop by now. Processes of `multiprocessing` end so as well."""

@@ -1,23 +1,40 @@
-"""The options of the magics: each parser prints its help and ends in a `UsageError`, as IPython's own magics do."""
+"""The options of the magics, and how a magic ends: an `AgentMagicError` is an error of its cell, in one line."""
 
 import argparse
 import functools
+import inspect
 import shlex
+import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from IPython.core.error import UsageError
-
+from freeact_sub.agents import RunResult
 from freeact_sub.config.command_options import add_options
 from freeact_sub.errors import FreeactError
 
+NOT_AWAITED: Final = (
+    "{prog} cannot run here, for nothing can wait for it: write it outside of functions, classes and strings, and "
+    "without another magic above or before it{instead}"
+)
+INSTEAD: Final = " (the agent's block shows its seconds; `--out VARIABLE` keeps the result)"
+
+
+class AgentMagicError(FreeactError):
+    """What a magic was asked for cannot be done, or the run of its cell did not succeed.
+
+    IPython shows one line of it instead of a traceback. No `UsageError`: of that, programs that run notebooks get no text.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
 
 class MagicParser(argparse.ArgumentParser):
-    """Ends in a `UsageError` instead of leaving the program."""
+    """Ends in an `AgentMagicError` instead of leaving the program."""
 
     def error(self, message: str) -> NoReturn:
         """See `argparse`."""
-        raise UsageError(f"{self.prog}: {message}")
+        raise AgentMagicError(f"{self.prog}: {message}")
 
 
 def plain_parser(prog: str, description: str) -> MagicParser:
@@ -95,7 +112,7 @@ def parse(parser: MagicParser, line: str) -> argparse.Namespace | None:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"{parser.prog}: {error}") from error
+        raise AgentMagicError(f"{parser.prog}: {error}") from error
     options = parser.parse_args(words)
     if options.help:
         parser.print_help()
@@ -104,7 +121,9 @@ def parse(parser: MagicParser, line: str) -> argparse.Namespace | None:
 
 
 def magic(options_of: Callable[[], MagicParser]) -> Callable[[Callable[..., Awaitable[None]]], Any]:
-    """Makes a magic of a method, which gets the options. A `FreeactError` becomes a `UsageError` that names the magic.
+    """Makes a magic of a method, which gets the options. A `FreeactError` becomes an `AgentMagicError` that names the magic.
+
+    The magic returns a coroutine. Where the code that calls it cannot await, it raises an `AgentMagicError` instead.
 
     Args:
         options_of: Makes its parser.
@@ -112,6 +131,11 @@ def magic(options_of: Callable[[], MagicParser]) -> Callable[[Callable[..., Awai
 
     def made(method: Callable[..., Awaitable[None]]) -> Any:
         @functools.wraps(method)
+        def call(self: Any, line: str, *cell: str) -> Awaitable[None]:
+            if not _is_awaited():
+                raise AgentMagicError(NOT_AWAITED.format(prog=options_of().prog, instead=INSTEAD if cell else ""))
+            return run(self, line, *cell)
+
         async def run(self: Any, line: str, *cell: str) -> None:
             parser = options_of()
             if (options := parse(parser, line)) is None:
@@ -119,8 +143,25 @@ def magic(options_of: Callable[[], MagicParser]) -> Callable[[Callable[..., Awai
             try:
                 await method(self, options, line, *cell)
             except FreeactError as error:
-                raise UsageError(f"{parser.prog}: {error}") from error
+                raise AgentMagicError(f"{parser.prog}: {error}") from error
 
-        return run
+        return call
 
     return made
+
+
+def raise_unless_done(result: RunResult) -> None:
+    """Raises FreeactError if a run did not complete, or nothing was done because nobody could be asked."""
+    if result.status != "completed":
+        why = f": {result.error}" if result.error else ""
+        raise FreeactError(f"the run did not complete ({result.status}){why}")
+    if result.unattended:
+        raise FreeactError("; ".join(result.warnings))
+
+
+def _is_awaited() -> bool:
+    """Whether the code that calls a magic is a coroutine's: of a cell with `await`, or of an `async def`."""
+    frame, ipython = sys._getframe(2), "IPython.core.interactiveshell"  # noqa: SLF001  # documented
+    while frame.f_globals.get("__name__") == ipython and frame.f_back is not None:
+        frame = frame.f_back
+    return bool(frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))

@@ -1,0 +1,100 @@
+"""`await_magics`: puts `await` before the calls of our magics, for IPython calls magics without awaiting them.
+
+It reads the code that IPython has made of a cell as Python does, so a text that looks like a magic stays a text. Where
+nothing can await (in a function, below another magic) the call stays as it is, and the magic says so.
+"""
+
+import ast
+import sys
+from collections.abc import Collection, Iterator
+from types import FrameType
+from typing import Final
+
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import InteractiveShell
+
+RUNS_CODE: Final = InteractiveShell.run_code.__code__
+WITHIN_CODE: Final = (
+    InteractiveShell.run_cell_magic.__code__,
+    InteractiveShell.run_line_magic.__code__,
+    InteractiveShell.run_cell.__code__,
+)
+HIDE_ERRORS: Final = ("capture",)
+"""Cell magics that run their body as a cell of its own, and do not say that it failed."""
+AWAIT: Final = "await "
+
+
+def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
+    """The code of a cell in which our magics are awaited. Args: lines: as IPython has made them. names: of our magics."""
+    code = "".join(lines)
+    if "get_ipython().run_" not in code or (tree := _parsed(code)) is None:
+        return lines
+    changes: list[tuple[ast.Call, str]] = []
+    for call, awaits in _calls(tree, can_await=not _is_within_code()):
+        if (magic := _magic(call)) in names and awaits:
+            changes.append((call, AWAIT))
+        elif magic in HIDE_ERRORS and (inner := _inner(call, names)) is not None:
+            changes.append((call, ast.unparse(inner)))  # it raises, where the magic around it would hide that
+    rows = [row.encode() for row in code.split("\n")]
+    for call, text in reversed(changes):
+        row, start = call.lineno - 1, call.col_offset
+        end = start if text == AWAIT else call.end_col_offset
+        if text == AWAIT or call.end_lineno == call.lineno:
+            rows[row] = rows[row][:start] + text.encode() + rows[row][end:]
+    return b"\n".join(rows).decode().splitlines(keepends=True)
+
+
+def _parsed(code: str) -> ast.Module | None:
+    """None: it is no code; IPython says what is wrong."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _calls(node: ast.AST, *, can_await: bool) -> Iterator[tuple[ast.Call, bool]]:
+    """The statements that are calls, or assign the value of one, in order; each with whether it can be awaited."""
+    if isinstance(node, ast.Expr | ast.Assign) and isinstance(node.value, ast.Call):
+        yield node.value, can_await
+    if isinstance(node, ast.AsyncFunctionDef):
+        can_await = True
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+        can_await = False
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, can_await=can_await)
+
+
+def _magic(call: ast.Call) -> str:
+    """The name of the magic that IPython calls there. Empty: it is another call."""
+    match call:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Call(func=ast.Name("get_ipython")), attr="run_cell_magic" | "run_line_magic"),
+            args=[ast.Constant(str(name)), *_],
+        ):
+            return name
+    return ""
+
+
+def _inner(call: ast.Call, names: Collection[str]) -> ast.Call | None:
+    """The first call of our magics in the body of a cell magic that runs it, or in that of another such one in it."""
+    match call.args:
+        case [_, _, ast.Constant(str(body))]:
+            tree = _parsed(TransformerManager().transform_cell(body))
+            for each, _ in () if tree is None else _calls(tree, can_await=False):
+                if (magic := _magic(each)) in names:
+                    return each
+                if magic in (*HIDE_ERRORS, "time") and (found := _inner(each, names)) is not None:
+                    return found
+    return None
+
+
+def _is_within_code() -> bool:
+    """Whether code of a cell has called what asks for this, such as `%%time`, which runs its body without awaiting it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # documented
+    is_within = False
+    while frame is not None:
+        is_within = is_within or frame.f_code in WITHIN_CODE
+        if is_within and frame.f_code is RUNS_CODE:
+            return True
+        frame = frame.f_back
+    return False
