@@ -1,4 +1,4 @@
-"""`freeact-sub gateway check` and `freeact-sub kernelspec install`: commands for people who run a gateway."""
+"""`freeact-sub gateway check` and `freeact-sub kernelspec install`: a gateway, and kernels for notebooks."""
 
 import argparse
 import asyncio
@@ -10,7 +10,7 @@ from freeact_sub.cli.streams import print_line
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.extras import require_extra
-from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
+from freeact_sub.kernels.forkserver.kernelspec import WITHOUT_WALL, install_kernelspec
 
 
 def check(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
@@ -37,5 +37,9 @@ def install(options: argparse.Namespace, _settings: Callable[..., Config]) -> in
 
     folder = Path(jupyter_data_dir()) if options.user else (options.prefix or Path(sys.prefix)) / "share" / "jupyter"
     path = install_kernelspec(folder, sys.executable, name=options.name, wall=options.wall, network=options.network)
-    print_line(f"{path}\nAgents use it with kernel.gateway.kernel = {options.name!r}.")
+    if options.wall == WITHOUT_WALL:
+        use = "For your own notebooks: your cells run as in any kernel. On the machine of a gateway, choose a --wall for agents."
+    else:
+        use = f"Agents use it with kernel.gateway.kernel = {options.name!r}."
+    print_line(f"{path}\n{use}")
     return 0

@@ -249,19 +249,22 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     check.add_argument("url", metavar="URL", help="the URL of the gateway")
-    kernelspec = commands.add_parser("kernelspec", help="install a kernelspec for a gateway", allow_abbrev=False)
+    kernelspec = commands.add_parser(
+        "kernelspec", help="install a kernelspec for notebooks or a gateway", allow_abbrev=False
+    )
     kernelspec.set_defaults(main="freeact_sub.cli.gateways:install")
     install = kernelspec.add_ways("install").add_parser(
         "install",
-        help="install kernels that are forked, behind a wall",
-        description="On a gateway's machine: write a kernelspec whose kernels are forked, behind a wall.",
+        help="install kernels that are forked",
+        description="Write a kernelspec whose kernels are forked: for your own notebooks without a wall (`%%kernel_undo` "
+        "works there), on a gateway's machine behind a --wall.",
         allow_abbrev=False,
     )
     install.add_argument("--name", default="freeact", help="the name of the kernelspec (default: freeact)")
     install.add_argument("--user", action="store_true", help="install for this user instead of this Python")
     install.add_argument("--prefix", type=Path, metavar="DIR", help="install below this folder")
     install.add_argument(
-        "--wall", choices=("none", *MODES), default="auto", help="the mode that has this wall (default: auto)"
+        "--wall", choices=("none", *MODES), default="none", help="the mode that has this wall (default: none)"
     )
     install.add_argument("--network", action="store_true", help="allow kernels network access behind the wall of mode auto")
 

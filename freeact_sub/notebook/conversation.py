@@ -28,6 +28,7 @@ from freeact_sub.kernels.copies import (
     unsafe,
 )
 from freeact_sub.kernels.guest.state import variables
+from freeact_sub.kernels.guest.values import RESERVED
 from freeact_sub.kernels.handover import write_beside
 from freeact_sub.kernels.variable_reports import About, compared, parsed
 from freeact_sub.notebook.beside import AgentsBeside, HostedRun
@@ -47,6 +48,8 @@ NO_PASTS: Final = (
     "a copy becomes the kernel in kernels of our kernelspec only (`freeact-sub kernelspec install`): take over its "
     "variables by name"
 )
+HIDDEN_AGENT: Final = "In the agent's copy, `agent` is the agent's own object. Your variable `agent` stays in your kernel."
+NOT_TAKEN: Final = "each kernel has its own, which is not taken over"
 NOTHING: Final = {"text/html": "", "text/plain": ""}
 
 
@@ -60,6 +63,8 @@ class CellConversation:
         self._words = words
         self.is_copy = False
         """It works on copies, where that is possible."""
+        self._told_of_agent = False
+        """The person knows that a variable `agent` is not in the copy."""
         self.is_stale = False
         """The user has run a cell since the copy was made."""
         self._open: list[CopyChange] = []
@@ -92,6 +97,7 @@ class CellConversation:
         given, note, refused = None, "", ""
         if self.is_copy and not (refused := unsafe(kernel_app())):
             await self._renew()
+            self._tell_of_agent()
             note = about_copied(prompt, await self._variables())
         elif self.is_copy:
             _tell(REFUSED.format(reason=refused))
@@ -180,11 +186,14 @@ class CellConversation:
         Raises:
             KernelError: There is no copy, or its values cannot be read.
         """
+        own = [change.name for change in changes if change.name in RESERVED]
+        changes = [change for change in changes if change.name not in RESERVED]
         wanted = [change.name for change in changes if change.what != "deleted"]
         values: dict[str, Any] = {}
         lost: dict[str, str] = {}
         if wanted:
             values, lost = await self._values(wanted)
+        lost |= dict.fromkeys(own, NOT_TAKEN)
         self._shell.push({name: values[name] for name in wanted if name in values})
         gone = [change.name for change in changes if change.what == "deleted"]
         for name in gone:
@@ -330,6 +339,13 @@ class CellConversation:
             self._open = []
             await self._beside.call("drop", name=self._name)
         self.is_stale = False
+
+    def _tell_of_agent(self) -> None:
+        """Says once that the notebook's variable `agent` is not in the copy."""
+        there = self._shell.user_ns.get("agent")
+        if there is not None and there is not self._shell.user_ns_hidden.get("agent") and not self._told_of_agent:
+            self._told_of_agent = True
+            _tell(HIDDEN_AGENT)
 
     def _named_in(self, prompt: str) -> dict[str, Any]:
         """The variables that a prompt names as `$df`."""

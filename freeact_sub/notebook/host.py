@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from freeact_sub.agent import Agent
@@ -30,7 +30,7 @@ from freeact_sub.events.answers import ASKED
 from freeact_sub.events.effects import CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
 from freeact_sub.kernels import make_provider
-from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of, successor_of
+from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, report_of, successor_of
 from freeact_sub.kernels.handover import WrittenValues
 from freeact_sub.models.build import build_model
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
@@ -100,6 +100,8 @@ class NotebookHost:
     def __init__(self) -> None:
         self._agents: dict[str, HostedAgent] = {}
         self._told: set[asyncio.Task[None]] = set()
+        self._told_untried = False
+        """A person has read why the cells of copies are not tried."""
         self.peer = Peer(self.handlers)
 
     @property
@@ -233,7 +235,10 @@ class NotebookHost:
         """Tries the cell of a question. See `Decidable.effects_ready`."""
         receiver = ASKED.get(request_id)
         ready = receiver.effects_ready(request_id, code) if isinstance(receiver, EffectsSource) else None
-        return asdict(CLOSED if ready is None else await ready)
+        effects = CLOSED if ready is None else await ready
+        if effects.reason == UNTRIED:  # true of every question: a person reads it once
+            effects, self._told_untried = replace(effects, off=self._told_untried), True
+        return asdict(effects)
 
     async def close_all(self) -> None:
         """Ends all agents."""

@@ -79,7 +79,7 @@ async def jupyterlab(folder, base_url):
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, work / "n.ipynb")
-    install_kernelspec(folder / "data", sys.executable, wall="none")
+    install_kernelspec(folder / "data", sys.executable)
     notebook.metadata.kernelspec = {"name": NAME, "display_name": "Python (freeact-sub)", "language": "python"}
     nbformat.write(notebook, work / "u.ipynb")
     quiet = folder / "settings/@jupyterlab/apputils-extension"

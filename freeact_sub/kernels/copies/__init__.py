@@ -17,7 +17,7 @@ from freeact_sub.kernels.copies.changes import (
     successor_of,
     take,
 )
-from freeact_sub.kernels.copies.kernel import NotebookCopy
+from freeact_sub.kernels.copies.kernel import UNTRIED, NotebookCopy
 from freeact_sub.kernels.copies.launcher import Origin
 from freeact_sub.kernels.copies.making import CopyMaker, lives_below, standing_still
 from freeact_sub.kernels.copies.provider import CopyProvider
@@ -25,6 +25,7 @@ from freeact_sub.kernels.copies.safety import ADDRESS, is_own, kernel_app, pasts
 
 __all__ = [
     "ADDRESS",
+    "UNTRIED",
     "CopyChange",
     "CopyMaker",
     "CopyProvider",

@@ -79,6 +79,8 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
     if pasts is not None:
         whole.HERE[:] = [whole.Successor(app, pasts, load)]
     leave_guest(shell)
+    # a variable `agent` would hide the agent's own; it is kept, for its end would run code of its type
+    detach.KEPT.append((shell.user_ns.pop("agent", None), shell.user_ns_hidden.pop("agent", None)))
     state.begin(shell)
     replace_environment(request["environment"])
     replace_command_line()

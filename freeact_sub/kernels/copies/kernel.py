@@ -27,6 +27,9 @@ WALLED: Final = (
     "the copy is behind the wall of its agent, which no process can leave: take over its variables by name, or begin the "
     "agent with `%%agent --sandbox off`"
 )
+UNTRIED: Final = (
+    "cells in a copy of your notebook are not tried before you decide; those in an empty kernel (`%%agent --here`) are"
+)
 
 
 class NotebookCopy:
@@ -165,9 +168,7 @@ class NotebookCopy:
         """See `BranchingKernel`. Raises: KernelBranchError: always."""
         del handler
         if spec.trial is not None:
-            raise KernelBranchError(
-                "no fork server stands beside a notebook's kernel to wall it; with `%%agent --here` one does"
-            )
+            raise KernelBranchError(UNTRIED)
         raise KernelBranchError("a copy of a notebook's kernel is not branched again: start the child without a branch")
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:

@@ -13,14 +13,17 @@ WITHOUT_WALL: Final = "none"
 WALLS: Final = (WITHOUT_WALL, *get_args(Mode))
 
 
-def install_kernelspec(folder: Path, python: str, *, name: str = NAME, wall: str = "auto", network: bool = False) -> Path:
+def install_kernelspec(
+    folder: Path, python: str, *, name: str = NAME, wall: str = WITHOUT_WALL, network: bool = False
+) -> Path:
     """Writes `kernel.json`.
 
     Args:
         folder: What has Jupyter's `kernels` below it, such as the prefix's `share/jupyter`.
         python: That runs the kernels; it needs this package.
         name: The name of the kernelspec.
-        wall: The mode whose wall is around each kernel, or `none`.
+        wall: The mode whose wall is around each kernel, for agents at a gateway. `none`: there is none, for the notebooks
+            of a person.
         network: Kernels in `auto` have the network.
 
     Returns:
@@ -32,7 +35,7 @@ def install_kernelspec(folder: Path, python: str, *, name: str = NAME, wall: str
     config: dict[str, Any] = {} if wall == WITHOUT_WALL else {"wall": {"mode": wall, "network": network}}
     content = {
         "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": f"Python (freeact-sub, {'without a wall' if wall == WITHOUT_WALL else f'walled: {wall}'})",
+        "display_name": "Python (freeact-sub)" if wall == WITHOUT_WALL else f"Python (freeact-sub, walled: {wall})",
         "language": "python",
         "metadata": {"kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config}},
     }
