@@ -38,7 +38,7 @@ def install(options: argparse.Namespace, _settings: Callable[..., Config]) -> in
     folder = Path(jupyter_data_dir()) if options.user else (options.prefix or Path(sys.prefix)) / "share" / "jupyter"
     path = install_kernelspec(folder, sys.executable, name=options.name, wall=options.wall, network=options.network)
     if options.wall == WITHOUT_WALL:
-        use = "For your own notebooks: your cells run as in any kernel. On the machine of a gateway, choose a --wall for agents."
+        use = "For your own notebooks: your cells have no wall. On a gateway's machine, choose a --wall for agents."
     else:
         use = f"Agents use it with kernel.gateway.kernel = {options.name!r}."
     print_line(f"{path}\n{use}")

@@ -19,7 +19,7 @@ def kernelspec(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provisioner, "atexit", SimpleNamespace(register=ends.append))
         folder = tmp_path_factory.mktemp("jupyter")
-        install_kernelspec(folder, sys.executable, wall="none")
+        install_kernelspec(folder, sys.executable)
         patch.setenv("JUPYTER_PATH", str(folder))
         yield
     assert ends

@@ -25,7 +25,7 @@ def two_gateways(request, tmp_path):
     if not THOROUGH:
         yield request.getfixturevalue("gateways"), {}
         return
-    install_kernelspec(tmp_path, sys.executable, wall="none")
+    install_kernelspec(tmp_path, sys.executable)
     with ExitStack() as stack:
         servers = [
             stack.enter_context(serve("gateway", tmp_path / name, *SETTINGS, JUPYTER_PATH=str(tmp_path))) for name in "ab"

@@ -19,7 +19,7 @@ shared = [1]; again = shared
 def failing(request):
     """Replies by the first word of the last prompt."""
     prompts = [message["content"] for message in request["messages"] if message["role"] == "user"]
-    word = str(prompts[-1] if isinstance(prompts[-1], str) else prompts[-1][0]["text"]).split()[0]
+    word = str(prompts[-1] if isinstance(prompts[-1], str) else prompts[-1][0]["text"]).split()[0].strip(".")
     if request["messages"][-1]["role"] == "tool":
         return ["done"]
     return HttpError(404, "no such model") if word == "Refuse" else CELL if word == "Act" else ["fine"]
@@ -49,7 +49,7 @@ async def test_a_run_that_did_not_succeed_is_an_error_of_its_cell(tmp_path):
     assert "%%agent: the run did not complete (failed): " in why(refused)
     assert "no such model" in why(refused)
     assert result.text.strip() == "failed"
-    assert "nobody could be asked" in why(denied)
+    assert "nobody was there to ask" in why(denied)
     assert by_hand.reply["status"] == "ok", "a person has said no, and the agent has answered"
     assert "the run did not complete (limit)" in why(limited)
     assert "%%agent: unrecognized arguments: --no-such-option" in why(unknown)

@@ -143,13 +143,15 @@ async def test_a_cell_of_the_magic_is_tried(tmp_path):
     call = [ChatCall("execute_ipython_cell", {"code": code})]
     (tmp_path / ".freeact").mkdir()
     (tmp_path / ".freeact" / "config.toml").write_text("[effects]\nseconds = 60\n")
-    async with ChatServer(by_turn(call, ["done"])) as server, notebook_kernel(tmp_path) as notebook:
+    async with ChatServer(by_turn(call, ["done"], call, ["done"])) as server, notebook_kernel(tmp_path) as notebook:
         await notebook.run("%load_ext freeact_sub.notebook")
         options = f"--model openai-chat:local --base-url {server.base_url} --trust"
         await notebook.run(f"%%agent --here --name a {options}\nHello", answer=lambda _: "y")
         await notebook.run(f"%%agent --name b {options}\nHello", answer=lambda _: "y")
+        await notebook.run("%%agent --name b\nHello", answer=lambda _: "y")
         await notebook.run("%agent_close --name a")
         await notebook.run("%agent_close --name b")
-    empty, copy = notebook.asked
+    empty, copy, later = notebook.asked
     assert "tried, in a copy that is dropped; a yes runs it:\n+made\n42\nx: int 42\nadded made" in empty
-    assert "not tried: no fork server stands beside a notebook's kernel to wall it; with `%%agent --here` one does\n" in copy
+    assert "not tried: cells in a copy of your notebook are not tried before you decide; " in copy
+    assert "not tried" not in later
