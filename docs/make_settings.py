@@ -18,7 +18,7 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.mcp_server import INNER, McpServerConfig
 from freeact_sub.config.schema import Config
 
 PAGE: Final = Path(__file__).with_name("settings.md")
@@ -65,7 +65,7 @@ def page() -> str:
             parts += [f"\n## {heading(path)}\n", table("setting", rows)]
             parts += [BUDGETS] if path == "budget." else []
     parts += ["\n## MCP servers\n", SERVERS]
-    parts.append(table("setting of a server", [row(name, name, McpServerConfig) for name, _ in fields(McpServerConfig)]))
+    parts.append(table("setting of a server", [row(name, name, McpServerConfig) for name, _ in fields(McpServerConfig) if name not in INNER]))
     return "".join(parts)
 
 

@@ -209,7 +209,7 @@ class OtherModels:
 
 @dataclass(kw_only=True)
 class Shared:
-    """The services that agents use. It refers to no agent."""
+    """The services that all agents of a root use."""
 
     config: Config
     model: Model

@@ -9,8 +9,9 @@ class EffectsConfig(Section):
     """Whether a cell is tried while a person is asked about it (docs/effects.md)."""
 
     enabled: bool = True
-    """In mode `ask`, terminal and notebooks show below a cell what it would do: output, variables, files. It runs in
-    a copy of the kernel for that, which is dropped. `false`: it runs only when you allow it."""
+    """In mode `ask`, a terminal shows below a cell what it would do: output, variables, files; so does a notebook, but not
+    for an agent in a copy of its kernel, as `%%agent` without `--here`. The cell runs in a copy of the agent's kernel for
+    that, which is dropped. `false`: it runs only when you allow it."""
     seconds: float = Field(default=10, gt=0, le=600)
     """A trial that takes longer ends."""
     memory_bytes: int = Field(default=2**30, gt=0, le=2**60)

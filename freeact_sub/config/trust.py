@@ -20,7 +20,7 @@ RECORD: Final = "trusted.json"
 
 
 class Trust:
-    """The record of one user."""
+    """The record of the files in workspaces that one user trusts, each by its path and content."""
 
     def __init__(self, folder: Path) -> None:
         """Args: folder: the user's own folder, see `user_folder`; it need not exist."""

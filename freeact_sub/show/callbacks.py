@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What is called when; None: nothing."""
+    """Functions that `dispatch` calls for the events of a run, one for each kind; None: that kind calls nothing."""
 
     on_start: Callback[AgentStarted] = None
     on_text: Callback[ResponseChunk] = None

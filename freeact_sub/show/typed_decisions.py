@@ -54,7 +54,9 @@ def _always(request: ApprovalRequest, *, is_short: bool = False) -> str:
 
 def hint(request: ApprovalRequest) -> str:
     """What can be typed about a request."""
-    models = f", 1 to {len(chosen)} yes with another model" if (chosen := cheaper_models(request)) else ""
+    chosen = cheaper_models(request)
+    numbers = "1" if len(chosen) == 1 else f"1 to {len(chosen)}"
+    models = f", {numbers} yes with another model" if chosen else ""
     return f"y yes, n no{', a yes for this session' if request.suggested else ''}{models}, or type why not"
 
 

@@ -89,7 +89,7 @@ class Present:
     agent: "Agent | None" = None
     run: "Run | None" = None
     prompt: str = ""
-    """The state of the run."""
+    """The prompt of the run."""
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
