@@ -15,7 +15,7 @@ from freeact_sub import __version__
 from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.cli.mcp_options import add_mcp, add_mcp_server
 from freeact_sub.cli.session_options import add_session_options, add_sessions
-from freeact_sub.config.command_options import add_options, add_place
+from freeact_sub.config.command_options import add_options, add_place, add_settings
 from freeact_sub.modes import MODES
 
 USAGE: Final = 2
@@ -111,14 +111,14 @@ def _short(text: str) -> str:
 
 def command_line() -> _Parser:
     """The parser of all commands."""
-    common, place = _Parser(**COMMON), _Parser(**COMMON)
+    common, looking, place = _Parser(**COMMON), _Parser(**COMMON), _Parser(**COMMON)
     add_options(common)
+    add_settings(looking)
     add_place(place)
-    for options in (common, place):
+    for options in (common, looking, place):
         trust = "trust the settings in the workspace as they are, from now on"
         options.add_argument("--trust", action="store_true", help=trust)
         options.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    common.add_argument("--verbose", action="store_true", help="show everything that all agents do, children included")
     parser = _Parser(
         prog="freeact-sub",
         description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
@@ -155,8 +155,8 @@ def command_line() -> _Parser:
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.agents:list_agents")
     _add_skills(commands, place)
-    _add_permissions(commands, common)
-    _add_gateway(commands, common)
+    _add_permissions(commands, looking)
+    _add_gateway(commands, looking)
     add_session_options(parser, chooses=True)
     add_session_options(run, chooses=False)
     add_sessions(commands, place)
@@ -169,7 +169,7 @@ def command_line() -> _Parser:
         description="Start a kernel, copy it, and look for the wall, models, keys and Pythons. Report what is missing, and "
         "how to fix it. Nothing is sent to other machines.",
         epilog="Exit status: 0 agents can work here, 1 they cannot yet, 2 wrong usage or settings.",
-        parents=[common],
+        parents=[looking],
         allow_abbrev=False,
     ).set_defaults(main="freeact_sub.cli.doctor:examine")
     add_mcp_server(commands, common)
@@ -190,6 +190,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
         "plain: lines of text; "
         "json: one event per line; text: only the answer",
     )
+    whole = "show everything that all agents do, children included"
+    parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=whole)
     quiet = "the same as --output text"
     parser.add_argument("--quiet", action="store_const", dest="output", const="text", default=argparse.SUPPRESS, help=quiet)
 
@@ -218,7 +220,7 @@ def _add_skills(commands: Any, place: argparse.ArgumentParser) -> None:
     new.add_argument("name", metavar="NAME", help="small letters, digits and -")
 
 
-def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
+def _add_permissions(commands: Any, looking: argparse.ArgumentParser) -> None:
     permissions = commands.add_parser("permissions", help="list the permission rules, or check a call", allow_abbrev=False)
     permissions.set_defaults(main="freeact_sub.cli.commands:permissions")
     ways = permissions.add_ways("check", "list")
@@ -227,15 +229,15 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
         help="show the decision about a call, and the rule behind it",
         description="Print the decision about a call, the rule behind it, and the rule's file.",
         epilog="Exit status: 0 allowed, 1 denied, 3 needs approval, 2 wrong usage or settings.",
-        parents=[common],
+        parents=[looking],
         allow_abbrev=False,
     )
     check.add_argument("call", metavar="CALL", help="a shell command, or a call of another --kind")
     check.add_argument("--kind", default="shell", help="the kind of CALL (default: shell); `--kind help` lists them")
-    ways.add_parser("list", help="list all rules, in order of precedence", parents=[common], allow_abbrev=False)
+    ways.add_parser("list", help="list all rules, in order of precedence", parents=[looking], allow_abbrev=False)
 
 
-def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
+def _add_gateway(commands: Any, looking: argparse.ArgumentParser) -> None:
     gateway = commands.add_parser("gateway", help="check a Jupyter gateway", allow_abbrev=False)
     gateway.set_defaults(main="freeact_sub.cli.gateways:check")
     ways = gateway.add_ways("check")
@@ -245,7 +247,7 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Start a kernel at a gateway, test what agents need, and print the options that the gateway needs.",
         epilog="Exit status: 0 if nothing is missing, 1 if something is, 2 for wrong usage or settings. "
         "The token: FREEACT_KERNEL__GATEWAY__TOKEN.",
-        parents=[common],
+        parents=[looking],
         allow_abbrev=False,
     )
     check.add_argument("url", metavar="URL", help="the URL of the gateway")

@@ -17,6 +17,24 @@ _OTHERS: Final = ("yes", "max_turns", "sandbox", "workspace", "mcp")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a parser whose default is `argparse.SUPPRESS`."""
+    add_settings(parser)
+    parser.add_argument(
+        "--max-turns",
+        metavar="N",
+        type=_turns,
+        help="the most model responses of the root agent in a run (default: no limit, but a run makes at most 1000 model "
+        "requests and starts 200 children; settings budget.requests and budget.children)",
+    )
+    parser.add_argument(
+        "--headless",
+        choices=get_args(Headless),
+        help="ask nobody: allow all calls, deny all calls, or (auto) allow them only in the modes auto and full",
+    )
+    parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that also mean something to a command that runs no agent."""
     parser.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
     parser.add_argument("--base-url", metavar="URL", help="the URL of an OpenAI-compatible server, for openai-chat:NAME")
     parser.add_argument(
@@ -31,20 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_place(parser)
     add_servers(parser)
-    parser.add_argument(
-        "--max-turns",
-        metavar="N",
-        type=_turns,
-        help="the most model responses of the root agent in a run (default: no limit, but a run makes at most 1000 model "
-        "requests and starts 200 children; settings budget.requests and budget.children)",
-    )
     parser.add_argument("--mode", choices=MODES, help="which calls run without a question (default: ask)")
-    parser.add_argument(
-        "--headless",
-        choices=get_args(Headless),
-        help="ask nobody: allow all calls, deny all calls, or (auto) allow them only in the modes auto and full",
-    )
-    parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
     parser.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")
 
 
