@@ -1,8 +1,9 @@
 """How large the house is, and how far one walks through it: commit f0c14c9 beside this state.
 
 Lines and files by folder, the largest circle of imports (typing counted), private names of other libraries, class and file
-names that stand twice, how many of our files run between a prompt and a child's first output, and for a line
-of output (without those that also run while nothing is printed), and what a model with the default settings reads in front of its first prompt.
+names that stand twice, how many of our files run between a prompt and a child's first output, and for a line of output
+(without those that also run while nothing is printed), and what a model with the default settings reads before its first
+prompt.
 """
 
 import json

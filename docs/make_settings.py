@@ -65,7 +65,12 @@ def page() -> str:
             parts += [f"\n## {heading(path)}\n", table("setting", rows)]
             parts += [BUDGETS] if path == "budget." else []
     parts += ["\n## MCP servers\n", SERVERS]
-    parts.append(table("setting of a server", [row(name, name, McpServerConfig) for name, _ in fields(McpServerConfig) if name not in INNER]))
+    parts.append(
+        table(
+            "setting of a server",
+            [row(name, name, McpServerConfig) for name, _ in fields(McpServerConfig) if name not in INNER],
+        )
+    )
     return "".join(parts)
 
 

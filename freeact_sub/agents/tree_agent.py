@@ -30,7 +30,7 @@ OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreeAgent:
-    """The identity of an agent, fixed when it is created; only `run` and `kernel` change, and the root's policy with its mode."""
+    """The identity of an agent, fixed when it is created, except for `run`, `kernel` and the root's policy with its mode."""
 
     shared: Shared
     agent_id: str

@@ -1,21 +1,29 @@
 """What the README and the pages of `docs/` name exists: commands and their options, settings, extras, modules, links."""
 
 import ast
+import inspect
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from support.cli import run
 from support.programs import ROOT, code_blocks
 
+import freeact_sub
 from freeact_sub.approvals import load_rules
+from freeact_sub.approvals.rules.patterns import parse_pattern
+from freeact_sub.calls import CALLS
 from freeact_sub.config.load import load_config
+from freeact_sub.kernels.guest.agent import AgentProxy
 from freeact_sub.notebook.magic_options import adopt_options, agent_options
+from freeact_sub.rlm import RLM
+from freeact_sub.tools import Tool
 
 BESIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md", "examples/README.md"]
 PAGES = [*BESIDE, *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md")))]
@@ -117,6 +125,74 @@ def test_its_toml_is_taken(page: str, tmp_path: Path) -> None:
             load_config(tmp_path, environment={})
 
 
+def wrong_rules(text: str) -> list[str]:
+    """The patterns of rules in a text which can match no call of their kind."""
+    listed = [
+        pattern
+        for rules in re.findall(r"\b(?:allow|ask|deny) = \[(.*?)\]", text, re.DOTALL)
+        for pattern in rules.split('"')[1::2]
+    ]
+    alone = re.findall(r"[`\"]((?:shell|file|write|connect|mcp|tool|spawn):[^\s`\"][^`\"\n]*)[`\"]", text)
+    return [pattern for pattern in (*listed, *alone) if not can_match(pattern)]
+
+
+def can_match(text: str) -> bool:
+    try:
+        pattern = parse_pattern(text)
+        if pattern.kind == "mcp" and pattern.glob:
+            CALLS["mcp"].parse(pattern.glob)
+    except ValueError:
+        return False
+    return True
+
+
+def test_its_rules_match_their_kind(page: str) -> None:
+    assert wrong_rules(text_of(page)) == []
+
+
+OF_PROGRAMS: dict[str, Callable[..., Any]] = {
+    name: value for name in freeact_sub.__all__ if callable(value := getattr(freeact_sub, name))
+} | {"RLM": RLM, "Tool": Tool}
+
+
+def takers_of(call: ast.Call) -> list[Callable[..., Any]]:
+    """What a call on a page may call: something of the package, or a method of an agent in a program or in a cell."""
+    match call.func:
+        case ast.Name(id="run"):
+            return [freeact_sub.Agent.run]
+        case ast.Name(id=name) if name in OF_PROGRAMS:
+            return [OF_PROGRAMS[name]]
+        case ast.Attribute(value=ast.Name(id="agent"), attr=name):
+            return [getattr(owner, name) for owner in (freeact_sub.Agent, AgentProxy) if hasattr(owner, name)]
+    return []
+
+
+def wrong_arguments(code: str) -> list[str]:
+    """The keyword arguments in a piece of code that nothing takes; a sketch such as `f(a=, ...)` is read as well."""
+    sketch = code.replace("\N{HORIZONTAL ELLIPSIS}", "...").replace("=,", "=0,").replace("=)", "=0)").replace(", ...)", ")")
+    try:
+        tree = compile(sketch, "a page", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError:
+        return []
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    wrong = []
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        known = [inspect.signature(taker).parameters.values() for taker in takers_of(call)]
+        closed = [parameters for parameters in known if not any(each.kind is each.VAR_KEYWORD for each in parameters)]
+        taken = {each.name for parameters in closed for each in parameters}
+        if closed and not (isinstance(call.func, ast.Name) and call.func.id in own):
+            wrong += [f"{ast.unparse(call.func)}({key.arg}=)" for key in call.keywords if key.arg and key.arg not in taken]
+    return wrong
+
+
+def test_its_keyword_arguments_exist(page: str) -> None:
+    blocks = [
+        "\n".join(line for line in block.splitlines() if not line.startswith("%"))
+        for block in code_blocks("(?:python|py)", page)
+    ]
+    assert [wrong for code in (*inline_code(page), *blocks) for wrong in wrong_arguments(code)] == []
+
+
 def test_its_python_is_python(page: str) -> None:
     for block in code_blocks("(?:python|py)", page):
         lines = (line for line in block.splitlines() if not line.startswith("%"))
@@ -125,8 +201,14 @@ def test_its_python_is_python(page: str) -> None:
 
 def test_its_extras_exist(page: str) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = re.findall(r"(?:\"|')(?:\.|freeact-sub)\[([\w,-]+)\]", text_of(page))
+    named = re.findall(r"(?:\"|')(?:\.|freeact-sub|[A-Z_]+)\[([\w,-]+)\]", text_of(page))
     assert {extra for names in named for extra in names.split(",")} <= declared.keys()
+
+
+def test_it_installs_from_a_clone(page: str) -> None:
+    """No package index has the package, so that no command names it without a place."""
+    by_name = r"(?:pip install|pipx install|uv add|uv tool install|uvx|uvx --from|uv run --with) [\"']?freeact[-_]sub"
+    assert page == "CHANGELOG.md" or not re.findall(by_name, text_of(page))
 
 
 def test_its_links_lead_somewhere(page: str) -> None:

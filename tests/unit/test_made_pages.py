@@ -14,6 +14,7 @@ import freeact_sub
 from freeact_sub.calls import Call
 from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.cli.parser import command_line
+from freeact_sub.terminal.commands.table import COMMANDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -42,6 +43,12 @@ def test_every_command_has_a_section_with_its_options(made: dict[str, str]) -> N
     assert len(found) > 15
     for command in found:
         assert all(option in sections[command.prog] for option in command.known_options()), command.prog
+
+
+def test_the_page_of_the_terminal_lists_every_command() -> None:
+    section = (DOCS / "terminal.md").read_text(encoding="utf-8").partition("\n## Commands\n")[2].partition("\n## ")[0]
+    rows = [f"| `{' '.join(filter(None, (each.name, each.usage)))}` | {each.words} |" for each in COMMANDS]
+    assert [line for line in section.splitlines() if line.startswith("| `")] == rows
 
 
 def test_every_event_has_a_section_with_its_fields(made: dict[str, str]) -> None:

@@ -71,7 +71,7 @@ async def test_the_run_pays_and_when_it_has_nothing_left_the_rest_is_refused(mak
 
 async def test_wrong_arguments_are_said_once_and_a_cancel_ends_all(make, echo):
     async with make(echo) as agent:
-        with pytest.raises(InvalidRequestError, match="has no JSON schema"):
+        with pytest.raises(InvalidRequestError, match="output is a type"):
             await agent.ask_many(["a"], output=asyncio.Event)
         for error in await agent.ask_many(["a", "b"], model="nobody"):
             assert isinstance(error, FreeactError)

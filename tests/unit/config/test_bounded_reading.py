@@ -196,7 +196,7 @@ def test_names_that_cannot_be_printed_are_written_out(tmp_path):
 
 def test_many_files_are_not_all_named(tmp_path):
     folder = workspace(tmp_path, **{f"kind{number}": "" for number in range(300)})
-    with pytest.raises(ConfigError, match=r"and 290 more: review them, then pass --trust"):
+    with pytest.raises(ConfigError, match=r"and 290 more: review them, then give load_config a Trust"):
         load_config(folder, environment={}, trust=Trust(folder / "own"))
 
 

@@ -50,7 +50,7 @@ def load(workspace, trust, **arguments):
 def test_a_file_counts_once_it_was_looked_at_and_until_it_changes(workspace, trust, name):
     load(workspace, trust)
     path = write(workspace, name, FILES[name])
-    with pytest.raises(UntrustedError, match="--trust") as caught:
+    with pytest.raises(UntrustedError, match="give load_config a Trust") as caught:
         load(workspace, trust)
     assert caught.value.files == {path: FILES[name].encode()}
     assert str(path) in str(caught.value)

@@ -244,7 +244,9 @@ async def test_a_session_that_is_open_is_neither_opened_twice_nor_removed(store)
     lock, other = store.lock("s-1"), store.lock("s-1")
     lock.take()
     assert not other.is_free()
-    with pytest.raises(SessionBusyError, match=rf"open in another program \(process {os.getpid()}\).*without --continue"):
+    with pytest.raises(
+        SessionBusyError, match=rf"open in another program \(process {os.getpid()}\).*Agent\(session=\'new\'\)"
+    ):
         other.take()
     with pytest.raises(SessionBusyError):
         store.remove("s-1")

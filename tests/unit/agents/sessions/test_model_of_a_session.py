@@ -29,7 +29,7 @@ KEPT = {
 
 @pytest.fixture
 def begun(store, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "no key at all")
+    monkeypatch.setenv("OPENAI_API_KEY", "no-key-at-all")
     monkeypatch.setenv("OPENAI_BASE_URL", PUBLIC)
 
     async def begin(**settings):
