@@ -323,7 +323,7 @@ class Notice(_WithContent, AgentEvent):
 class AgentMessage(_WithContent, AgentEvent):
     """A message between a parent and one of its background children, in either direction.
 
-    The end of a background child is a message too: a `status` with `success`.
+    The end of a background child is one too, a `status` with `success`, unless its parent waits for it or has cancelled it.
     """
 
     type: Literal["AgentMessage"] = "AgentMessage"

@@ -10,6 +10,7 @@ from support.sample_events import CHILD, request
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions
+from freeact_sub.show.typed_decisions import hint
 from freeact_sub.terminal.approver import LineApprover
 from freeact_sub.terminal.questions.card import key_line
 from freeact_sub.terminal.questions.keys import DecisionKeys
@@ -94,6 +95,13 @@ def test_a_number_or_a_name_chooses_a_cheaper_model_by_line_and_by_key(given: st
         assert keys.press(given) if by_key else questions.answer(given)
         assert questions.current is None
     assert {*decided} == {Decision(allowed=True, model="small")}
+
+
+@pytest.mark.parametrize(("models", "numbers"), [(["small"], "1"), (["medium", "small"], "1 to 2")])
+def test_what_can_be_typed_names_the_numbers_of_cheaper_models(models: list[str], numbers: str) -> None:
+    call = FanOut(what="map", bound="$4.00", cheaper=dict.fromkeys(models, (0.2, 0.1, 0.3)))
+    asked = request("q", call, lambda _decision: True)
+    assert hint(asked) == f"y yes, n no, {numbers} yes with another model, or type why not"
 
 
 def test_another_line_than_yes_or_no_is_an_answer_of_its_own() -> None:
