@@ -8,6 +8,7 @@ from pathlib import Path
 
 import cloudpickle.cloudpickle
 import pytest
+from ipykernel.compiler import XCachingCompiler
 from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
@@ -46,7 +47,7 @@ PLACES = {
 }
 """By the class or module that has them. Those of classes may be set in their methods only."""
 LIMIT = 40
-OF_INSTANCES = {"_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_key="k")}
+OF_INSTANCES = {"_filename_map": XCachingCompiler, "_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_key="k")}
 
 
 def test_each_name_that_is_used_stands_in_the_list_which_is_short():
