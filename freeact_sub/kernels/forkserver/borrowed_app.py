@@ -181,8 +181,3 @@ def hold_answer(kernel: Any, then: Any) -> dict[str, Any]:
     kernel.observe(on_change, "_aborting")
     asker = [part.hex() for part in kernel._parent_ident["shell"]]
     return {"parent": asked, "asker": asker, "execution_count": kernel.execution_count - 1}
-
-
-def cell_of(shell: Any, filename: str) -> Any:
-    """The number of the cell whose code has this file name. None: it is none's."""
-    return getattr(shell.compile, "_filename_map", {}).get(filename)

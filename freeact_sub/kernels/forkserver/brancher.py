@@ -318,10 +318,18 @@ def described(shell: Any, thread: threading.Thread) -> str:
     frame: Any = sys._current_frames().get(thread.ident or 0)
     name = thread.name
     while frame is not None:
-        if (number := sys.modules["freeact_borrowed_app"].cell_of(shell, frame.f_code.co_filename)) is not None:
+        if (number := _cell_of(shell, frame.f_code.co_filename)) is not None:
             name = f"{thread.name} (of the cell In[{number}])"
         frame = frame.f_back
     return name
+
+
+def _cell_of(shell: Any, filename: str) -> int | None:
+    """The number of the newest cell whose code has this file name. None: no cell has it."""
+    from ipykernel.compiler import get_file_name  # noqa: PLC0415  # only kernels have it
+
+    cells = [*enumerate(shell.history_manager.input_hist_raw)]
+    return next((number for number, code in reversed(cells) if filename in map(get_file_name, (code, f"{code}\n"))), None)
 
 
 def own_threads(app: Any) -> list[Any]:
