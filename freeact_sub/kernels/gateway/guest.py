@@ -240,8 +240,11 @@ class KeptOutput:
         self.kept: deque[tuple[int, int, dict[str, Any], Any]] = deque()
         """Number, size, message and identity."""
         self.size = 0
-        self.send = kernel.session.send
+        send = kernel.session.send
+        self.send = getattr(send, "__wrapped__", send)
         kernel.session.send = self.send_numbered
+        if self.send is not send:  # each piece of a long text has a number of its own
+            sys.modules["freeact_guest.messages"].install(kernel.session)
 
     def send_numbered(self, stream: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
         """As `Session.send`."""
@@ -252,7 +255,18 @@ class KeptOutput:
         if parent.get("msg_type") == "execute_request":
             with self.lock:
                 self.take(message, parent["msg_id"], ident, buffers)
-        return self.send(stream, message, ident=ident, buffers=buffers)
+        try:
+            return self.send(stream, message, ident=ident, buffers=buffers)
+        except ValueError:  # it is too large, and something else is sent in its place
+            with self.lock:
+                self.give_back(message)
+            raise
+
+    def give_back(self, message: dict[str, Any]) -> None:
+        """Forget the newest message, which was not sent: its number is the next one's."""
+        if self.kept and self.kept[-1][2] is message:
+            self.size -= self.kept.pop()[1]
+            self.number -= 1
 
     def message_of(  # the signature is Jupyter's
         self,
