@@ -6,6 +6,7 @@ what was done already is not done again. `--model NAME` asks a real model.
 
 import argparse
 import asyncio
+import logging
 import re
 import shutil
 import tempfile
@@ -23,6 +24,7 @@ TASK = "Which station in data/ has more rows, the harbour or the ridge?"
 
 async def main(workspace: Path, model: str | None) -> None:
     """Do the task; show each step with what came of it."""
+    logging.getLogger("freeact_sub").setLevel(logging.ERROR)  # the failed step is shown below, without its traceback
     # nobody is asked here: in mode `auto` cells run unasked, behind a wall
     config = load_config(workspace, arguments={"mode": "auto"})
     async with Agent(config, model=model or ScriptedModel(script)) as agent:

@@ -273,5 +273,5 @@ def test_a_server_that_is_gone_is_one_sentence_with_the_way_out(home: Path, fold
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "no server answers at http://127.0.0.1:9/v1/: start it" in line
-    assert "--model" in line
+    assert "name another model" in line
     assert saved(home) == settings
