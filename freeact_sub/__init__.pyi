@@ -227,6 +227,7 @@ from freeact_sub.agents.ports import (
     UsedKernel as UsedKernel,
 )
 from freeact_sub.approvals.open_questions import (
+    CallTrial as CallTrial,
     Tried as Tried,
 )
 from freeact_sub.channel import (

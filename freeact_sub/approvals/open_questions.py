@@ -52,7 +52,7 @@ class Tried:
         return self.effects.status != "refused" and not self.is_outdated()
 
 
-class Trial(Protocol):
+class CallTrial(Protocol):
     """Tries one call."""
 
     def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
@@ -64,7 +64,7 @@ class Trial(Protocol):
         ...
 
 
-TryOut: TypeAlias = Trial | Effects
+TryOut: TypeAlias = CallTrial | Effects
 """A trial, or why there is none."""
 A = TypeVar("A")
 
@@ -193,7 +193,7 @@ class OpenApproval(OpenQuestion[Decision]):
                 return trial.result().effects if trial.done() and not trial.cancelled() else CLOSED
         return self.effects or CLOSED
 
-    def _begin(self, try_out: Trial, code: str | None, changed: tuple[str, ...]) -> None:
+    def _begin(self, try_out: CallTrial, code: str | None, changed: tuple[str, ...]) -> None:
         self.end_trial()
         call = replace(self.call, code=code) if code is not None and isinstance(self.call, CodeAction) else self.call
         self._trial = asyncio.create_task(_tried(try_out(call), changed), name="trial of a call")
@@ -205,10 +205,10 @@ class OpenApproval(OpenQuestion[Decision]):
         outdated_by = self._trial.result().outdated_by
         return () if outdated_by is None else await outdated_by()
 
-    def _settle(self, answer: Decision) -> None:
+    def _settle(self, decision: Decision) -> None:
         if not isinstance(self._try_out, Effects):
-            self._try_out.decided(answer)
-        super()._settle(answer)
+            self._try_out.decided(decision)
+        super()._settle(decision)
 
     def end_trial(self) -> None:
         """Nobody needs its result any more."""

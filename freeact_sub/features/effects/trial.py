@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.approvals.open_questions import Trial, Tried, TryOut
+from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
 from freeact_sub.config.effects import EffectsConfig
@@ -25,7 +25,7 @@ from freeact_sub.events import Decision
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.features.effects.diffs import file_effects
 from freeact_sub.features.effects.trial_host import TrialHost
-from freeact_sub.features.effects.turns import CellTurns, Turn
+from freeact_sub.features.effects.turns import CellTurn, CellTurns
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, OwnFiles, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
@@ -79,7 +79,7 @@ class AgentTrials:
             if not (await asyncio.wait(tasks, timeout=deadline - asyncio.get_running_loop().time()))[0]:
                 break
 
-    async def try_out(self, call: Call, turn: Turn) -> Tried:
+    async def try_out(self, call: Call, turn: CellTurn) -> Tried:
         """Try a cell when its turn comes."""
         task = asyncio.current_task()
         assert task is not None
@@ -122,18 +122,18 @@ class AgentTrials:
         return Tried(effects, None if own is None else partial(_outdated_by, own))
 
 
-class TrialOfCell(Trial):
+class TrialOfCell(CallTrial):
     """The trial of one cell that a person is asked about."""
 
     def __init__(self, trials: AgentTrials, cell: CodeAction) -> None:
         self._trials, self._turn = trials, trials.turns.ask(cell.code)
 
     def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
-        """See `Trial`."""
+        """See `CallTrial`."""
         return self._trials.try_out(call, self._turn)
 
     def decided(self, decision: Decision) -> None:
-        """See `Trial`."""
+        """See `CallTrial`."""
         self._trials.turns.decided(self._turn, decision)
 
 

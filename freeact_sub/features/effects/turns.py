@@ -19,7 +19,7 @@ STILL_RUNS: Final = "the cell before it still runs"
 
 
 @dataclass(eq=False)
-class Turn:
+class CellTurn:
     """The place of one cell."""
 
     code: str
@@ -33,17 +33,17 @@ class CellTurns:
     def __init__(self) -> None:
         self.ran = 0
         """Cells that have begun or ended. Another number: a trial that was made before does not hold."""
-        self._turns: list[Turn] = []
+        self._turns: list[CellTurn] = []
         self._running = 0
         self._changed = asyncio.Event()
 
-    def ask(self, code: str) -> Turn:
+    def ask(self, code: str) -> CellTurn:
         """Note that a person is asked about a cell."""
-        turn = Turn(code)
+        turn = CellTurn(code)
         self._turns.append(turn)
         return turn
 
-    def decided(self, turn: Turn, decision: Decision) -> None:
+    def decided(self, turn: CellTurn, decision: Decision) -> None:
         """Note the answer."""
         turn.state, turn.code = "allowed", turn.code if decision.code is None else decision.code
         if not decision.allowed:
@@ -64,7 +64,7 @@ class CellTurns:
             self.ran += 1
             self._change()
 
-    async def come(self, turn: Turn) -> str:
+    async def come(self, turn: CellTurn) -> str:
         """Wait until no cell comes before this one. Returns why it does not come now; empty: it does."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
@@ -83,10 +83,10 @@ class CellTurns:
                 self._leave(other)
         return ""
 
-    def _before(self, turn: Turn) -> list[Turn]:
+    def _before(self, turn: CellTurn) -> list[CellTurn]:
         return self._turns[: self._turns.index(turn)] if turn in self._turns else []
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, turn: CellTurn) -> None:
         if turn in self._turns:
             self._turns.remove(turn)
 

@@ -103,7 +103,7 @@ class BranchLauncher(ForkLauncher):
         self.generation = origin.generation + 1
         self._branches = branches
         self._own_files: OwnFiles | None = None
-        self._before: of_trials.Origin | None = None
+        self._before: of_trials.OriginKernel | None = None
         """Of a trial."""
 
     @property
@@ -142,7 +142,7 @@ class BranchLauncher(ForkLauncher):
         trial = self.spec.trial
         if trial is not None:
             self.wall = of_trials.wire_of_trial(self.wall, self._covers, self.spec.workspace)
-            self._before = await asyncio.to_thread(of_trials.Origin.look, self._origin.pid, self.folder.path)
+            self._before = await asyncio.to_thread(of_trials.OriginKernel.look, self._origin.pid, self.folder.path)
         request = {
             **self._request(),
             "environment": {VARIABLE: str(self.folder.path), **private},

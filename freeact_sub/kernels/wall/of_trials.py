@@ -70,7 +70,7 @@ def sources() -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class OriginKernel:
     """What the kernel that is copied for a trial has, as Linux tells of it before the copy is made."""
 
     pid: int
@@ -94,7 +94,7 @@ class Origin:
             raise KernelBranchError(f"the wall of a trial could not be checked: {error}") from error
 
 
-def unproven(trial: int, origin: Origin, memory_bytes: int) -> str:
+def unproven(trial: int, origin: OriginKernel, memory_bytes: int) -> str:
     """What a process lacks of the wall of a trial, as Linux tells of it, in words; empty: nothing.
 
     Args:
@@ -108,7 +108,7 @@ def unproven(trial: int, origin: Origin, memory_bytes: int) -> str:
         return f"it could not be looked at: {error}"
 
 
-def _missing(trial: int, origin: Origin, memory_bytes: int) -> Iterator[str]:
+def _missing(trial: int, origin: OriginKernel, memory_bytes: int) -> Iterator[str]:
     here = Path(f"/proc/{trial}")
     for thread in (here / "task").iterdir():
         for kind, number in origin.spaces.items():

@@ -37,7 +37,7 @@ def test_a_local_server_needs_no_key() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "no model is set: set a provider's key"),
+        ({}, "no model is set: give Agent"),
         ({"model": ""}, "no model is set"),
         ({"model": "openai-chat:"}, "'openai-chat:' names only its provider"),
         (

@@ -41,7 +41,7 @@ async def test_one_that_falls_silent_again_and_again_has_failed_and_says_so(tmp_
         _, result = await asyncio.wait_for(read(agent.run("go")), 200)
     assert (result.status, len(server.requests)) == ("failed", 3)
     assert "local: nothing came for 40 seconds in the middle of an answer (setting `stall_seconds`)" in result.error
-    assert result.output == "words ", "what there was is kept"
+    assert result.text == "words ", "what there was is kept"
     assert result.usage.estimated_requests == 3
 
 
