@@ -108,7 +108,7 @@ async def make(
     except NOT_OVER:
         raise
     except asyncio.CancelledError:
-        if requested.by == "code":  # a run ends with the calls of its model, and reports its own end
+        if requested.by != "model":  # a run ends with the calls of its model, and reports its own end
             _report(requested, "cancelled", "failed")
         raise
     except (ToolFailed, ToolFailedError) as error:  # a user's tool asks for a retry; its text is bounded already

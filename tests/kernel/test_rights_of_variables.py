@@ -140,7 +140,7 @@ async def test_a_manifest_that_nobody_can_read_is_no_snapshot(shared_provider, t
         await kernel.snapshot(store)
         for damaged in ('{"format": 1}', "{", '{"parts": []}', '{"parts": [{"rights": null, "written": null}]}'):
             (store / "manifest.json").write_text(damaged)
-            with pytest.raises(KernelSnapshotError, match="were saved by another version"):
+            with pytest.raises(KernelSnapshotError, match="were saved by another version|are damaged: "):
                 await kernel.restore(store)
             await kernel.snapshot(store, keep={"x"})
             assert (await kernel.restore(store)).restored[0].name == "x"
