@@ -79,11 +79,11 @@ def cut(text: str, limit: int) -> str:
 def lines_to_compare(before: str, after: str) -> tuple[list[str], list[str]]:
     """The lines of two texts. Only a newline ends a line; where the texts differ in their line ends, so do the lines."""
     texts = [before.split("\n"), after.split("\n")]
-    ends = [lines[-1] == "" for lines in texts]
+    differ = bool(before and after) and before.endswith("\n") is not after.endswith("\n")
     for lines in texts:
         if lines[-1] == "":
             del lines[-1]
-        elif all(texts) and ends[0] is not ends[1]:
+        elif differ:
             lines[-1] += NO_NEWLINE
     if all(line.endswith("\r") for lines in texts for line in lines):
         texts = [[line.removesuffix("\r") for line in lines] for lines in texts]

@@ -53,10 +53,12 @@ def added_lines(before, after, path):
     if any(stat.S_ISLNK(entries[path][0]) for entries in (before, after) if path in entries):
         return None
     try:
-        texts = [entry[2].decode().splitlines() if entry else [] for entry in (before.get(path), after.get(path))]
+        texts = [entry[2].decode() if entry else "" for entry in (before.get(path), after.get(path))]
     except UnicodeDecodeError:
         return None
-    return list(difflib.unified_diff(*texts, lineterm="", n=2))[2:]
+    if all(texts) and len({text.endswith("\n") for text in texts}) == 2:
+        texts = [text if text.endswith("\n") else f"{text} (no newline at the end)" for text in texts]
+    return list(difflib.unified_diff(*map(str.splitlines, texts), lineterm="", n=2))[2:]
 
 
 def without_address(change):

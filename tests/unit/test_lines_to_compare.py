@@ -27,6 +27,7 @@ def test_the_kind_of_a_line_end_and_a_missing_one_are_differences_and_a_common_o
     assert lines_to_compare("a\n", "a") == (["a"], ["a (no newline at the end)"])
     assert lines_to_compare("a", "b") == (["a"], ["b"])
     assert lines_to_compare("", "a") == ([], ["a"])
+    assert lines_to_compare("a", "") == (["a"], [])
 
 
 def test_a_name_draws_no_line_of_a_diff() -> None:
