@@ -146,7 +146,7 @@ async def test_a_program_checks_by_functions_and_code_of_its_own(tmp_path):
         root = await agent.run("root", output=Report).result()
         with pytest.raises(InvalidRequestError, match="check: it is code or a function, not 3"):
             await agent.task("never", check=3)
-    assert {prompt: (result.text, result.verified) for prompt, result in results.items()} == {
+    assert {prompt: (result.value, result.verified) for prompt, result in results.items()} == {
         "code": ("3", True),
         "report": (Report(6), True),
         "strict": (Strict(n=6), False),
