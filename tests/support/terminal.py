@@ -15,12 +15,14 @@ import psutil
 import pyte
 from support.warm import TerminalProgram
 
-from freeact_sub.terminal.questions.key_guard import GUARD_SECONDS
+from freeact_sub.terminal.questions.card import WAITING
 
 CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""
 READY = "type a prompt"
 """What the status line says when it waits for one."""
+KEYS = "y yes"
+"""The beginning of the keys of a card, once they count."""
 ALTERNATE = 1049
 """The mode of the alternate screen."""
 LIMIT_SECONDS = 120
@@ -155,16 +157,17 @@ class Terminal:
         self._child.send(keys)
 
     def answer(self, key: str, *texts: str) -> None:
-        """Wait until the approval that shows these texts is on the screen, and answer it by a key."""
-        self.reply(key, "Approval ", *texts)
+        """Wait until the approval that shows these texts is on the screen with its keys, and answer it by a key."""
+        self.reply(key, "Approval ", KEYS, *texts)
 
     def reply(self, keys: str, *texts: str) -> None:
-        """Wait until a question's texts are on the screen, and type.
+        """Wait until a question's texts are on the screen and its keys count, and type."""
 
-        What is on the screen has stood for this long, so the keys count, however slow the machine is.
-        """
-        self.wait_at_bottom(*texts)
-        time.sleep(GUARD_SECONDS * 1.5)
+        def counts() -> bool:
+            rows = [row.strip() for row in self.bottom.splitlines()]
+            return WAITING not in rows and all(text in self.bottom for text in texts)
+
+        self._wait(counts, f"{texts} to be on the screen, with keys that count")
         self.press(keys)
 
     def enter(self, line: str) -> None:
