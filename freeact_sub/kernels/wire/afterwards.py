@@ -16,7 +16,7 @@ from freeact_sub.kernels.wire.output import CellOutputBuffer
 MAX_NEEDED_BYTES: Final = 65_536
 NEEDED: Final = (b'"status"', b'"freeact_')
 """In the headers of messages that end a cell or ask its host."""
-QUIET_SECONDS: Final = 0.1
+QUIET_SECONDS: Final = 0.3
 """Seconds without a message after which an ended kernel has sent nothing more."""
 LAST_SECONDS: Final = 5.0
 """Seconds at most for its last messages."""
