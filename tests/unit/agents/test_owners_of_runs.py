@@ -151,6 +151,7 @@ async def generator_dropped(agent):
 
     async for _ in texts():
         break
+    await asyncio.sleep(0)  # Python closes a generator that was dropped at the next turn of the loop
 
 
 async def event_by_hand(agent):
