@@ -151,7 +151,8 @@ async def generator_dropped(agent):
 
     async for _ in texts():
         break
-    await asyncio.sleep(0)  # Python closes a generator that was dropped at the next turn of the loop
+    while agent.present_run is not None:  # Python closes generators that were dropped at the next turns of the loop
+        await asyncio.sleep(0)
 
 
 async def event_by_hand(agent):
