@@ -1,7 +1,8 @@
 """What starting costs: imports, `--help`, the prompt of a conversation, and its first request to a model.
 
 Each start is a process of its own, and all take turns. Counted is the processor time of that process, of all its threads;
-wall-clock time stands beside it. Bytecode is compiled before, as it is in an installed package.
+wall-clock time stands beside it. Byte code is compiled before, as it is in an installed package. The last row is the size on
+the disk, byte code included, without extras.
 """
 
 import compileall
@@ -17,11 +18,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 import freeact_sub
-from benchmarks.common import Goal, OtherLoad, Series, clean_environment, clock, cpu_ms, main, report, serving
+from benchmarks.common import Goal, OtherLoad, Row, Series, clean_environment, clock, cpu_ms, main, report, serving
 
 PROGRAM: Final = str(Path(sys.executable).with_name("freeact-sub"))
 IMPORTS: Final = ("import pydantic_ai", "import freeact_sub", "from freeact_sub import Agent")
@@ -84,7 +90,44 @@ def run(*, small: bool = False) -> dict[str, Any]:
     for row in rows:
         row.values["of pydantic_ai"] = (row.values["CPU ms"] or 0) / (reference or 1)
         row.values["modules"] = modules.get(row.figure)
+    rows.append(Row(figure="installed, with byte code", unit="MB", values={**_installed()}))
     return report("start", rows, load)
+
+
+def _installed() -> dict[str, float]:
+    """MB (10^6 bytes) on the disk: of the package, of the package with all that it needs, of pydantic-ai with all that."""
+    compileall.compile_dir(Path(freeact_sub.__file__).parent, quiet=1)
+    package = Path(freeact_sub.__file__).parent
+    own = sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
+    needed = {name: _needed(name) for name in ("freeact-sub", "pydantic-ai-slim")}
+    sizes = {name: sum(map(_size, found - {"freeact-sub"})) for name, found in needed.items()}
+    return {
+        "package": own / 1e6,
+        "with dependencies": (own + sizes["freeact-sub"]) / 1e6,
+        "pydantic-ai-slim": sizes["pydantic-ai-slim"] / 1e6,
+    }
+
+
+def _needed(name: str) -> set[str]:
+    """A distribution and those that it needs, as they are installed. Args: name: with extras, as in a requirement."""
+    seen: set[tuple[str, str]] = set()
+    waiting = [Requirement(name)]
+    while waiting:
+        requirement = waiting.pop()
+        with suppress(PackageNotFoundError):
+            for extra in {"", *requirement.extras}:
+                if (key := (canonicalize_name(requirement.name), extra)) not in seen:
+                    needs = [Requirement(text) for text in distribution(requirement.name).requires or ()]
+                    seen.add(key)
+                    waiting += [each for each in needs if each.marker is None or each.marker.evaluate({"extra": extra})]
+    return {found for found, _ in seen}
+
+
+def _size(name: str) -> int:
+    """Bytes of an installed distribution, its byte code included."""
+    files = {Path(str(file.locate())) for file in distribution(name).files or ()}
+    files |= {Path(cache_from_source(str(file))) for file in files if file.suffix == ".py"}
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def import_time(code: str, environment: dict[str, str]) -> tuple[float, float, int]:

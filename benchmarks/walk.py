@@ -2,12 +2,14 @@
 
 `benchmarks.house` runs it. It writes to FILE, as JSON, what it has seen. It imports nothing of `benchmarks`.
 
-`child`: the files of the package that run from a root's prompt to the first output of its child's first cell, on fake
-kernels. `line`: runs the command line with ARGUMENTS, and notes the files that run because a cell has printed a line, from
-the socket to the screen: those of the half second after it that did not run in the two seconds before, without output. The
-cell writes when it printed, as `time.monotonic()`, into the file that the variable WALK_CLOCK names. `overrides`: private
-methods and attributes of other libraries' classes that the package's own classes define again. `prompt`: the characters of
-what a model with the default settings reads before its first prompt.
+`cell`: the files, classes and functions of the package that run while an agent runs a cell which a person approves, on a
+fake kernel, and how often the way goes from one file to another. `child`: the same, from a root's prompt to the first output
+of its child's first cell, with real kernels and a session. Both are walked twice, and the second walk counts: the first
+imports modules. `line`: runs the command line with ARGUMENTS, and notes the files that run in the half second after a cell
+has printed a line, from the socket to the screen. The cell writes when it printed, as `time.monotonic()`, into the file that
+the variable WALK_CLOCK names. Nothing is subtracted from these three. `overrides`: private methods and attributes of other
+libraries' classes that the package's own classes define again. `prompt`: the characters that a model with the default
+settings reads before its first prompt.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -29,9 +32,6 @@ import freeact_sub
 PACKAGE: Final = str(Path(freeact_sub.__file__).parent) + "/"
 WINDOW_SECONDS: Final = 0.5
 """After a line was printed: for so long what runs belongs to it."""
-IDLE_SECONDS: Final = 2.0
-"""Before it: what runs in this time, such as the drawing of the status each second, runs without a line as well."""
-
 GENERATED: Final = frozenset(
     [
         "_abc_impl",
@@ -49,63 +49,92 @@ GENERATED: Final = frozenset(
 
 
 class Watch:
-    """Notes when each file of the package was entered. Used as a profile function in all threads."""
+    """Notes each function of the package that is entered. Used as a profile function in all threads."""
 
     def __init__(self) -> None:
-        self.entered: list[tuple[float, str]] = []
-        self.functions: set[tuple[str, str]] = set()
+        self.entered: list[tuple[float, str, str]] = []
+        """Time, file and qualified name."""
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """See `sys.setprofile`."""
+        """Note a call. See `sys.setprofile`."""
         if event == "call" and (name := frame.f_code.co_filename).startswith(PACKAGE):
-            self.entered.append((time.monotonic(), name.removeprefix(PACKAGE)))
-            self.functions.add((name, frame.f_code.co_qualname))
+            self.entered.append((time.monotonic(), name.removeprefix(PACKAGE), frame.f_code.co_qualname))
 
     def start(self) -> None:
-        """From here on."""
+        """Begin anew."""
         self.entered.clear()
         threading.setprofile(self)
         sys.setprofile(self)
 
     def stop(self) -> None:
-        """Up to here."""
+        """End."""
         sys.setprofile(None)
         threading.setprofile(None)
 
-    def files(self, *, since: float = 0.0, until: float = float("inf")) -> list[str]:
-        """The files that were entered in that time."""
-        return sorted({name for moment, name in self.entered if since <= moment <= until})
+    def counts(self) -> dict[str, int]:
+        """The numbers of files, classes and functions on the way, and of moves from one file to another."""
+        files = [file for _, file, _ in self.entered]
+        functions = {(file, name) for _, file, name in self.entered}
+        methods = {(file, name.split(".<locals>")[0]) for file, name in functions}
+        return {
+            "files": len({*files}),
+            "classes": len({(file, name.rpartition(".")[0]) for file, name in methods if "." in name}),
+            "functions": len(functions),
+            "moves": sum(one != other for one, other in pairwise(files)),
+        }
+
+
+def script(messages: Any, _: Any) -> Any:
+    """A model that starts a child if its prompt says so, runs one cell, and is done."""
+    from pydantic_ai.messages import ToolCallPart, UserPromptPart  # noqa: PLC0415  # after the package, as a program does
+
+    if any(type(part).__name__ == "ToolReturnPart" for part in messages[-1].parts):
+        return "done"
+    asked = [str(part.content) for message in messages for part in message.parts if isinstance(part, UserPromptPart)][-1]
+    if "start a child" in asked:
+        return ToolCallPart("task", {"prompt": "work"})
+    return ToolCallPart("execute_ipython_cell", {"code": "print(1)"})
+
+
+async def cell() -> dict[str, Any]:
+    """An agent that runs a cell which a person approves."""
+    from freeact_sub import Agent, ApprovalRequest, Config  # noqa: PLC0415
+    from freeact_sub.testing import FakeKernelProvider, ScriptedModel  # noqa: PLC0415
+
+    watch = Watch()
+    with tempfile.TemporaryDirectory(prefix="fa-walk-") as folder:
+        config = Config(workspace=Path(folder), mode="ask")
+        async with Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider()) as agent:
+            for _ in range(2):
+                agent.history.clear()
+                watch.start()
+                async with agent.run("work") as run:
+                    async for event in run:
+                        if isinstance(event, ApprovalRequest):
+                            event.approve()
+                watch.stop()
+    return watch.counts()
 
 
 async def child() -> dict[str, Any]:
-    """A root whose cell starts a child, which runs a cell that prints."""
-    from pydantic_ai.messages import ToolCallPart, UserPromptPart  # noqa: PLC0415  # after the package, as a program does
-
+    """A root that starts a child, which runs a cell that prints."""
     from freeact_sub import Agent, Config  # noqa: PLC0415
-    from freeact_sub.testing import FakeKernelProvider, ScriptedModel  # noqa: PLC0415
-
-    def script(messages: Any, _: Any) -> Any:
-        prompts = [str(part.content) for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
-        if len(messages) > 1:
-            return "done"
-        if "again" in prompts[0]:
-            return ToolCallPart("task", {"prompt": "print"})
-        return ToolCallPart("execute_ipython_cell", {"code": "print(1)"})
+    from freeact_sub.testing import ScriptedModel  # noqa: PLC0415
 
     watch = Watch()
     with tempfile.TemporaryDirectory(prefix="fa-walk-") as folder:
         config = Config(workspace=Path(folder), mode="full")
-        async with Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider()) as agent:
-            root = ""
-            for number in range(2):  # the first run imports what is imported when it is used
-                agent.history.clear()
+        async with Agent(config, model=ScriptedModel(script), session="new") as agent:
+            for _ in range(2):
+                root = ""
                 watch.start()
-                async for event in agent.stream("again"):
-                    root = root or event.agent_id
-                    if type(event).__name__ == "CodeExecutionOutputChunk" and event.agent_id != root and number:
-                        watch.stop()
+                async with agent.run("start a child") as run:
+                    async for event in run:
+                        root = root or event.agent_id
+                        if type(event).__name__ == "CodeExecutionOutputChunk" and event.agent_id != root:
+                            watch.stop()
                 watch.stop()
-    return {"files": watch.files(), "functions": len(watch.functions)}
+    return watch.counts()
 
 
 def line(arguments: list[str]) -> dict[str, Any]:
@@ -118,8 +147,8 @@ def line(arguments: list[str]) -> dict[str, Any]:
         main(arguments)
     watch.stop()
     moment = float(Path(os.environ["WALK_CLOCK"]).read_text(encoding="ascii"))
-    idle = watch.files(since=moment - IDLE_SECONDS, until=moment)
-    return {"files": sorted({*watch.files(since=moment, until=moment + WINDOW_SECONDS)} - {*idle})}
+    files = {file for entered, file, _ in watch.entered if moment <= entered <= moment + WINDOW_SECONDS}
+    return {"files": sorted(files)}
 
 
 async def prompt() -> dict[str, Any]:
@@ -168,6 +197,7 @@ def _overridden(made: type) -> list[str]:
 if __name__ == "__main__":
     part, result, *rest = sys.argv[1:]
     walks = {
+        "cell": lambda: asyncio.run(cell()),
         "child": lambda: asyncio.run(child()),
         "line": lambda: line(rest),
         "overrides": overrides,
