@@ -64,7 +64,7 @@ def thorough(name, figures):
             {
                 "lines",
                 "class names that stand twice",
-                "files from a prompt to a child's first output",
+                "a child's first output: files",
                 "description of task, tokens",
             },
         ),
