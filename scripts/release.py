@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
 CORE_MB: Final = 200
 """The most that the wheel and all that it needs may take on disk, without any extra."""
-SUPPORTED: Final = ("3.11", "3.12", "3.13", "3.14")
+SUPPORTED: Final = ("3.11", "3.12", "3.13")
 SECONDS: Final = 900
 PROGRAM: Final = """
 from pydantic_ai.messages import ToolCallPart
