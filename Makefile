@@ -7,16 +7,23 @@ DEMO_STAMP := $(VENV)/.installed-demo
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: demo test test-fast test-bare check format docs docs-serve live bench clean
+.PHONY: demo test test-fast test-all test-for test-bare check format docs docs-serve live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	@$(BIN)/python examples/demo/demo.py $(ARGS)
 
-test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what they else try a sample of)
-	$(BIN)/python -m pytest -n 4 $(ARGS)
-
-test-fast: $(STAMP)  ## those that start no process and are not slow
+test-fast: $(STAMP)  ## tests that start no process, for each save; ARGS are passed to pytest, here and below
 	$(BIN)/python -m pytest -n auto -m "not (kernel or mcp or e2e or slow)" $(ARGS)
+
+test: $(STAMP)  ## those, and the ones with real kernels, servers, terminals and programs that tests/contract.txt names
+	$(BIN)/python -m pytest -n auto -m "contract or not (kernel or mcp or e2e or slow)" $(ARGS)
+
+test-all: export THOROUGH ?= some
+test-all: test  ## all tests, with larger samples (THOROUGH=1: with all of what they else try a sample of)
+	$(BIN)/python -m pytest -n auto -m "(kernel or mcp or e2e or slow) and not contract" $(ARGS)
+
+test-for: $(STAMP)  ## the tests for a change: make test-for FILE... (without FILE: for what differs from the last commit)
+	@$(BIN)/python tests/support/tests_for.py $(filter-out $@,$(MAKECMDGOALS))
 
 test-bare: $(STAMP)  ## the tests of the core, with agents that have no features
 	$(BIN)/python -m pytest -n auto --bare tests/unit/agents --ignore tests/unit/agents/sessions $(ARGS)

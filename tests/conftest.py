@@ -9,6 +9,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.contract import contract
 from support.thorough import THOROUGH, examples
 
 settings.register_profile(
@@ -55,7 +56,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of `contract.txt`, before pytest selects by marks."""
+    named = contract()
+    for item in items:
+        name = item.nodeid
+        if not named.isdisjoint((name, name.partition("[")[0], name.partition("::")[0])):
+            item.add_marker("contract")
     if config.getoption("--bare"):
         of_features = [item for item in items if item.get_closest_marker("features")]
         config.hook.pytest_deselected(items=of_features)

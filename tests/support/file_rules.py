@@ -1,4 +1,4 @@
-"""Three rules about files. The exit status tells whether one is broken.
+"""Three rules about files, and the size of each room. The exit status tells whether a rule is broken.
 
 - No two files of tests have one name: pytest wants that.
 - No more than three files import each other in a circle. Imports for type checkers and in functions count too.
@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.structure import BORROWED, Source  # noqa: E402
 
 CIRCLE = 3
+BUDGET = 0.75
+"""Lines of tests for a line of the package, at most. It is a figure to look at, no error."""
 
 
 def main() -> int:
@@ -40,6 +42,12 @@ def main() -> int:
         if not module.rpartition(".")[2].startswith(BORROWED)
         for name in sorted(names)
     ]
+    lines, counts = source.lines(), source.counts()
+    print(*(f"{name}: {size:,} lines in {counts[name]} files" for name, size in lines.most_common()), sep="; ")
+    tests = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files if path.parts[0] == "tests")
+    print(
+        f"{lines.total():,} lines in {counts.total()} files; {tests / lines.total():.2f} lines of tests for each, wanted {BUDGET}"
+    )
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0
 

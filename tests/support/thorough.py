@@ -1,4 +1,7 @@
-"""How much of what a test could try it tries: a sample that is the same each time, or all of it with `THOROUGH=1`."""
+"""How many of its cases a test tries: a small sample, a larger one with `THOROUGH=some`, or all of them with `THOROUGH=1`.
+
+A sample is the same one each time.
+"""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +9,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-THOROUGH = bool(os.environ.get("THOROUGH"))
+ASKED = os.environ.get("THOROUGH", "")
+THOROUGH = ASKED not in ("", "some")
+"""Whether all cases are tried."""
+MAX_EXAMPLES = 50 if ASKED else 20
+"""Of a property, in a sample."""
 
 
 def sample(values: Sequence[T], count: int) -> Sequence[T]:
@@ -17,5 +24,5 @@ def sample(values: Sequence[T], count: int) -> Sequence[T]:
 
 
 def examples(number: int) -> int:
-    """How many examples of a property are tried: this many, or a sample. Else they are the same ones every time."""
-    return number if THOROUGH else min(number, 50)
+    """How many examples of a property are tried: this many with `THOROUGH=1`, otherwise a sample of them."""
+    return number if THOROUGH else min(number, MAX_EXAMPLES)

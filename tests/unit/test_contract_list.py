@@ -1,0 +1,25 @@
+"""`tests/contract.txt` names tests that there are."""
+
+from pathlib import Path
+
+from support.contract import contract
+
+ROOT = Path(__file__).parents[2]
+MIN_TESTS, MAX_TESTS = 150, 300
+"""More would take `make test` beyond five minutes on two cores."""
+
+
+def test_each_line_names_a_test() -> None:
+    wrong = []
+    for name in contract():
+        path, _, test = name.partition("::")
+        function = test.partition("[")[0].rpartition("::")[2]
+        file = ROOT / path
+        if not file.is_file() or (function and f"def {function}(" not in file.read_text(encoding="utf-8")):
+            is_inherited = "::Test" in name  # its base class is another library's
+            wrong += [] if is_inherited and file.is_file() else [name]
+    assert not wrong
+
+
+def test_they_are_few_enough() -> None:
+    assert MIN_TESTS <= len(contract()) <= MAX_TESTS
