@@ -124,7 +124,7 @@ async def _branch(session: "Session", rest: str) -> str:
 
 
 async def _cost(session: "Session", _: str) -> str:
-    return cost_text(session.agent.usage)
+    return cost_text(session.agent.usage, session.agent.config.budget)
 
 
 async def _context(session: "Session", _: str) -> str:

@@ -4,14 +4,19 @@
 Cost is None while no request of the sum has a known price, so that an unknown price never looks like "free".
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
 
 from freeact_sub.config.section import Section
+
+USUAL_COST_USD: Final = Decimal(10)
+"""The money that a prompt may take if no `cost_usd` is given: only requests with a known price count, and the one that passes
+it is the last. An exact bound reserves before each request, and cannot be kept for models without a price."""
 
 
 class BudgetValues(TypedDict, total=False):
@@ -47,8 +52,8 @@ class Budget(Section):
     """Model requests with those of all children; `ask`, last reports and failed requests count."""
     tokens: int | None = Field(default=None, ge=0)
     """Input and output tokens together, with those of all children."""
-    cost_usd: Decimal | None = Field(default=None, ge=0)
-    """Money, with that of all children; the price of the model must be known."""
+    cost_usd: Decimal | None = Field(default=None, ge=0, allow_inf_nan=True)
+    """Money, with that of all children; the price of the model must be known. `inf`: no bound."""
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Seconds from start to end, without the time in which a question is open or the agent waits for a slot."""
     children: int | None = Field(default=None, ge=0)
@@ -98,7 +103,7 @@ class Budget(Section):
         known = [
             f"{bound:,} {units.get(name, name.replace('_', ' '))}"
             for name, bound in self
-            if bound is not None and name != "depth" and not (name == "children" and self.depth == 0)
+            if bound not in (None, math.inf) and name != "depth" and not (name == "children" and self.depth == 0)
         ]
         return ", ".join(known)
 
@@ -116,6 +121,18 @@ class RootBudget(_Defaults):
 
     requests: int | None = Field(default=1_000, ge=0)
     children: int | None = Field(default=200, ge=0)
+    cost_usd: Decimal | None = Field(default=None, ge=0, allow_inf_nan=True)
+    """Money, with that of all children; the price of the model must be known. None: the request that passes 10 dollars is the
+    last one, and requests without a known price do not count. `inf`: no bound."""
+
+    @property
+    def cost_text(self) -> str:
+        """The bound on the money of a prompt, in a sentence."""
+        if self.cost_usd is None:
+            return f"A prompt may take about ${USUAL_COST_USD}; the setting `budget.cost_usd` changes that (`inf`: no bound)."
+        if self.cost_usd == math.inf:
+            return "A prompt may take any amount (setting `budget.cost_usd`)."
+        return f"A prompt may take ${self.cost_usd} (setting `budget.cost_usd`)."
 
 
 class ChildBudget(_Defaults):

@@ -11,7 +11,7 @@ from freeact_sub.text import counted, one_line, visible
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.agent import Agent
     from freeact_sub.agents.budgets.estimate import ContextUse
-    from freeact_sub.config.budget import Usage
+    from freeact_sub.config.budget import RootBudget, Usage
     from freeact_sub.features.undo import UndoReport
 
 FORKED: Final = (
@@ -99,8 +99,8 @@ def context_text(use: "ContextUse") -> str:
     return "\n".join([f"about {use.tokens:,} tokens{share}", *lines])
 
 
-def cost_text(usage: "Usage") -> str:
-    """Return the spending, including requests without a known price."""
+def cost_text(usage: "Usage", budget: "RootBudget") -> str:
+    """Return the spending, including requests without a known price, and what a prompt may take."""
     requests = counted(usage.unpriced_turns, "request")
     unpriced = f"\nThe price of {requests} is not known: the cost leaves that out." if usage.unpriced_turns else ""
-    return f"all runs, children included: {usage}{unpriced}"
+    return f"all runs, children included: {usage}{unpriced}\n{budget.cost_text}"

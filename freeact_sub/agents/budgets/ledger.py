@@ -12,9 +12,12 @@ Spending is booked as the `Usage` of the account and of its ancestors; a run rep
 A run's last report (the salvage) is paid from an amount reserved since its first request; before that there is nothing to
 report. `estimate.py` estimates what a request may use at most; under a bound on tokens or money the provider gets it as
 `max_tokens`. A bound is exceeded only by what a provider spends past that.
+
+Without a bound on money a prompt has the usual one, which reserves nothing: it ends what passes it, after it was booked.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +25,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from freeact_sub.agents.budgets.estimate import AMOUNTS, LEAST, NOTHING, Amount, Estimate
-from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.config.budget import USUAL_COST_USD, Budget, Usage
 from freeact_sub.errors import FreeactError, LimitReachedError
 
 
@@ -75,6 +78,15 @@ class Account:
     has_report_request: bool = False
     """A request is reserved for its own last report."""
     open_reservation: Reservation | None = None
+    usual_cost_usd: Decimal | None = None
+    """The money after which no request is made but last reports, if no bound was given. None: a bound was, or it is no root's.
+    What a person agrees to spend on a fan-out is added."""
+
+    @property
+    def root(self) -> "Account":
+        """The root's account of the same prompt."""
+        *_, root = self.self_and_ancestors()
+        return root
 
     def self_and_ancestors(self) -> Iterator["Account"]:
         """Yield this account, its parent's, and so on up to the root's."""
@@ -156,6 +168,7 @@ class Account:
         """Raise LimitReachedError if certainly not even one request can be made."""
         self.check("turns")
         self.check("requests", 1 - self.has_report_request)
+        self.check_usual_cost()
         for above in self.self_and_ancestors():
             for name, bound in above.amount_bounds().items():
                 taken = above.taken(name)
@@ -167,6 +180,14 @@ class Account:
         self.check("turns")
         self.check("requests")
         self.check("children")
+        self.check_usual_cost()
+
+    def check_usual_cost(self) -> None:
+        """Raise LimitReachedError if no bound on money was given, and the prompt has passed the usual one."""
+        root = self.root
+        if root.usual_cost_usd is not None and root.spent.cost_usd >= root.usual_cost_usd:
+            setting = "`budget.cost_usd`, which has a default: give another amount, or `inf` for no bound"
+            raise root.limit_error("cost_usd", root.spent.cost_usd, root.usual_cost_usd, setting=setting)
 
     def take_request(self, *, report_follows: bool) -> None:
         """Count a model request that is about to be made. Args: report_follows: reserve one more for a last report.
@@ -190,16 +211,29 @@ class Account:
         self.has_report_request = reserve
 
     def limit_error(
-        self, limit: str, amount: float | Decimal, bound: float | Decimal, needed: float | Decimal | None = None
+        self,
+        limit: str,
+        amount: float | Decimal,
+        bound: float | Decimal,
+        needed: float | Decimal | None = None,
+        setting: str = "",
     ) -> LimitReachedError:
-        """Return the error that names the limit and its owner. Args: needed: what one more request takes, if known."""
+        """Return the error that names the limit and its owner.
+
+        Args:
+            limit: Its name in the budget.
+            amount: What is spent.
+            bound: What may be.
+            needed: What one more request takes. None: not known.
+            setting: What changes it. Empty: the setting of that name.
+        """
         of_child = f"`subagents.budget.{limit}`, or what it was given"
         return LimitReachedError(
             limit,
             amount=float(amount),
             bound=float(bound),
             owner=self.owner,
-            setting=f"`budget.{limit}`" if self.parent is None else of_child,
+            setting=setting or (f"`budget.{limit}`" if self.parent is None else of_child),
             needed=None if needed is None else float(needed),
         )
 
@@ -213,6 +247,7 @@ class Account:
 
     def check_again(self) -> None:
         """Raise LimitReachedError if the request in flight, cut off and booked, cannot be repeated."""
+        self.check_usual_cost()
         for above in self.self_and_ancestors():
             if (error := above.shortage(NOTHING)) is not None:
                 raise error
@@ -276,7 +311,10 @@ class Ledger:
 
     def open(self, owner: str, budget: Budget, parent: Account | None = None) -> Account:
         """Open the account of a run. The caller has just cut the child's budget and passed `check_spawn`."""
-        account = Account(ledger=self, owner=owner, budget=budget, parent=parent)
+        usual = USUAL_COST_USD if parent is None and budget.cost_usd is None else None
+        if budget.cost_usd == math.inf:
+            budget = budget.model_copy(update={"cost_usd": None})
+        account = Account(ledger=self, owner=owner, budget=budget, parent=parent, usual_cost_usd=usual)
         if parent is not None:
             parent.count("children")
         return account
@@ -294,6 +332,8 @@ class Ledger:
             LimitReachedError: Not enough is left.
             FreeactError: Money is bounded, and the model's price is unknown.
         """
+        if not last:
+            account.check_usual_cost()
         while True:
             granted = self._try(account, estimate, last=last)
             if granted is not None:

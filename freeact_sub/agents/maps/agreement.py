@@ -78,6 +78,8 @@ class Agreement:
         if decision is None or decision.nobody:
             self.tell(rest)
             return NO_PAYER
+        if budget.cost_usd is not None and run.root.usual_cost_usd is not None:
+            run.root.usual_cost_usd += budget.cost_usd
         self._account = Account(ledger=run.ledger, owner=agent.agent_id, budget=budget, parent=run)
         return Payer(account=self._account, model=decision.model)
 

@@ -182,7 +182,7 @@ def _at_work(person: "Console") -> Iterable[tuple[str, str]]:
 
 def _cost(person: "Console", _rest: str) -> None:
     agent = person.present.agent
-    person.display.note(looking.LOADING if agent is None else cost_text(agent.usage))
+    person.display.note(looking.LOADING if agent is None else cost_text(agent.usage, agent.config.budget))
 
 
 def _mcp(person: "Console", _rest: str) -> None:

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from freeact_sub.config.budget import Usage
+from freeact_sub.config.budget import RootBudget, Usage
 from freeact_sub.show.rewinding import cost_text
 
 
@@ -26,5 +26,14 @@ from freeact_sub.show.rewinding import cost_text
     ],
 )
 def test_an_unknown_price_is_said_by_cost_alone(usage: Usage, told: list[str]) -> None:
-    assert cost_text(usage).split("\n") == [f"all runs, children included: {told[0]}", *told[1:]]
+    bound = "A prompt may take about $10; the setting `budget.cost_usd` changes that (`inf`: no bound)."
+    assert cost_text(usage, RootBudget()).split("\n") == [f"all runs, children included: {told[0]}", *told[1:], bound]
     assert "unknown" not in str(usage)
+
+
+def test_cost_tells_the_bound_that_was_given() -> None:
+    told = {amount: cost_text(Usage(), RootBudget(cost_usd=amount)).split("\n")[-1] for amount in ("2.50", "inf")}
+    assert told == {
+        "2.50": "A prompt may take $2.50 (setting `budget.cost_usd`).",
+        "inf": "A prompt may take any amount (setting `budget.cost_usd`).",
+    }

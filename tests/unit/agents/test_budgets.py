@@ -354,3 +354,48 @@ async def test_keys_show_the_chain(make):
     assert keys[0] == f"agent:{agent.agent_id}"
     assert re.fullmatch(re.escape(keys[0]) + ":subagent:[0-9a-f-]{36}", keys[1])
     assert re.fullmatch(re.escape(keys[1]) + ":sub:[0-9a-f-]{36}", keys[2])
+
+
+def dear(tmp_path, children: int = 0, *, name: str = "o1-pro", **config: Any) -> Agent:
+    """An agent whose model takes some 4.8 dollars for each response, and goes on for ever; so do its children."""
+
+    def turn(messages, info):
+        is_first = first_prompt(messages) == "root" and len(messages) == 1
+        if children and is_first:
+            return [task(f"child {number}", description=str(number)) for number in range(children)]
+        said = "w " * min((info.model_settings or {}).get("max_tokens", 8_000), 8_000)
+        return [said, cell(f"{len(messages)}")] if info.function_tools else "the report"
+
+    model = ScriptedModel(turn, chunk_chars=1_000_000, name=name)
+    settings = Config(workspace=tmp_path, mode="full", **config)
+    return Agent(settings, model=model, kernel_provider=FakeKernelProvider())
+
+
+async def test_without_a_bound_a_prompt_ends_after_the_request_that_passes_ten_dollars(tmp_path):
+    async with dear(tmp_path) as agent:
+        for _ in range(2):  # each prompt has its own
+            _, result = await read(agent.run("root"))
+            assert (result.status, result.text) == ("limit", "the report")
+            assert result.usage.turns == 4, "three, and the last report"
+            assert 10 < result.tree_usage.cost_usd < 20
+            assert re.search(r"cost_usd is reached: 1\d\.\d+ of 10, in the budget of .*default.*`inf`", result.error)
+
+
+async def test_children_count_against_the_usual_amount_and_no_more_begin_past_it(tmp_path):
+    async with dear(tmp_path, 30, subagents={"max_concurrent": 2}) as agent:
+        events, result = await read(agent.run("root"))
+        assert result.status == "limit"
+        assert 10 < result.tree_usage.cost_usd < 40
+        ends = [event for event in of_kind(events, AgentFinished) if event.depth]
+        assert len([end for end in ends if end.usage.turns]) <= 4
+        assert {end.status for end in ends} == {"limit"}
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"), [("o1-pro", "inf"), ("o1-pro", 100), ("no-price", None)], ids=["none", "another", "no price"]
+)
+async def test_the_usual_amount_counts_only_without_another_and_where_prices_are_known(tmp_path, name, bound):
+    async with dear(tmp_path, name=name, budget={"cost_usd": bound, "turns": 6}) as agent:
+        _, result = await read(agent.run("root"))
+    assert result.usage.turns == 7, "those of the budget, and the last report"
+    assert "limit of turns" in result.error
