@@ -53,9 +53,11 @@ class FromProgram:
 
         An agent whose tool waits here lends its slot to other agents meanwhile.
         """
-        request = _request_for(request)
+        return await self._spawn_and_run(_request_for(request))
+
+    async def _spawn_and_run(self, request: SpawnRequest, together: int = 1) -> RunResult:
         children = self._root.callers_loop.children
-        async with children.fan_outs.call("task", len(request.prompt), of_program=True) as payer:
+        async with children.fan_outs.call("task", len(request.prompt), of_program=True, together=together) as payer:
             child = await children.spawn(request, payer)
             try:
                 result = await child.result()
@@ -69,7 +71,16 @@ class FromProgram:
         """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
         if isinstance(requests, str):
             raise InvalidRequestError("agent.run_parallel takes a list of requests, not one text: use agent.task for that")
-        return await asyncio.gather(*(outcome(self.spawn_and_run(request)) for request in requests))
+        wanted, children = [*requests], self._root.callers_loop.children
+
+        async def run(request: SpawnRequest | str) -> RunResult:
+            return await self._spawn_and_run(_request_for(request), len(wanted))
+
+        async def run_all() -> list[RunResult | Exception]:
+            return await asyncio.gather(*(outcome(run(request)) for request in wanted))
+
+        # a question about a long list needs a live run
+        return await (children.in_run(run_all) if children.fan_outs.is_long(len(wanted)) else run_all())
 
     @overload
     async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...

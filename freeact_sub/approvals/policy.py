@@ -25,7 +25,7 @@ BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
     "MCP calls that only read": ("ask", "ask", "allow", "allow"),
     "children": ("ask", "ask", "allow", "allow"),
     "tools": ("deny", "ask", "ask", "allow"),
-    "fan-outs": ("ask", "ask", "allow", "allow"),
+    "fan-outs": ("ask", "ask", "ask", "allow"),
 }
 """The verdicts without a matching rule, in the order of `MODES`."""
 

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from freeact_sub.config.section import Section
 
 USUAL_COST_USD: Final = Decimal(10)
-"""The money that a prompt may take if no `cost_usd` is given: only requests with a known price count, and the one that passes
-it is the last. An exact bound reserves before each request, and cannot be kept for models without a price."""
+"""The money that a prompt may take if no `cost_usd` is given: only requests with a known price count, and the one that
+passes it is the last. An exact bound reserves before each request, and cannot be kept for models without a price."""
 
 
 class BudgetValues(TypedDict, total=False):
@@ -122,14 +122,16 @@ class RootBudget(_Defaults):
     requests: int | None = Field(default=1_000, ge=0)
     children: int | None = Field(default=200, ge=0)
     cost_usd: Decimal | None = Field(default=None, ge=0, allow_inf_nan=True)
-    """Money, with that of all children; the price of the model must be known. None: the request that passes 10 dollars is the
-    last one, and requests without a known price do not count. `inf`: no bound."""
+    """Money, with that of all children; the price of the model must be known. None: the request that passes 10 dollars is
+    the last one, and requests without a known price do not count. `inf`: no bound."""
 
     @property
     def cost_text(self) -> str:
         """The bound on the money of a prompt, in a sentence."""
         if self.cost_usd is None:
-            return f"A prompt may take about ${USUAL_COST_USD}; the setting `budget.cost_usd` changes that (`inf`: no bound)."
+            return (
+                f"A prompt may take about ${USUAL_COST_USD}; the setting `budget.cost_usd` changes that (`inf`: no bound)."
+            )
         if self.cost_usd == math.inf:
             return "A prompt may take any amount (setting `budget.cost_usd`)."
         return f"A prompt may take ${self.cost_usd} (setting `budget.cost_usd`)."

@@ -203,7 +203,8 @@ class ModelsConfig(Section):
     """Model requests in flight at once, those of children and `ask` included; every other key of `models` names a model that
     agents may use or ask: `models.small = "openai-chat:NAME"`; in Python also a `Model`."""
     quote_above: int = Field(default=10, ge=3)
-    """More requests or children than this are quoted after three: of `map` and `ask_many`, of a strategy, and of a turn."""
+    """Lists of more requests or children than this are quoted when three have ended, and so is what code makes one by one in
+    a turn when so many have begun (docs/maps.md)."""
 
     @property
     def names(self) -> dict[str, Any]:

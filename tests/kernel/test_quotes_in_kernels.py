@@ -40,7 +40,10 @@ async def test_many_calls_of_a_cell_are_quoted_and_a_no_reaches_the_code(make, c
         events, result = await read(agent.run("root"), person(allowed))
     questions = [event for event in of_kind(events, ApprovalRequest) if isinstance(event.call, FanOut)]
     [question] = questions if not allowed else questions[:1]
-    assert (question.call.what, question.call.counted) == (what, False)
+    if what == "ask":  # begun at once
+        assert (question.call.what, question.call.more, question.call.counted) == (what, 27, True)
+    else:  # nobody knows how many follow
+        assert (question.call.what, question.call.counted) == (what, False)
     assert question.tool_call_id is None or question.agent_id == result.agent_id
     text = root_text(events)
     if what == "task":
@@ -50,14 +53,31 @@ async def test_many_calls_of_a_cell_are_quoted_and_a_no_reaches_the_code(make, c
     elif allowed:
         assert "30 answers; set()" in text
     else:
-        assert "10 answers; {" in text
+        assert "3 answers; {" in text
         assert "dear" in text
     assert len([one for one in of_kind(events, ApprovalDecided) if one.request_id == question.request_id]) == 1
 
 
-async def test_in_auto_a_notice_has_the_figures(make):
-    async with make(script(ASK), mode="auto") as agent:
+GATHERED = """
+import asyncio
+async def child(n):
+    return (await agent.task(f"child {n}")).output
+done = await asyncio.gather(*[child(n) for n in range(16)], return_exceptions=True)
+print(len([one for one in done if one == "done"]), "children")
+"""
+
+
+async def test_in_auto_what_a_cell_begins_at_once_is_quoted_after_three(make):
+    async with make(script(GATHERED), mode="auto") as agent:
+        events, _ = await read(agent.run("root"), person(allowed=False))
+    [question] = of_kind(events, ApprovalRequest)
+    assert (question.call.what, question.call.more) == ("task", 13)
+    assert "3 children" in root_text(events)
+
+
+async def test_in_full_a_notice_has_the_figures(make):
+    async with make(script(ASK), mode="full") as agent:
         events, _ = await read(agent.run("root"))
     assert "30 answers; set()" in root_text(events)
     assert not of_kind(events, ApprovalRequest)
-    assert [one for one in of_kind(events, Notice) if one.content.startswith("ask: the next ")]
+    assert [one for one in of_kind(events, Notice) if one.content.startswith("ask: ")]

@@ -79,8 +79,8 @@ class Account:
     """A request is reserved for its own last report."""
     open_reservation: Reservation | None = None
     usual_cost_usd: Decimal | None = None
-    """The money after which no request is made but last reports, if no bound was given. None: a bound was, or it is no root's.
-    What a person agrees to spend on a fan-out is added."""
+    """The money after which no request is made but last reports, if no bound was given. None: a bound was given, or it is no
+    root's. What a person agrees to spend on a fan-out is added."""
 
     @property
     def root(self) -> "Account":

@@ -99,8 +99,12 @@ class ChildOwner:
         """Begin a run of the agent."""
         self.left, self.is_open, self._was_asked = [], True, False
 
-    async def run(self, request: SpawnRequest) -> OwnedChild:
+    async def run(self, request: SpawnRequest, together: int) -> OwnedChild:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
+
+        Args:
+            request: Describes the child.
+            together: See `FanOuts.call`.
 
         Raises:
             SpawnForbiddenError: No child, or none of this type, may be started now.
@@ -108,7 +112,7 @@ class ChildOwner:
             ConfigError: Its model cannot be built.
             FreeactError: The agent's run takes no more children.
         """
-        async with self.fan_outs.call("task", len(request.prompt)) as payer:
+        async with self.fan_outs.call("task", len(request.prompt), together=together) as payer:
             child = await self._begin(request, "call", payer)
             async with self._agent.run.waiting_for_child():
                 try:
@@ -122,7 +126,7 @@ class ChildOwner:
     async def run_for_model(self, request: SpawnRequest) -> ToolResult:
         """Do the same, and return the report for the agent's model."""
         try:
-            child = await self.run(request)
+            child = await self.run(request, self._agent.run.children_asked)
         except (ApprovalDeniedError, SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
             if isinstance(error, ApprovalDeniedError) and (error.ends_run or self._agent.shared.config.on_denial == "end"):
                 raise

@@ -174,6 +174,8 @@ class AskParams(Params):
     """Earlier prompts and answers, alternating."""
     label: str = ""
     """Its name for people."""
+    together: int = Field(default=1, ge=1)
+    """The number of requests that code makes at once, this one included."""
 
     @field_validator("history")
     @classmethod
@@ -219,7 +221,7 @@ class AskRequests:
         """
 
         async def work() -> EndedCall[Any]:
-            counted = self._fan_outs.call("ask", len(asked.prompt), of_program=of_program)
+            counted = self._fan_outs.call("ask", len(asked.prompt), of_program=of_program, together=asked.together)
             with paused(clock):
                 async with counted if payer is None else nullcontext(Payer(account=payer)) as paid:
                     answer = await self._single_requests.ask(
@@ -231,5 +233,5 @@ class AskRequests:
                     )
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
-        args = asked.model_dump(exclude_none=True, exclude_defaults=True)
+        args = asked.model_dump(exclude={"together"}, exclude_none=True, exclude_defaults=True)
         return await self._calls.carry_out("ask", ToolCall(tool_name="ask", args=args, harmless=True), args, clock, work)

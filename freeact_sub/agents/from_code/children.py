@@ -78,6 +78,8 @@ class TaskParams(Params):
     """The type of the answer has a method `verify`."""
     by_value: Literal["", "pandas.DataFrame", "pandas.Series", "numpy.ndarray"] = ""
     """The type of an answer that is a variable of the child."""
+    together: int = Field(default=1, ge=1)
+    """The number of children that code starts at once, this one included."""
 
     @property
     def variables(self) -> str:
@@ -176,13 +178,13 @@ class TaskRequests:
     async def _carry_out(self, asked: TaskParams, request: SpawnRequest, clock: CellClock | None) -> RunResult:
         async def work() -> EndedCall[RunResult]:
             with paused(clock):
-                child = await self._children.run(request)
+                child = await self._children.run(request, asked.together)
             return EndedCall(
                 value=await child.result(), text=child.report, outcome="success" if child.completed else "failed"
             )
 
         prompt = f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt
-        args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest"}, exclude_defaults=True)
+        args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest", "together"}, exclude_defaults=True)
         return await self._calls.carry_out("task", replace(request, prompt=prompt).call(), args, clock, work)
 
     async def _check(self, params: Mapping[str, Any], _clock: CellClock | None) -> Any:

@@ -1,7 +1,8 @@
 """`FanOuts`: many requests or children of one kind. More than `models.quote_above` of them are quoted after a few.
 
-Of a list (`map`, `ask_many`) three items, chosen at random, run first. Calls that come one by one (`ask` and `task` of code
-in a cell, the model's calls of `task` and `delegate`, those of a strategy in a program) are counted for each turn: past that
+Of a list (`map`, `ask_many`) three items, chosen at random, run first. So it is with calls of which it is known that so many
+follow: those of one response of the model (`task`, `delegate`), of code in a cell that begins them at once (`gather`), of a
+strategy that knows its steps, of `run_parallel`. Other calls, which come one by one, are counted for each turn: past that
 number, the next ones wait until three have ended. `agreement.py` has the question.
 """
 
@@ -101,22 +102,23 @@ class FanOuts:
         self._strategy = None if step.done else step
 
     @asynccontextmanager
-    async def call(self, kind: Kind, size: int, *, of_program: bool = False) -> AsyncIterator[Payer]:
+    async def call(self, kind: Kind, size: int, *, of_program: bool = False, together: int = 1) -> AsyncIterator[Payer]:
         """Let one call that has come alone be made in the block, when it may be, with what is yielded.
 
         Args:
             kind: `task` starts a child.
             size: The characters of its prompt.
-            of_program: A program makes it: it counts as part of a strategy only.
+            of_program: A program makes it: it counts as part of a strategy or of a long list only.
+            together: The length of the list that it is part of; 1: it is not known to be part of one.
 
         Raises:
             ApprovalDeniedError: A person or a rule does not want so many.
         """
-        if of_program and not self.counts_program:
+        if of_program and not self.counts_program and not self.is_long(together):
             yield Payer()
             return
         calls = self._calls_of(kind, of_program)
-        payer = await self._admitted(calls, size)
+        payer = await self._admitted(calls, size, together)
         calls.at_work.append(size)
         try:
             with _measured(self._agent, size, payer.account, calls.pilots) as account:
@@ -134,10 +136,20 @@ class FanOuts:
         self._check_run()
         return self._strategy is not None
 
-    async def _admitted(self, calls: "_Calls", size: int) -> Payer:
+    def is_long(self, length: int | None) -> bool:
+        """Whether a list is quoted. Args: length: None: not known."""
+        return length is not None and length > self._agent.shared.config.models.quote_above
+
+    async def _admitted(self, calls: "_Calls", size: int, together: int) -> Payer:
         """Wait until a call may be made, and return what it runs with."""
+        of_list, step = self.is_long(together), self._strategy
+        if of_list and calls.begun >= calls.listed:
+            calls.listed = calls.begun + together
         calls.begun += 1
-        if calls.begun <= self._agent.shared.config.models.quote_above:
+        if of_list or (step is not None and self.is_long(step.of)):
+            if len(calls.pilots) + len(calls.at_work) < PILOTS:
+                return Payer()
+        elif not self.is_long(calls.begun):
             return Payer()
         if await self._agreement.asks_nobody():  # so it need not wait for a quote
             calls.is_free = True
@@ -156,7 +168,7 @@ class FanOuts:
         if calls.denied is not None:
             raise ApprovalDeniedError(calls.denied)
         await calls.until_known()
-        step, follow = self._strategy, 0
+        step, follow = self._strategy, calls.listed - (calls.begun - len(calls.waiting))
         if step is not None and step.of is not None:
             made = calls.begun - calls.before - len(calls.waiting)
             follow = step.of - max(made, step.step)
@@ -236,6 +248,8 @@ class _Calls:
     unit: tuple[int, str]
     begun: int = 0
     """Those that wait included."""
+    listed: int = 0
+    """So many will have begun when the latest long list has."""
     before: int = 0
     """Those that are older than the present strategy."""
     at_work: list[int] = field(default_factory=list)

@@ -238,6 +238,8 @@ class PresentRun:
     """A model does the work, not a program."""
     fan_out: FanOut | None = None
     """The last one that was quoted."""
+    children_asked: int = 0
+    """The number of children that the latest response of its model starts, and waits for."""
     clock: RunClock = field(init=False)
     _started: float = 0.0
     _holds_slot: bool = False

@@ -197,6 +197,7 @@ class RunHooks(AbstractCapability[Any]):
         outputs = {tool.name for tool in parameters.output_tools}
         turns.kept_answer = None
         await turns.booking.settle(response)
+        turns.agent.run.children_asked = children_asked(response)
         warn_of_unread_cache(turns.agent)
         if turns.booking.shortened and response.finish_reason == "length" and turns.ended is None:
             turns.ended = turns.agent.run.account.amount_error()
@@ -273,6 +274,18 @@ class RunHooks(AbstractCapability[Any]):
     @property
     def _salvages(self) -> bool:
         return self.turns.agent.shared.config.subagents.salvage
+
+
+def children_asked(response: ModelResponse) -> int:
+    """Count the children that a response starts and waits for."""
+    count = 0
+    for call in response.tool_calls:
+        args = call.args_as_dict()  # what is no JSON becomes a dict too
+        if call.tool_name == "task" and not args.get("background"):
+            count += 1
+        elif call.tool_name == "delegate" and isinstance(subtasks := args.get("subtasks"), list):
+            count += len(subtasks)
+    return count
 
 
 def _without_tools(request: ModelRequestContext, names: Sequence[str]) -> ModelRequestContext:

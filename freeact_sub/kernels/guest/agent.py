@@ -22,7 +22,7 @@ import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -59,6 +59,7 @@ class Requests:
     def __init__(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.errands: deque[Callable[[], None]] = deque()
         """Work for the main thread, done when it next waits for a reply or returns to its loop."""
+        self._begun: dict[tuple[int, str], list[None]] = {}
         self.attach(kernel, loop)
 
     def attach(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -151,6 +152,18 @@ class Requests:
             self.waiting.pop(request_id, None)
         return value_of(reply, method, self)
 
+    async def together(self, method: str) -> int:
+        """Return how many requests of this kind code makes at once: those that begin in one step of its event loop."""
+        key = id(asyncio.get_running_loop()), method
+        begun = self._begun.setdefault(key, [])
+        begun.append(None)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            if self._begun.get(key) is begun:
+                del self._begun[key]
+        return len(begun)
+
     def call(self, method: str, **params: Any) -> Any:
         """Return a coroutine if the calling code can await it, otherwise the value."""
         return self.ask_async(method, **params) if can_await(sys._getframe(2)) else self.ask(method, **params)  # noqa: SLF001  # documented
@@ -209,12 +222,6 @@ def value_of(reply: dict[str, Any], method: str, requests: Requests) -> Any:
         value = mcp.of_reply(value) if method.startswith("mcp_") else value
         return ShellResult(**value) if method == "shell" else value
     raise ERRORS.get(reply["error"], RuntimeError)(reply["message"])
-
-
-async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
-    """Return the answer as a value of the requested type."""
-    value = await answer
-    return value if decode is None else decode(value)
 
 
 class AgentProxy(tasks.NodeMaker):
@@ -344,8 +351,12 @@ class AgentProxy(tasks.NodeMaker):
         schema, decode = (None, None) if output is None else schemas.schema_of(output)
         params = {"prompt": prompt, "model": model, "output": schema, "history": [*history], "label": label}
         if can_await(sys._getframe(1)):  # noqa: SLF001  # documented
-            return decoded(self._requests.ask_async("ask", **params), decode)
+            return self._ask_async(params, decode)
         value = self._requests.ask("ask", **params)
+        return value if decode is None else decode(value)
+
+    async def _ask_async(self, params: dict[str, Any], decode: schemas.Decode | None) -> Any:
+        value = await self._requests.ask_async("ask", **params, together=await self._requests.together("ask"))
         return value if decode is None else decode(value)
 
     def progress(self, *, strategy: str, step: int, **more: Any) -> Any:

@@ -97,7 +97,8 @@ class TaskCall:
     async def run_async(self) -> TaskResult:
         """Await the child's end; other coroutines continue meanwhile."""
         try:
-            return self.result(await self.requests.ask_async("task", **self.begin()))
+            together = await self.requests.together("task")
+            return self.result(await self.requests.ask_async("task", **self.begin(), together=together))
         finally:
             self.end()
 

@@ -261,7 +261,7 @@ COMMANDS: Final = (
     ),
     Command("/redo", "restore a prompt that was undone", _in_turn(Rewind(prompts=1))),
     Command("/context", "show what fills the model's context window", _context),
-    Command("/cost", "show what was spent", _cost),
+    Command("/cost", "show what was spent, and what a prompt may take", _cost),
     Command(
         "/model",
         "show the model, or change it from the next prompt on",

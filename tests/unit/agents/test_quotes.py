@@ -133,13 +133,46 @@ async def test_the_answer_holds_for_the_run(opened, monkeypatch):
         assert len(asked) == 1, "another run asks again"
 
 
-@pytest.mark.parametrize("config", [{"headless": "auto"}, {"headless": "deny"}, {"mode": "auto"}])
+@pytest.mark.parametrize("config", [{"headless": "auto"}, {"headless": "deny"}, {"mode": "full"}])
 async def test_where_nobody_is_asked_the_settings_count_and_a_notice_has_the_figures(opened, config):
     async with opened(**config) as agent:
         asked, told, result = await run_map(agent, [*rows_of(1, "")])
         assert asked == []
         assert any(text.startswith("map: 57 more: about") for text in told)
         assert not [row for row in result.output[0] if row["error"]]
+
+
+@pytest.mark.parametrize("mode", ["plan", "ask", "auto"])
+async def test_a_list_is_quoted_in_every_mode_in_which_a_person_answers(opened, mode):
+    async with opened(mode=mode) as agent:
+        asked, _, result = await run_map(agent, [*rows_of(1, "")], lambda request: request.deny("dear"))
+    assert [(call.what, call.more) for call in asked] == [("map", 57)]
+    assert result.tree_usage.turns == 3
+
+
+async def test_a_yes_to_a_quote_adds_its_bound_to_what_a_prompt_may_take_without_one(tmp_path):
+    def answer(messages, info):
+        """10,000 tokens, at 600 dollars a million, for each row."""
+        return ModelResponse(parts=[TextPart("done")], usage=RequestUsage(input_tokens=100, output_tokens=10_000))
+
+    rows = [{"id": number} for number in range(20)]
+    model = FunctionModel(answer, model_name="o1-pro")
+    settings = Config(workspace=tmp_path, model_settings={"max_tokens": 10_000})
+    async with Agent(settings, model=model, kernel_provider=FakeKernelProvider()) as agent:
+        for headless in (False, True):
+            run = agent.run_program(lambda: agent.map(rows, "{id}?", kept_in=tmp_path / f"kept-{headless}"))
+            if headless:
+                result = await run.result()
+                ended = [row["error"] for row in result.output if row["error"]]
+                assert 0 < len(ended) < 20
+                assert all("`budget.cost_usd`, which has a default" in error for error in ended)
+            else:
+                async for event in run:
+                    if isinstance(event, ApprovalRequest):
+                        event.approve()
+                result = await run.result()
+                assert [row["error"] for row in result.output] == [None] * 20
+                assert result.tree_usage.cost_usd > 100
 
 
 async def test_always_agrees_to_one_bound_only(opened):

@@ -67,8 +67,8 @@ async def test_many_children_of_one_turn_are_quoted_once_and_the_bound_is_that_o
     async with opened(children(40)) as agent:
         [call], _, ended, result = await followed(agent.run("root"))
     assert len(ended) == 40
-    assert (call.what, call.counted) == ("task", False)
-    assert call.text.startswith(f"task: the next {call.more}: about ")
+    assert (call.what, call.more, call.counted) == ("task", 37, True)
+    assert call.text.startswith("task: 37 more: about ")
     assert agent.agents()[0].fan_out == call
     _, low, high = call.cost_usd
     assert low <= call.more * float(ended[0].cost_usd) <= high
@@ -80,8 +80,8 @@ async def test_a_no_ends_what_waits_and_no_more_of_the_turn_is_asked_about(opene
     async with opened(children(30), children(3, first=30)) as agent:
         asked, _, ended, result = await followed(agent.run("root"), lambda request: request.deny(reason))
     assert len(asked) == 1
-    assert len(ended) == 13, "ten of the first turn and three of the next"
-    assert result.output.split(" | ").count(told) == 20
+    assert len(ended) == 6, "three of the first turn and three of the next"
+    assert result.output.split(" | ").count(told) == 27
     assert result.status == "completed"
 
 
@@ -104,7 +104,7 @@ async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one
         asked, _, ended, _ = await followed(agent.run("root"))
     assert len(ended) == 131
     first, *later = asked
-    assert first.more == 30
+    assert first.more == 37
     assert later
     assert all(call.more > 1 for call in later), "the eleven fit into what was left"
 
@@ -129,7 +129,7 @@ async def test_nothing_runs_past_what_was_agreed(opened):
     assert result.status == "completed"
 
 
-@pytest.mark.parametrize("config", [{"mode": "auto", "headless": "auto"}, {"mode": "auto"}])
+@pytest.mark.parametrize("config", [{"mode": "auto", "headless": "auto"}, {"mode": "full"}])
 async def test_where_nobody_is_asked_a_notice_has_the_figures(opened, config):
     async with opened(children(40), **config) as agent:
         asked, told, ended, _ = await followed(agent.run("root"))
@@ -143,8 +143,25 @@ async def test_a_strategy_of_a_program_is_quoted_by_its_name_with_the_steps_that
     async with opened() as agent:
         run = agent.run_program(lambda: vote(agent, "child?" if acts else "true?", voters))
         [call], _, _, result = await followed(run)
-    assert (call.what, call.more, call.counted) == ("vote", 30, True)
+    assert (call.what, call.more, call.counted) == ("vote", 37, True)
     assert result.output.votes == 40
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+@pytest.mark.parametrize("how", ["task", "delegate", "run_parallel"])
+async def test_a_list_is_quoted_after_three_in_every_mode_in_which_a_person_answers(opened, how, mode):
+    turn = [delegated(number) for number in range(3)] if how == "delegate" else children(15)
+    async with opened(turn, mode=mode) as agent:
+        parallel = lambda: agent.run_parallel([f"child {at}" for at in range(15)])
+        run = agent.run_program(parallel) if how == "run_parallel" else agent.run("root")
+        [call], _, ended, _ = await followed(run, lambda request: request.deny("dear"))
+    assert (call.what, call.more, call.counted, len(ended)) == ("task", 12, True, 3)
+
+
+async def test_a_list_of_a_program_that_reads_no_events_begins_a_run_and_is_not_stopped(opened):
+    async with opened() as agent:
+        results = await agent.run_parallel([f"child {at}" for at in range(16)])
+    assert [result.status for result in results] == ["completed"] * 16
 
 
 async def test_other_calls_of_a_program_are_its_own_business(opened):
@@ -175,7 +192,7 @@ async def test_a_question_that_is_cancelled_lets_nothing_through(opened):
         asked, _, ended, result = await followed(run, lambda request: run.cancel())
     assert len(asked) == 1
     assert result.status == "cancelled"
-    assert len(ended) <= 10
+    assert len(ended) <= 3
 
 
 async def test_children_run_with_the_cheaper_model_that_was_chosen(opened):
@@ -184,4 +201,4 @@ async def test_children_run_with_the_cheaper_model_that_was_chosen(opened):
         asked, _, ended, result = await followed(agent.run("root"), lambda request: request.approve(model="small"))
     assert [*asked[0].cheaper] == ["small"]
     assert result.status == "completed"
-    assert small.requests == sum(call.more for call in asked) == len(ended) - 10
+    assert small.requests == sum(call.more for call in asked) == len(ended) - 3

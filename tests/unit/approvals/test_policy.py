@@ -134,7 +134,7 @@ def test_a_long_text_against_many_stars_takes_no_time():
         (McpCall(server="s", tool="t"), "deny ask ask allow"),
         (McpCall(server="s", tool="t", read_only=True), "ask ask allow allow"),
         (SpawnCall(prompt="p"), "ask ask allow allow"),
-        (FanOut(what="map"), "ask ask allow allow"),
+        (FanOut(what="map"), "ask ask ask allow"),
         (SpawnCall(prompt="p", mode="plan"), "ask ask allow allow"),
         (SpawnCall(prompt="p", mode="ask"), "deny ask allow allow"),
         (ToolCall(tool_name="mine"), "deny ask ask allow"),
