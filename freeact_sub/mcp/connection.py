@@ -7,7 +7,8 @@ it. Hence the owner task: it enters, hands the client out, waits, and leaves. Re
 
 The protocol has two eras, and only in the older one, which begins with `initialize`, can a server send a request of its own
 in the middle of a call. So a server is met in the older one where it can ask there, and in the newer one (`server/discover`)
-where it speaks no other, or keeps no session over which it could ask. The SDK would always take the newer one.
+where it speaks no other, or has no session or no streams over which it could ask. The SDK would always take the newer one.
+A call of a tool is never made twice by us: what fails may have acted.
 
 `transports.py` reaches the server, and imports the SDK. A connection is used once: when it fails or is lost, the next use
 makes another.
@@ -54,6 +55,11 @@ MAX_TRIES: Final = 3
 OLDER: Final = "legacy"
 NEWER_FIRST: Final = "auto"
 """How `mcp.Client` begins: with `initialize`; with `server/discover`."""
+IN_NEWER: Final = (
+    "[The tool may have acted, or not. If it has to ask the user something, it could not yet: another call of it, in the "
+    "newer protocol, can.]"
+)
+"""For the model, after an error of a server of both eras: nobody else knows whether a second call does harm."""
 PING_SECONDS: Final = 5.0
 """For the question whether a server still knows our session."""
 
@@ -176,7 +182,7 @@ class McpConnection:
             return await client.call_tool(tool, args, progress_callback=pulse.beat)
 
         try:
-            result = await self._request(send, what=what, setting=setting, pulse=pulse)
+            result = await self._request(send, what=what, setting=setting, pulse=pulse, may_act=True)
         except McpError:
             raise
         except Exception as error:  # noqa: BLE001  # the border to the SDK, as above
@@ -187,7 +193,8 @@ class McpConnection:
             may_repeat = error.code == NEEDS_PAGES and tries < MAX_TRIES
             if may_repeat and await self._elicitations.opens_pages(error.data):
                 return await self._call(tool, args, on_progress, tries + 1)
-            return failure(said(error))  # for example for its arguments
+            note = f"\n{IN_NEWER}" if what in self._only_newer else ""
+            return failure(f"{said(error)}{note}")  # for example for its arguments
         return read_result(result)
 
     async def aclose(self) -> None:
@@ -204,31 +211,54 @@ class McpConnection:
             await asyncio.wait({self._owner}, timeout=1)
         await newer
 
-    async def _request(self, send: Callable[["mcp.Client"], Awaitable[T]], *, what: str, setting: str, pulse: Pulse) -> T:
+    async def _request(
+        self,
+        send: Callable[["mcp.Client"], Awaitable[T]],
+        *,
+        what: str,
+        setting: str,
+        pulse: Pulse,
+        may_act: bool = False,
+    ) -> T:
+        """Make a request, in the newer era if the server could not answer it in the older one.
+
+        Args:
+            send: Makes it.
+            what: Names it in a sentence.
+            setting: That of its time limit.
+            pulse: Its time.
+            may_act: It calls a tool. Then it is not repeated in the newer era, whoever wanted it may do so.
+        """
         if what not in self._only_newer:
             try:
                 return await self._request_here(send, what=what, setting=setting, pulse=pulse)
             except Exception as error:
-                if not await self._answers_in_newer_era(error):
+                if not await self._may_answer_in_newer_era(error):
                     raise
-            self._only_newer.add(what)
+                self._only_newer.add(what)
+                if may_act:
+                    raise
         if self._newer is None or not self._newer.usable:
             self._newer = self._open_newer()
-        return await self._newer._request_here(send, what=what, setting=setting, pulse=pulse)  # noqa: SLF001  # our own
+        try:
+            return await self._newer._request_here(send, what=what, setting=setting, pulse=pulse)  # noqa: SLF001  # our own
+        except McpError:
+            raise
+        except Exception:
+            self._only_newer.discard(what)  # it is the request that fails, not its era
+            raise
 
-    async def _answers_in_newer_era(self, error: Exception) -> bool:
-        """Whether a server of both eras has failed to answer in the older one.
+    async def _may_answer_in_newer_era(self, error: Exception) -> bool:
+        """Whether a server of both eras has failed in the older one in a way in which it might not in the newer.
 
-        A tool of the newer era may return its question (`input_required`), which the SDK's servers cannot send in the older
-        one: they answer with an internal error, and with nothing else so. Such a tool has not begun, and awaits to be called
-        again. So it is with one that asks before it begins, at a server whose responses are no streams.
+        A tool, resource or prompt of the newer era may return its question (`input_required`), which the SDK's servers cannot
+        send in the older one: they answer with an internal error. A tool that has acted, and then fails, can answer the same.
         """
         import mcp  # noqa: PLC0415  # see `transports.py`
         from mcp_types import INTERNAL_ERROR, INVALID_REQUEST  # noqa: PLC0415
         from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION  # noqa: PLC0415
 
-        unsent = (INTERNAL_ERROR,) if self._transport.can_be_asked() else (INTERNAL_ERROR, INVALID_REQUEST)
-        if not isinstance(error, mcp.MCPError) or error.code not in unsent or self._transport.was_refused():
+        if not isinstance(error, mcp.MCPError) or error.code != INTERNAL_ERROR or self._transport.was_refused():
             return False
         client = await asyncio.shield(self._ready)
         if client.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS or not self.usable:
@@ -333,7 +363,7 @@ class McpConnection:
         ask, hear = self._elicitations.elicit, partial(hear_changes, on_change=partial(self._on_change, self))
         ours = mcp.Client(nullcontext(streams), mode=mode, elicitation_callback=ask, message_handler=hear)
         async with ours as client:
-            if mode == OLDER and not self._transport.keeps_session():
+            if mode == OLDER and not self._transport.can_be_asked():
                 await _prefer_newer(client)
             self._scope.deadline = math.inf
             self._ready.set_result(client)

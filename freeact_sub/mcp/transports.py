@@ -85,12 +85,8 @@ class Transport(ABC):
     def loss(self, failure: BaseException | None) -> str:
         """How the server was lost during a request, in words that follow its name."""
 
-    def keeps_session(self) -> bool:
-        """Whether the server, in the older era of the protocol, knows us again."""
-        return True
-
     def can_be_asked(self) -> bool:
-        """Whether the server, in that era, can send a request of its own in the middle of a call."""
+        """Whether we can be asked by the server, in the older era of the protocol, in the middle of a call."""
         return True
 
     def may_forget(self) -> bool:
@@ -253,12 +249,8 @@ class HttpTransport(Transport):
         """See `Transport.loss`."""
         return f"at {self._url} was lost during the request ({reason_of(failure)}); the next call connects anew"
 
-    def keeps_session(self) -> bool:
-        """See `Transport.keeps_session`."""
-        return self._in_session
-
     def can_be_asked(self) -> bool:
-        """See `Transport.can_be_asked`: it needs a session, and a call whose response is a stream."""
+        """See `Transport.can_be_asked`: it needs a session, and responses that are streams."""
         return self._in_session and self._streams
 
     def was_refused(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Elicit, Resolve
-from mcp.shared.exceptions import UrlElicitationRequiredError
+from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 from mcp_types import (
     CallToolResult,
     ElicitRequest,
@@ -91,6 +91,14 @@ async def booking() -> Elicit[Booking]:
 async def book_resolved(table: Annotated[Booking, Resolve(booking)]) -> str:
     """Book a table; in both protocols."""
     return f"accept {table.model_dump_json()}"
+
+
+@server.tool(structured_output=False)
+async def act(file: str, code: int) -> str:
+    """Act, and then fail with an error of the protocol."""
+    with open(file, "a") as acts:
+        acts.write("act\n")
+    raise MCPError(code, "the disk is full")
 
 
 @server.tool(structured_output=False)
