@@ -209,6 +209,12 @@ class SessionError(FreeactError):
     """A session does not exist, or cannot be read, written or removed. The message names it and the way out."""
 
 
+def no_such_session(session_id: str) -> SessionError:
+    """Return the error for an id that no session has."""
+    listed = way("list_sessions() returns the sessions", "`freeact-sub sessions list` lists the sessions")
+    return SessionError(f"there is no session {session_id!r}: {listed}")
+
+
 class SessionBusyError(SessionError):
     """A session is open elsewhere.
 

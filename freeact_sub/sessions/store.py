@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from freeact_sub.config.entry_points import SESSION_STORES
 from freeact_sub.config.schema import SessionsConfig
-from freeact_sub.errors import SessionError
+from freeact_sub.errors import SessionError, way
 from freeact_sub.events import Event
 from freeact_sub.sessions.records import (
     ForkPoint,
@@ -272,7 +272,8 @@ def newest(store: SessionStore, workspace: Path) -> StoredSession:
     for session in store.sessions(workspace):
         if session.title:
             return session
-    raise SessionError(f"there is no session of {workspace} to continue: start a new one without --continue")
+    begin = way("Agent(session='new') starts a new one", "start a new one without --continue")
+    raise SessionError(f"there is no session of {workspace} to continue: {begin}")
 
 
 def new_session_id() -> str:

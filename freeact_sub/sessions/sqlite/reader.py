@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from freeact_sub.agent_names import agents_meant, candidates
 from freeact_sub.config.budget import Usage
-from freeact_sub.errors import SessionError
+from freeact_sub.errors import SessionError, no_such_session
 from freeact_sub.events import (
     AgentEvent,
     ApprovalDecided,
@@ -65,7 +65,7 @@ class SqliteReader:
         """
         connection = connect_to_read(folder)
         if connection is None:
-            raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` lists the sessions")
+            raise no_such_session(session_id)
         self.session_id = session_id
         self._connection = connection
         self._bodies = Bodies(session_folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.config.budget import Usage
-from freeact_sub.errors import SessionError
+from freeact_sub.errors import SessionError, no_such_session
 from freeact_sub.sessions.records import ForkPoint, StoredSession, Swept
 from freeact_sub.sessions.sqlite import sweeping
 from freeact_sub.sessions.sqlite.bodies import Bodies
@@ -67,7 +67,7 @@ class SqliteStore:
         if found:
             names = ", ".join(session.session_id for session in found[:5])
             raise SessionError(f"several sessions begin with {session_id!r}: give more of the id ({names})")
-        raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` lists the sessions")
+        raise no_such_session(session_id)
 
     def prompts(self) -> Iterator[tuple[str, str]]:
         """The beginnings of all prompts of the roots, each with the id of its session, to search in."""

@@ -9,8 +9,19 @@ import pytest
 from pydantic import BaseModel
 
 import freeact_sub
-from freeact_sub import Agent, Config, ConfigError, Decision, FreeactError, InvalidRequestError, SpawnRequest
+from freeact_sub import (
+    Agent,
+    Config,
+    ConfigError,
+    Decision,
+    FreeactError,
+    InvalidRequestError,
+    SessionError,
+    SpawnRequest,
+    session_events,
+)
 from freeact_sub.errors import speaking_of_options
+from freeact_sub.sessions.store import newest, session_store
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 
@@ -195,3 +206,25 @@ def test_errors_name_arguments_in_a_program_and_options_on_the_command_line():
     assert "--" not in told()
     with speaking_of_options():
         assert "--model PROVIDER:NAME" in told()
+
+
+def test_errors_about_sessions_speak_of_the_library_to_programs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def told(call):
+        with pytest.raises(SessionError) as error:
+            call()
+        return str(error.value)
+
+    asked = {
+        "by id": (lambda: Agent.resume("nobody"), "list_sessions()", "freeact-sub sessions list"),
+        "events": (lambda: [*session_events("nobody")], "list_sessions()", "freeact-sub sessions list"),
+        "the latest": (lambda: newest(session_store(), tmp_path), "session='new'", "--continue"),
+    }
+    for name, (call, argument, command) in asked.items():
+        text = told(call)
+        assert argument in text, name
+        assert "--" not in text, name
+        assert "freeact-sub" not in text, name
+        with speaking_of_options():
+            assert command in told(call), name
