@@ -84,8 +84,16 @@ class Agent(Generic[OutputT]):
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
 
-        async with Agent(config) as agent:
-            async for event in agent.stream("How many rows has data.csv?"): print(event)
+        async with Agent(load_config(), model="anthropic:claude-sonnet-5-5") as agent:
+            result = await agent.run("How many rows has data.csv?", output=int)
+            print(result.output, result.tree_usage)
+
+    The methods used most:
+
+    - `run(prompt)`: await it for the result, or iterate over its events and answer its approval requests.
+    - `run_program(function)`: a function of yours does the work; the agent's `ask`, `task` and `map` share its budget.
+    - `execute(code)`: a cell in the agent's kernel. `put`, `get`: values into the kernel, and out of it.
+    - `history`, `usage`, `agents()`: what was said, spent, and is at work. `cancel()`: end the run.
 
     While it is not open, methods that need its kernel or a run raise FreeactError. While a run is live, those that begin
     one raise AgentBusyError.

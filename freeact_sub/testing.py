@@ -75,6 +75,15 @@ Script: TypeAlias = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[li
 class ScriptedModel(FunctionModel):
     """A model that replies from a script.
 
+    The script has one turn for each request, of texts and tool calls::
+
+        model = ScriptedModel([[ToolCallPart("execute_ipython_cell", {"code": "1 + 1"})], "The answer is 2."])
+        async with Agent(model=model, kernel_provider=FakeKernelProvider()) as agent:
+            assert (await agent.run("How much is 1 + 1?")).output == "The answer is 2."
+
+    A dict has a list of turns for conversations whose first prompt contains the key, and a function returns the turn for the
+    messages and the request's parameters.
+
     It keeps no cursor: the turn follows from the conversation, so one model serves any number of agents at once. After its
     last turn it replies `(end of script)`.
     """

@@ -229,7 +229,23 @@ class ModelsConfig(Section):
 
 
 class Config(Section):
-    """All settings of an agent and its children."""
+    """All settings of an agent and its children.
+
+    All have defaults, and sections may be given as dicts::
+
+        Config(model="anthropic:claude-sonnet-5-5", mode="auto", budget={"cost_usd": 2}, kernel={"preload": ["data"]})
+
+    The most used:
+
+    - `model`: the name of a model; `base_url`: the server of one that you host; `models`: others, by names of your own.
+    - `workspace`: the folder to work in. Default: the present one.
+    - `mode`: how much runs unasked: `plan`, `ask` (default), `auto`, `full`; `headless`: who answers where nobody is there.
+    - `budget`: bounds of a prompt, children included: `cost_usd`, `tokens`, `requests`, `seconds`, `turns`, `children`.
+    - `kernel`: where code runs: `python`, `preload`, `cell_timeout_seconds`, `writable`, `network`.
+    - `mcp_servers`: by name, as in `mcp.json`.
+
+    A Config reads no files; `load_config()` reads those of the workspace and yours. docs/settings.md lists all settings.
+    """
 
     if TYPE_CHECKING:  # what may be given is more than what is kept
 

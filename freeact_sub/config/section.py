@@ -37,6 +37,13 @@ class Section(BaseModel):
 
         __init__.__pydantic_base_init__ = True  # else pydantic would make nested sections by it, and lose their place
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """See pydantic. Only settings that are not their defaults: all would fill a screen, as that of `help(Config)`."""
+        for name, value in super().__repr_args__():
+            field = type(self).model_fields.get(name or "")
+            if field is None or (value if field.default_factory else value != field.default):
+                yield name, value
+
 
 def words_of(model: type[BaseModel], error: ValidationError) -> str:
     """Describes the problems of a section's values for people."""

@@ -1,5 +1,6 @@
 """Every type that a public signature names is public itself."""
 
+import pydoc
 import types
 import typing
 
@@ -7,6 +8,8 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 
 import freeact_sub
+from freeact_sub import Agent, Config
+from freeact_sub.testing import ScriptedModel
 
 
 def ours(annotation: object) -> typing.Iterator[type]:
@@ -66,3 +69,19 @@ def test_every_type_of_ours_in_a_public_signature_is_public(name):
 @pytest.mark.parametrize("name", ["Run", "Child", "KernelNode"])
 def test_what_only_an_agent_makes_shows_no_constructor(name):
     assert getattr(freeact_sub, name).__init__ is object.__init__
+
+
+@pytest.mark.parametrize("public", [Agent, Config, ScriptedModel])
+def test_help_begins_with_an_example_and_what_is_used_most(public: type) -> None:
+    """What follows is inherited from pydantic or pydantic-ai, or methods by the alphabet: nobody reads so far."""
+    text = pydoc.render_doc(public, renderer=pydoc.plaintext)  # type: ignore[attr-defined]  # it is documented
+    beginning, found, _ = text.partition("Method resolution order")
+    assert found
+    assert "::" in beginning
+    assert len(beginning) < 3_500
+
+
+def test_a_section_shows_what_is_not_its_default() -> None:
+    settings = Config(mode="auto", kernel={"network": True})
+    assert repr(settings).endswith(", mode='auto', kernel=KernelConfig(network=True))")
+    assert repr(settings.subagents) == "SubagentsConfig()"
