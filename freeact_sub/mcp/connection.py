@@ -251,8 +251,8 @@ class McpConnection:
     async def _may_answer_in_newer_era(self, error: Exception) -> bool:
         """Whether a server of both eras has failed in the older one in a way in which it might not in the newer.
 
-        A tool, resource or prompt of the newer era may return its question (`input_required`), which the SDK's servers cannot
-        send in the older one: they answer with an internal error. A tool that has acted, and then fails, can answer the same.
+        A tool, resource or prompt of the newer era may return its question (`input_required`), which the SDK's servers
+        cannot send in the older one: they answer with an internal error. So may a tool that has acted, and then fails.
         """
         import mcp  # noqa: PLC0415  # see `transports.py`
         from mcp_types import INTERNAL_ERROR, INVALID_REQUEST  # noqa: PLC0415

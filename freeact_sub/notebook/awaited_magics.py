@@ -1,7 +1,8 @@
 """`await_magics`: puts `await` before the calls of our magics, for IPython calls magics without awaiting them.
 
 It reads the code that IPython has made of a cell as Python does, so a text that looks like a magic stays a text. Where
-nothing can await (in a function, below another magic) the call stays as it is, and the magic says so.
+nothing can await (in a function, below another magic) the call stays as it is, and the magic says so. Below `%%time` and
+`%%capture` a cell magic of ours is run by `magics_above.py`.
 """
 
 import ast
@@ -22,6 +23,9 @@ WITHIN_CODE: Final = (
 HIDE_ERRORS: Final = ("capture",)
 """Cell magics that run their body as a cell of its own, and do not say that it failed."""
 AWAIT: Final = "await "
+ABOVE: Final = ("time", "capture")
+"""Cell magics below which ours work, see `magics_above.py`."""
+RUN_BELOW: Final = "await __import__('freeact_sub.notebook.magics_above', fromlist=['*']).run_below"
 
 
 def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
@@ -33,6 +37,8 @@ def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
     for call, awaits in _calls(tree, can_await=not _is_within_code()):
         if (magic := _magic(call)) in names and awaits:
             changes.append((call, AWAIT))
+        elif awaits and (below := _below(call, names)):
+            changes.append((call, below))
         elif magic in HIDE_ERRORS and (inner := _inner(call, names)) is not None:
             changes.append((call, ast.unparse(inner)))  # it raises, where the magic around it would hide that
     rows = [row.encode() for row in code.split("\n")]
@@ -72,6 +78,26 @@ def _magic(call: ast.Call) -> str:
             args=[ast.Constant(str(name)), *_],
         ):
             return name
+    return ""
+
+
+def _below(call: ast.Call, names: Collection[str]) -> str:
+    """Code that does the same and waits, if one of our cell magics is all that stands below others. Empty: it is not so."""
+    above: list[tuple[str, str]] = []
+    while (magic := _magic(call)) in ABOVE:
+        match call.args:
+            case [_, ast.Constant(str(line)), ast.Constant(str(body))] if magic != "time" or not line.strip():
+                tree = _parsed(TransformerManager().transform_cell(body))
+            case _:
+                return ""
+        match tree:
+            case ast.Module(body=[ast.Expr(ast.Call() as call)]):
+                above.append((magic, line))
+            case _:
+                return ""
+    match call.args:
+        case [ast.Constant(str(name)), ast.Constant(str(line)), ast.Constant(str(cell))] if above and magic in names:
+            return f"{RUN_BELOW}({above!r}, {name!r}, {line!r}, {cell!r})"
     return ""
 
 

@@ -159,6 +159,18 @@ def show_again() -> bool:
     return True
 
 
+@contextlib.contextmanager
+def drawn_elsewhere() -> Iterator[None]:
+    """Take a run that is shown inside away at its end, and draw it where this block stands."""
+    before = [*_latest]
+    try:
+        yield
+    finally:
+        if _latest and _latest != before and _latest[0].screen.live:
+            _latest[0].hide()
+            Page().show(_latest[0])
+
+
 async def _read(run: Any, page: "Page", asking: QuestionForms) -> None:
     async for event in run:
         page.take(event)
@@ -313,6 +325,12 @@ class Page:
                 self.screen.publish(place.display_id, place.shown, update=False)
         if self.questions is not None:
             self.questions.show_here()
+
+    def hide(self) -> None:
+        """Empties what is shown."""
+        for place in self._places:
+            if place.shown is not None:
+                self.screen.publish(place.display_id, {"text/html": "", "text/plain": ""}, update=True)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._draw_changes(), name="notebook page")

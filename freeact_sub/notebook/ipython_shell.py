@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from freeact_sub.cells import MimeBundle
@@ -53,10 +54,24 @@ def from_notebook() -> bool:
     return kernel is not None and bool(kernel.get_parent("shell").get("metadata", {}).get("cellId"))
 
 
+_publisher: ContextVar[Any] = ContextVar("_publisher", default=None)
+
+
+@contextlib.contextmanager
+def shown_by(publisher: Any) -> Iterator[None]:
+    """Inside, a new `CellDisplay` shows by this publisher, also while the shell's is captured."""
+    token = _publisher.set(publisher)
+    try:
+        yield
+    finally:
+        _publisher.reset(token)
+
+
 class CellDisplay:
     """The output of the cell in whose task it is used; in plain IPython, the console."""
 
     def __init__(self) -> None:
+        self._publisher = _publisher.get()
         self.live = running_kernel() is not None
         """Whether a display can be updated in place."""
 
@@ -66,6 +81,8 @@ class CellDisplay:
 
         if not self.live:
             print(data["text/plain"])  # noqa: T201  # a console shows nothing else of a display
+        elif self._publisher is not None:
+            self._publisher.publish(data, {}, transient={"display_id": display_id}, update=update)
         elif update:
             update_display(data, display_id=display_id, raw=True)
         else:

@@ -60,9 +60,8 @@ async def test_a_run_that_did_not_succeed_is_an_error_of_its_cell(tmp_path):
 async def test_where_a_magic_cannot_be_awaited_a_sentence_says_so_and_texts_are_left_alone(tmp_path):
     agent, adopt = "%%agent\nHello.", "%agent_adopt --yes"
     nowhere = {
-        "time": f"%%time\n{agent}",
-        "capture": f"%%capture out\n{agent}",
-        "both": f"%%time\n%%capture\n{agent}",
+        "time line": f"%%time\nx = 1\n{adopt}",
+        "prun": f"%%prun -q\n{agent}",
         "captured line": f"%%capture\nx = 1\n{adopt}",
         "timeit": f"%%timeit -n1 -r1\n{agent}",
         "line": f"%time {adopt}",
@@ -103,6 +102,26 @@ async def test_where_a_magic_cannot_be_awaited_a_sentence_says_so_and_texts_are_
     assert "%%agent\nHello." in shown["b"].text
     assert (tmp_path / "notes.txt").read_text() == "%%agent\nHello.\n"
     assert (tmp_path / "code.txt").read_text() == "get_ipython().run_line_magic('agent_wait', '')\n"
+
+
+async def test_time_and_capture_stand_above_a_prompt(tmp_path):
+    act = [ChatCall("execute_ipython_cell", {"code": "1 + 1"})]
+    async with ChatServer(by_turn(*[act, ["fine"]] * 3)) as server, notebook_kernel(tmp_path) as notebook:
+        await notebook.run("%load_ext freeact_sub.notebook")
+        model = f"--model openai-chat:local --base-url {server.base_url} --mode ask"
+        timed = await notebook.run(f"%%time\n%%agent {model}\nAct.", answer=lambda _: "y")
+        captured = await notebook.run("%%capture shown\n%%agent --out result\nAct {x} 'once' more.", answer=lambda _: "y")
+        both = await notebook.run("%%time\n%%capture\n%%agent\nAct.", answer=lambda _: "n")
+        state = await notebook.run("print(result.status, any('fine' in str(output.data) for output in shown.outputs))")
+        failed = await notebook.run("%%capture\n%%agent --no-such-option\nAct.")
+    pages = {"timed": timed, "captured": captured, "both": both}
+    assert {name: page.reply["status"] for name, page in pages.items()} == dict.fromkeys(pages, "ok")
+    assert "Wall time: " in timed.text
+    assert "Wall time: " in both.text
+    assert "fine" in timed.text
+    assert "fine" not in captured.text, "it is in the captured output"
+    assert state.text.split() == ["completed", "True"]
+    assert "unrecognized arguments: --no-such-option" in why(failed)
 
 
 async def test_all_that_can_be_taken_over_is_and_what_was_named_must_be(tmp_path):
