@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.call import permit
+from freeact_sub.agents.call import asks_for, in_cell_of
 from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.from_code.base import HostRequests
 from freeact_sub.agents.requested_call import Asker
-from freeact_sub.agents.sessions.variables import News, Variables, carried_over, known_news
+from freeact_sub.agents.sessions.variables import News, Variables
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.calls import FileWrite
@@ -30,8 +30,10 @@ from freeact_sub.kernels import (
     with_programs,
     with_read_only,
 )
+from freeact_sub.modes import Mode
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
+from freeact_sub.system.private_folders import make_folder
 from freeact_sub.text import one_line
 from freeact_sub.tools import KernelAccess
 
@@ -47,29 +49,29 @@ WROTE: Final = FileWrite(path="")
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
 
 
+@dataclass(eq=False)
 class KernelPast:
-    """The variables that a new kernel gets back, and what the model reads about them with its next prompt."""
+    """The variables that a new kernel gets back, and what the model reads about them with its next prompt.
 
-    def __init__(self) -> None:
-        """There was none: the kernel is as old as the conversation."""
-        self.news: News | None = None
-        self.saved: Variables | None = None
-        """Keeps the kernel's variables for the session. None: nothing does."""
+    The kernel and the model are given it at different times: a program's own cell needs the variables long before the model
+    reads of them.
+    """
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the kernel, or the model, has not been given it."""
-        return self.news is not None
+    due: News | None = None
+    """Gives the kernel what it has not been given yet. None: it has all, or is as old as the conversation."""
+    untold: str = ""
+    """What the model has not read yet of what the kernel was given."""
 
-    def replace(self, news: News | None) -> None:
-        """From now on it is this one. Args: news: None: none, or the model has read of it."""
-        self.news = news
+    def tell(self, news: str) -> None:
+        """Have the model read this too, with its next prompt."""
+        self.untold = "\n".join(filter(None, [self.untold, news]))
 
-    async def bring_back(self) -> str:
-        """Give it to the kernel; return what the model is to read with its next prompt."""
-        news = "" if self.news is None else await self.news()
-        self.replace(known_news(news) if news else None)
-        return news
+    async def bring_back(self) -> None:
+        """Give it to the kernel. A call that is cancelled has not done so: the next one does."""
+        if self.due is not None:
+            news = await self.due()
+            self.due = None
+            self.tell(news)
 
 
 class AgentKernel:
@@ -89,6 +91,11 @@ class AgentKernel:
         self.is_branch = branch_of is not None
         """It starts as a copy of another kernel."""
         self.past = KernelPast()
+        self.saved: Variables | None = None
+        """Keeps its variables for the session. None: nothing does."""
+        self._carried: Variables | None = None
+        """What keeps them without a session, from the moment their kernel is replaced until a new one has all of them."""
+        self._bringing_back = asyncio.Lock()
         self._host = host
         self._mcp_servers, self._own_files = mcp_servers, own_files
         self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
@@ -107,8 +114,8 @@ class AgentKernel:
         """In the present run."""
         self._unread = self._told = ""
         """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
-        self._to_be_replaced = False
-        """A kernel behind another wall takes its place, with its variables, before the next cell."""
+        self.mode = agent.policy.mode
+        """The mode whose wall the present kernel has. It follows the agent's before the next cell (`bring_back`)."""
         self._kept = False
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
@@ -122,19 +129,46 @@ class AgentKernel:
         """Follow the agent into another mode: the kernel is replaced, behind the mode's wall, and keeps its variables."""
         self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
         self._judged = None
-        if self._starting is not None and not self._to_be_replaced:
-            self._to_be_replaced = True
-            self.past.replace(partial(self._carried_over, self.past.news, is_used=self.is_used))
 
-    async def _carried_over(self, news: News | None, *, is_used: bool) -> str:
-        """See `use_mode`. Args: news: of the kernel's past, if it is not given yet. is_used: it may have variables."""
-        self._to_be_replaced, agent = False, self._agent
-        if news is not None or not is_used:
-            await self.reset()
-            return "" if news is None else await news()
-        if self.past.saved is not None:
-            return await self.past.saved.carry_over()
-        return await carried_over(agent.agent_id, self, partial(permit, asker=Asker(agent=agent)), self._notice)
+    @property
+    def _to_be_replaced(self) -> bool:
+        """Whether a kernel behind another wall takes its place, with its variables, before the next cell."""
+        return self._starting is not None and self.mode != self._agent.policy.mode
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `bring_back` has something to do before the next cell."""
+        return self.past.due is not None or self._to_be_replaced
+
+    async def bring_back(self) -> None:
+        """Put the kernel behind the wall of the agent's mode, and give it the variables that it is to have.
+
+        Nothing is lost by a cancel: what the old kernel had is saved before it ends, and waits for the next call.
+        """
+        if in_cell_of(self._agent.agent_id):
+            return  # the kernel runs a cell, so it has them, or this cell makes them again
+        async with self._bringing_back:
+            while self._to_be_replaced:
+                if self.is_used and self.past.due is None:
+                    variables = self.saved or self._new_carried()
+                    self.past.due = partial(variables.restore, await variables.save_now())
+                await self._replaced()
+            await self.past.bring_back()
+            if self._carried is not None and not self._carried.has_more:
+                await self._drop_carried()
+
+    def _new_carried(self) -> Variables:
+        agent = self._agent
+        if self._carried is None:
+            self._carried = Variables(
+                make_folder(), agent.agent_id, self, asks_for(agent), last_cell=None, notice=self._notice
+            )
+        return self._carried
+
+    async def _drop_carried(self) -> None:
+        carried, self._carried = self._carried, None
+        if carried is not None:
+            await carried.forget()
 
     def _notice(self, text: str) -> None:
         self._agent.emitter.put(Notice(content=text))
@@ -161,6 +195,7 @@ class AgentKernel:
     def start_soon(self) -> None:
         """Begin to start the kernel, unless it has begun."""
         if not self._closed and (self._starting is None or (self._starting.done() and self._failed(self._starting))):
+            self.mode = self._agent.policy.mode
             self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._agent.agent_id}")
 
     async def get(self) -> Kernel:
@@ -246,8 +281,13 @@ class AgentKernel:
         await asyncio.wait({starting})
         return await branching(starting.result()).branch(change(self._spec), handler or self._host.reply)
 
-    async def exchange(self, new: Kernel | None) -> Kernel | None:
-        """Switch to another kernel: one that `copy` made, or a new one for None.
+    async def exchange(self, new: Kernel | None, mode: Mode | None = None) -> Kernel | None:
+        """Switch to another kernel.
+
+        Args:
+            new: One that `copy` made. None: a new one.
+            mode: The mode whose wall it has. If the agent's is another one by now, it is replaced before the next cell.
+                None: it has the agent's.
 
         Returns:
             The previous kernel, for the caller to close. None: it had died.
@@ -265,6 +305,7 @@ class AgentKernel:
                 old = starting.result()
             self.is_used = new is not None
             if new is not None:
+                self.mode = mode or self._agent.policy.mode
                 self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._agent.agent_id}")
             else:
                 self.start_soon()
@@ -281,7 +322,11 @@ class AgentKernel:
         return [UNREAD.format(text=one_line(unread, UNREAD_CHARS))] if unread.strip() and unread != told else []
 
     async def reset(self) -> None:
-        """Replaces the kernel with a new one."""
+        """Replaces the kernel with a new one, which has nothing."""
+        await self._drop_carried()
+        await self._replaced()
+
+    async def _replaced(self) -> None:
         await carry_out(self._drop())
         self._untold = ""
         await self.get()
@@ -290,6 +335,7 @@ class AgentKernel:
         """Close the kernel for good, whatever its state."""
         self._closed = True
         await carry_out(self._drop())
+        await self._drop_carried()
 
     async def _start(self) -> Kernel:
         origin, self._branch_of = self._branch_of, None  # its replacement starts empty

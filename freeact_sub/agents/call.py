@@ -10,7 +10,7 @@ would hold its slot while it waits for children that queue for one. The variable
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -144,6 +144,15 @@ async def permit(call: Call, asker: Asker) -> Decision | None:
     if call.acts_outside:
         agent.run.note_outside_action()
     return decision
+
+
+def asks_for(agent: TreeAgent) -> Callable[[Call], Awaitable[Decision | None]]:
+    """Return a function that asks on behalf of an agent, in whichever run of it is live then: see `permit`."""
+
+    async def ask(call: Call) -> Decision | None:
+        return await permit(call, Asker(agent=agent))
+
+    return ask
 
 
 def _notes(made: RequestedCall, ended: EndedCall[Any]) -> list[str] | None:

@@ -41,7 +41,7 @@ class OwnKernel:
         kernel = loop.resources.kernel
 
         async def run() -> CodeExecutionOutput:
-            await kernel.past.bring_back()
+            await kernel.bring_back()
             return await run_own_cell(code, CALLS, loop.agent, kernel.get, loop.tool_context, is_asked=False)
 
         return await loop.children.in_run(run)
@@ -127,6 +127,6 @@ class OwnKernel:
     async def _ready(self) -> AgentLoop:
         """The loop of the agent, when its kernel has the variables that a session brings back."""
         loop = self._loop()
-        if loop.resources.kernel.past.is_due:
-            await loop.children.in_run(loop.resources.kernel.past.bring_back)  # a person may be asked about them
+        if loop.resources.kernel.is_due:
+            await loop.children.in_run(loop.resources.kernel.bring_back)  # a person may be asked about them
         return loop

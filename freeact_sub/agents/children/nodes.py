@@ -314,6 +314,7 @@ class Nodes:
         node.check_open()
 
         async def take() -> None:
+            await self._resources.kernel.bring_back()  # it would come over what is adopted
             if names is not None:
                 name = await self.write_values(node, names)
                 await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
@@ -379,7 +380,7 @@ class Nodes:
                 await places.take(code)
             copied = origin.resources if origin is not None else self._resources
             if origin is None:
-                await copied.kernel.past.bring_back()
+                await copied.kernel.bring_back()
             resources = copied.branch(code, own_files=own_files)
             try:
                 await resources.kernel.live()

@@ -300,6 +300,8 @@ class ChildOwner:
                 check_model_name(request.model, self._agent)
             request = checked_choices(request)
             origin = self._origin_of(request)
+            if request.branch:
+                await self._resources.kernel.bring_back()
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
             plan = await planned(request, self._agent, self._tree, payer.account, of_program=started_by == "program")

@@ -17,7 +17,7 @@ import anyio
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
-from freeact_sub.agents.call import acting_as, permit
+from freeact_sub.agents.call import acting_as, asks_for
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
@@ -25,7 +25,6 @@ from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.from_code.servers import mcp_toolset
 from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
-from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
@@ -87,8 +86,7 @@ class AgentLoop:
         self.single_requests = SingleRequests(agent)
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
-            ask = partial(permit, asker=Asker(agent=agent))
-            self._variables = saved.of_child(agent.agent_id, resources.kernel, ask, self._notice)
+            self._variables = saved.of_child(agent.agent_id, resources.kernel, asks_for(agent), self._notice)
         self._tree, self._parent = tree, parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
@@ -106,7 +104,7 @@ class AgentLoop:
     ) -> RunOfChild:
         loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
-            resources.kernel.past.replace(kernel_is_new if loop._variables is None else loop._variables.restore)
+            resources.kernel.past.due = kernel_is_new if loop._variables is None else loop._variables.restore
         return loop.run
 
     def _notice(self, text: str) -> None:
@@ -294,9 +292,10 @@ class AgentLoop:
         kernel = self.resources.kernel
         kernel.start_soon()
         kernel.tell_loss()
-        news = await kernel.past.bring_back()  # first: what is undone later goes back to that
+        await kernel.bring_back()  # first: what is undone later goes back to that
+        news = kernel.past.untold
         told = await self.agent.run.features.opening(work.prompt, is_prompt=True)
-        kernel.past.replace(None)
+        kernel.past.untold = ""
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         return opening_prompt(

@@ -7,7 +7,7 @@ from freeact_sub.events import CodeExecutionOutput
 
 async def run_user_cell(loop: AgentLoop, code: str) -> str:
     """Run a cell in a run without a model. The answer is empty: the output of the cell is among the events."""
-    await loop.resources.kernel.past.bring_back()
+    await loop.resources.kernel.bring_back()
     await run_code(loop, code, "user-")
     return ""
 

@@ -7,15 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.call import permit
-from freeact_sub.agents.requested_call import Asker
+from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.forking import fork_note, fork_session, originals_of, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
@@ -27,9 +25,7 @@ from freeact_sub.agents.sessions.variables import (
     CHANGE_VARIABLES,
     SessionVariables,
     Variables,
-    both_news,
     kernel_is_new,
-    known_news,
 )
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -213,21 +209,20 @@ class AgentSession:
             Ends it, before the kernel is closed.
         """
         kernel = loop.resources.kernel
-        kernel.past.replace(None if is_new else kernel_is_new)
+        kernel.past.due = None if is_new else kernel_is_new
         variables = None
         if self.journal.variables is not None:
-            variables = self.journal.variables.of_root(
-                loop.agent.agent_id, kernel, partial(permit, asker=Asker(agent=loop.agent))
-            )
+            variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, asks_for(loop.agent))
             is_new = is_new and not variables.are_saved  # a program's own cells are no conversation
             variables.is_paused = not is_new
-        kernel.past.saved = variables
+        kernel.saved = variables
         if not is_new and self._replays and self.session_id is not None:
-            kernel.past.replace(self._replay(loop, variables))
+            kernel.past.due = self._replay(loop, variables)
         elif not is_new and variables is not None:
-            kernel.past.replace(variables.restore)
-        if news := self._fork_note.get("news"):
-            kernel.past.replace(both_news(known_news(news), kernel.past.news))
+            kernel.past.due = variables.restore
+        elif self.resumed is not None and not is_new:
+            self._notice("its saved variables did not come back: the session is not kept")
+        kernel.past.tell(self._fork_note.get("news", ""))
         return _nothing if variables is None else variables.aclose
 
     def _replay(self, loop: AgentLoop, variables: Variables | None) -> Callable[[], Awaitable[str]]:

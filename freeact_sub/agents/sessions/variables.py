@@ -9,7 +9,6 @@ model whose program was killed in between reads that what came later is missing.
 import asyncio
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -24,6 +23,7 @@ from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, Tool
 from freeact_sub.kernels import branching
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
 from freeact_sub.system.closing import end_task
+from freeact_sub.system.private_folders import remove_soon
 from freeact_sub.text import counted, one_line
 
 MARK_CHARS: Final = 32
@@ -46,6 +46,10 @@ CHANGE_VARIABLES: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
 
 Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Asks rules, and if need be a person. Raises: ApprovalDeniedError: It is denied."""
+
+NONE_SAVED: Final = "none are saved"
+TOO_LONG: Final = "saving them takes longer than {seconds:.0f} s"
+OF_NOW: Final = "What the last cells changed in the variables is not in them, because it could not be saved: {reason}."
 
 logger = logging.getLogger(__name__)
 KERNEL_IS_NEW: Final = "[Your kernel is new: the variables and imports of the conversation so far are gone.]"
@@ -125,7 +129,7 @@ class Variables:
         kernel: UsedKernel,
         ask: Ask,
         *,
-        last_cell: Callable[[str], Awaitable[float]],
+        last_cell: Callable[[str], Awaitable[float]] | None,
         notice: Callable[[str], None],
         of_child: bool = False,
         on_end: Callable[[], Awaitable[None]] | None = None,
@@ -137,7 +141,7 @@ class Variables:
             agent_id: The agent.
             kernel: Its own.
             ask: On its behalf.
-            last_cell: See `SessionVariables`.
+            last_cell: See `SessionVariables`. None: no session has its cells.
             notice: Tells people something.
             of_child: The model reads what was not saved only if the child is resumed.
             on_end: Called last.
@@ -145,6 +149,7 @@ class Variables:
         self.is_paused = False
         """Saves nothing: the stored variables must stay until they are restored."""
         self._last_cell = last_cell
+        self._home = folder
         self._of_child = of_child
         self._on_end = on_end
         self._ending = asyncio.Event()
@@ -159,7 +164,15 @@ class Variables:
         self._wanted: float | None = None
         """The end of the last unsaved cell."""
         self._saving: asyncio.Task[None] | None = None
-        self._has_failed = False
+        self._problem = ""
+        """Why the last attempt to save has failed. Empty: it has not."""
+        self._is_last = False
+        """The kernel is about to be replaced: `restore` tells what was not saved."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it keeps variables that the kernel was not given: a kernel in another mode may be given them."""
+        return bool(self._left_out)
 
     @property
     def are_saved(self) -> bool:
@@ -193,48 +206,76 @@ class Variables:
         if self._on_end is not None:
             await self._on_end()
 
+    async def forget(self) -> None:
+        """Remove what is saved, with its folder."""
+        if self._saving is not None:
+            await end_task(self._saving)
+        remove_soon(self._home)
+
     async def settled(self, seconds: float = END_SECONDS) -> bool:
         """Wait until nothing is being saved, within a bound. Return whether it is so."""
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=seconds)
         return self._saving is None
 
-    async def carry_over(self) -> str:
-        """Replace the kernel with a new one that has its variables. Returns what the model reads about them."""
-        await self.settled()
-        self.is_paused = True
-        await self._kernel.reset()
-        return await self.restore()
+    async def save_now(self) -> str:
+        """Save the variables as they are now, because the kernel is about to be replaced. Return why they are not saved.
 
-    async def restore(self) -> str:
-        """Bring the variables back into the new kernel. Returns what the model reads about them."""
+        From now on nothing is saved until they are restored.
+        """
+        self._is_last = True
+        try:
+            self.want(time.time())
+            await self.settled()
+        finally:
+            self._is_last = False
+        saving, self.is_paused = self._saving, True
+        if saving is not None:
+            await end_task(saving)
+            self._problem = TOO_LONG.format(seconds=END_SECONDS)
+        return self._problem
+
+    async def restore(self, problem: str = "") -> str:
+        """Bring the variables back into the new kernel. Returns what the model reads about them.
+
+        Args:
+            problem: Why the variables of the kernel before were not saved at its end. Empty: they were.
+        """
         self.is_paused = True  # a cancel may leave the kernel without them
-        news = await self._restored()
-        self.is_paused = False
+        news = await self._restored(problem)
+        self.is_paused, self._problem = False, ""
         return news
 
-    async def _restored(self) -> str:
-        last_cell = await self._last_cell(self._agent_id)
+    async def _restored(self, problem: str) -> str:
+        last_cell = 0.0 if self._last_cell is None else await self._last_cell(self._agent_id)
         if not self._folder.is_dir():
-            return KERNEL_IS_NEW
+            return self._none(problem or NONE_SAVED) if problem or last_cell else KERNEL_IS_NEW
         try:
             report = await self._read()
         except KernelError as error:
             logger.info("variables of %s are not restored: %s", self._agent_id, error)
-            self._notice(f"its saved variables did not come back: {one_line(str(error), 300)}")
-            return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {one_line(str(error), 300)}]"
-        saved_up_to = 0.0
-        with suppress(OSError, ValueError):
-            saved_up_to = float(self._mark.read_text(encoding="ascii"))
+            return self._none(one_line(str(error), 300))
+        later = OF_NOW.format(reason=problem) if problem else _later(self._saved_up_to(), last_cell)
         self._left_out = frozenset(variable.name for each in report.left_out for variable in each.variables)
         if report.restored or report.lost or not report.left_out:
-            self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
-        for each in report.left_out:
             self._notice(
-                f"{_left_out(each)} To have them, continue in {each.continue_in}, or run the cells again with "
-                f"{way('replay=True', '--replay')}"
+                f"{counted(len(report.restored), 'variable')} came back{_lost(report)}{f'. {later}' if later else ''}"
             )
-        return f"[Your kernel is new. {_restored_text(report)}{_later(saved_up_to, last_cell)}]"
+        for each in report.left_out:
+            again = f", or run the cells again with {way('replay=True', '--replay')}" if self._last_cell is not None else ""
+            self._notice(f"{_left_out(each)} To have them, continue in {each.continue_in}{again}")
+        text = "\n".join(filter(None, [_restored_text(report), later]))
+        return f"[Your kernel is new. {text}]"
+
+    def _none(self, reason: str) -> str:
+        """Tell people that no variables came back, and return what the model reads about it."""
+        self._notice(f"its saved variables did not come back: {reason}")
+        return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {reason}]"
+
+    def _saved_up_to(self) -> float:
+        with suppress(OSError, ValueError):
+            return float(self._mark.read_text(encoding="ascii"))
+        return 0.0
 
     async def _read(self) -> RestoreReport:
         """Bring back what this kernel may have, and, if a person agrees, the rest."""
@@ -266,12 +307,13 @@ class Variables:
                 most = CHILD_BYTES if self._of_child else None
                 await kernel.snapshot(self._folder, max_bytes=most, keep=self._left_out)
                 self._set_mark(wanted)
+                self._problem = ""
         except (KernelError, OSError) as error:
+            before, self._problem = self._problem, one_line(str(error), 300)  # the next cell triggers another attempt
             if self._of_child:  # read only if the child is resumed, which most never are
                 logger.info("the variables of %s are not saved: %s", self._agent_id, error)
-            elif not self._has_failed:
-                self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")
-            self._has_failed = True  # the next cell triggers another attempt
+            elif not before and not self._is_last:
+                self._notice(f"the session does not have the variables of now: {self._problem}")
         finally:
             self._saving = None
 
@@ -319,38 +361,9 @@ def _later(saved_up_to: float, last_cell: float) -> str:
     """Return the sentence on cells whose changes are not in the snapshot."""
     if last_cell <= saved_up_to:
         return ""
-    return "\nThe run or the program ended before the last cell was saved: what it changed in the variables is not in them."
+    return "The run or the program ended before the last cell was saved: what it changed in the variables is not in them."
 
 
-async def carried_over(agent_id: str, kernel: UsedKernel, ask: Ask, notice: Callable[[str], None]) -> str:
-    """Replace a kernel whose variables no session keeps: see `Variables.carry_over`."""
-
-    async def last_cell(_: str) -> float:
-        return 0.0
-
-    with tempfile.TemporaryDirectory(prefix="freeact-variables-", ignore_cleanup_errors=True) as folder:
-        variables = Variables(Path(folder), agent_id, kernel, ask, last_cell=last_cell, notice=notice)
-        variables.want(time.time())
-        return await variables.carry_over()
-
-
-def known_news(news: str) -> News:
-    """Return a function that always returns this news about the kernel."""
-
-    async def same_news() -> str:
-        return news
-
-    return same_news
-
-
-def both_news(one: News, other: News | None) -> News:
-    """Return a function that returns the news of both."""
-
-    async def news() -> str:
-        return "\n".join(filter(None, [await one(), "" if other is None else await other()]))
-
-    return news
-
-
-kernel_is_new: Final = known_news(KERNEL_IS_NEW)
-"""For a model whose kernel has nothing of the conversation so far."""
+async def kernel_is_new() -> str:
+    """Tell a model whose kernel has nothing of the conversation so far."""
+    return KERNEL_IS_NEW

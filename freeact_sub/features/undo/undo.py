@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
-from freeact_sub.agents.sessions.variables import News, known_news
+from freeact_sub.agents.sessions.variables import News
 from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects
 from freeact_sub.features.undo.differences import effects_since
@@ -27,6 +27,7 @@ from freeact_sub.kernels.files.states.diffs import ChangedFile, line_counts, uni
 from freeact_sub.kernels.files.states.git import ShadowError
 from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 from freeact_sub.kernels.snapshots import LostVariable
+from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import make_folder, remove_soon
 from freeact_sub.text import counted
@@ -62,8 +63,11 @@ class _BetweenPrompts:
     """The state between two prompts."""
 
     history: list[ModelMessage]
-    news: News | None = None
-    """News about the kernel that the model has not read yet."""
+    due: News | None = None
+    untold: str = ""
+    """The kernel's past that it, or the model, was not given yet (`KernelPast`)."""
+    mode: Mode = "ask"
+    """The mode whose wall the kernel has."""
     tree: str = ""
     """The tree of the files. Empty: they are not stored."""
     files_problem: str = ""
@@ -264,10 +268,11 @@ class Undo:
         await self._restore_variables(present, target, outcome)
         agent = self._loop.agent
         agent.run.keep_history(target.history)
+        past = self._loop.resources.kernel.past
         if not outcome.variables_problem:
-            self._loop.resources.kernel.past.replace(target.news)
-        elif not self._loop.resources.kernel.past.is_due:
-            self._loop.resources.kernel.past.replace(known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem)))
+            past.due, past.untold = target.due, target.untold
+        elif past.due is None:
+            past.tell(OTHER_VARIABLES.format(reason=outcome.variables_problem))
         agent.shared.journal.messages(agent.agent_id, agent.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
@@ -280,9 +285,14 @@ class Undo:
 
     async def _present(self) -> _BetweenPrompts:
         """Returns the present state, without the kernel."""
-        is_new = not self._loop.resources.kernel.is_used
-        history = list(self._loop.agent.run.record.history)
-        state = _BetweenPrompts(history=history, news=self._loop.resources.kernel.past.news, is_new=is_new)
+        kernel = self._loop.resources.kernel
+        state = _BetweenPrompts(
+            history=list(self._loop.agent.run.record.history),
+            due=kernel.past.due,
+            untold=kernel.past.untold,
+            is_new=not kernel.is_used,
+            mode=kernel.mode,
+        )
         try:
             state.tree = await self._files.record()
         except ShadowError as error:
@@ -304,7 +314,7 @@ class Undo:
     async def _restore_variables(self, present: _BetweenPrompts, target: _BetweenPrompts, outcome: _Restored) -> None:
         kernels = self._loop.resources.kernel
         if target.kernel is not None and target.kernel.lost_reason is None:
-            present.kernel = await kernels.exchange(target.kernel)
+            present.kernel = await kernels.exchange(target.kernel, target.mode)
         elif target.is_new:
             present.kernel = await kernels.exchange(None)
         elif target.saved is not None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pydantic_ai.messages import ToolCallPart, UserPromptPart
 from support.agents import cell, of_kind, read
 from support.sessions import as_after_a_crash
@@ -10,6 +11,8 @@ from support.waiting import eventually
 from freeact_sub.agents.sessions.past import SAVED_UP_TO
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.events import CodeExecutionOutput, Notice
+from freeact_sub.sessions import VARIABLES
+from freeact_sub.system.removal import remove
 from freeact_sub.testing import FakeKernel
 
 FULL = {"mode": "full"}
@@ -72,6 +75,37 @@ async def test_variables_that_cannot_be_saved_are_told_of_once_and_tried_again(m
     async with make(["x", "y", "z"], config=FULL, session=agent.session_id) as again:
         await read(again.run("go on"))
         assert prompts(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
+
+
+async def test_people_are_told_of_a_session_whose_saved_variables_are_gone(make, store):
+    async with make([cell("x = 1"), "done"], config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+    remove(str(store.folder_of(agent.session_id) / VARIABLES))
+    async with make(["x", "y", "z"], config=FULL, session=agent.session_id) as again:
+        events, _ = await read(again.run("go on"))
+        assert prompts(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
+    told = "its saved variables did not come back: none are saved"
+    assert [event.content for event in of_kind(events, Notice)][-1] == told
+
+
+@pytest.mark.parametrize("session", [None, "new"])
+async def test_people_and_the_model_are_told_what_a_change_of_mode_has_cost(make, store, monkeypatch, session):
+    """The variables of now cannot be saved, and the kernel has to go: it has the wall of another mode."""
+    async with make(["done"] * 3, config=FULL, session=session) as agent:
+        await agent.execute("x = 1")
+        await read(agent.run("a"))
+
+        async def refuse(*_, **__):
+            raise KernelSnapshotError("no room")
+
+        monkeypatch.setattr(FakeKernel, "snapshot", refuse)
+        agent.mode = "ask"
+        events, _ = await read(agent.run("b"))
+        asked = prompts(agent.history)[-1]
+    told = " ".join(event.content for event in of_kind(events, Notice))
+    assert told.count("no room") == 1, told
+    assert "no room" in asked
+    assert ("1 variable came back" in told) == (session is not None), "the session has those of the last cell"
 
 
 async def test_they_are_there_after_a_crash(make, store, tmp_path, monkeypatch):
