@@ -159,18 +159,26 @@ def reply(info: AgentInfo, value: Any) -> ModelResponsePart:
 
 
 CHILD_NOTE: Final = re.compile(r"\n\nYou are a child agent at depth .*?Answer before your budget is used up\.", re.DOTALL)
+HOST_NOTES: Final = re.compile(
+    r"\A\[(?:Your kernel is new|This conversation was forked|What came after this was undone)(?:.|\n(?!\n))*\]\n\n"
+)
+"""What the host tells a model in front of a prompt: one paragraph."""
 
 
 def first_prompt(messages: Sequence[ModelMessage]) -> str:
-    """The prompt that began a conversation, without what a child is told behind it of itself and its budget."""
+    """The prompt that began a conversation, without what the host tells its model: see `prompts`."""
     return next(iter(prompts(messages)), "")
 
 
 def prompts(messages: Sequence[ModelMessage]) -> list[str]:
-    """The prompts of a conversation that are texts, without what a child is told behind them of itself and its budget."""
+    """The prompts of a conversation that are texts, as they were given.
+
+    What the host tells a model with them is left out: in front of a prompt that its kernel is new, or where the conversation
+    was forked; behind it what a child is told of itself and its budget.
+    """
     parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
     return [
-        CHILD_NOTE.sub("", part.content)
+        CHILD_NOTE.sub("", HOST_NOTES.sub("", part.content))
         for part in parts
         if isinstance(part, UserPromptPart) and isinstance(part.content, str)
     ]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from pydantic_ai.messages import ToolCallPart, UserPromptPart
+from support.agents import as_read
 from support.sessions import everything_of
 
 from freeact_sub import Agent, Config, fork_session, list_sessions, session_events
@@ -53,7 +54,7 @@ def resume(session_id, **options):
 
 def _prompts(session_id):
     with session_store().reader(session_id) as reader:
-        return [text.split("]\n\n")[-1] for text in prompts(reader.messages(reader.agents()[0].agent_id))]
+        return prompts(reader.messages(reader.agents()[0].agent_id))
 
 
 @pytest.mark.parametrize("mode", ["auto", "full"])
@@ -73,7 +74,7 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
     assert (await asyncio.to_thread(_prompts, present))[0] == ONE  # then the summary
     config = Config(workspace=work, mode=mode)
     forked = await resume(original, config=config, at=2)
-    assert [text.split("]\n\n")[-1] for text in prompts(forked.history)] == [ONE, TWO]
+    assert prompts(forked.history) == [ONE, TWO]
     async with forked:
         forked.keep_undo()
         shown = await run(forked, SHOW)
@@ -81,7 +82,7 @@ async def test_conversation_variables_and_files_are_those_of_then_and_the_origin
         assert f"[1, 2] ['a', 'b'] {copy}" in shown
         assert (copy / "a").read_text() == "2"
         assert copy != work
-        news = prompts(forked.history)[-1]
+        news = as_read(forked.history)[-1]
         assert f"forked after prompt 2. Your workspace is {copy}" in news
         assert "x: list" in news
         await run(forked, "x.append('forked'); open('a', 'w').write('forked')")
@@ -126,7 +127,7 @@ async def test_what_was_not_kept_is_named_and_cells_can_be_run_again(work):
     )
     async with await resume(fork.session_id, config=Config(workspace=work, mode="full"), replay=True) as agent:
         assert f"[1] ['a', 'b'] {fork.workspace}" in await run(agent, SHOW)
-        assert fork.missing in prompts(agent.history)[-1]
+        assert fork.missing in as_read(agent.history)[-1]
         fork_id = agent.session_id
     assert fork.missing in [event.content for event in session_events(fork_id) if isinstance(event, Notice)]
 

@@ -117,10 +117,12 @@ async def test_a_kernel_whose_values_came_back_from_files_is_tried(tmp_path, mon
         await tried(agent)
         await agent.branch(own_files=True)
         assert await agent.get("text") == b"ab" * 200_000
-    async with Agent(config, model=model, session=kept) as agent:
+    other = ScriptedModel([cell(code), "done"] * 2)  # as `/model` does: another agent continues the session
+    async with Agent(config, model=other, session=kept) as agent:
+        await tried(agent)
         await tried(agent)
         assert (await agent.execute("print(array[1], int(frame.loc[0, 'a']))")).text.strip() == "1 0"
-    assert seen == [("done", "", "[0 7] b'ab'\n")] * 3
+    assert seen == [("done", "", "[0 7] b'ab'\n")] * 4
 
 
 THREADS = {

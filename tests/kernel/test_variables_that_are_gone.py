@@ -4,12 +4,12 @@ import json
 import sys
 
 import pytest
-from support.agents import cell, of_kind, read
+from support.agents import as_read, cell, of_kind, read
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import Notice
 from freeact_sub.sessions import session_store
-from freeact_sub.testing import ScriptedModel, prompts
+from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 
@@ -43,7 +43,7 @@ async def test_variables_that_do_not_come_back_are_told_to_people_too(tmp_path, 
             file.write_text(damage(text))
     async with Agent(config, model=ScriptedModel([cell("x = 41"), "done", "done"]), session=agent.session_id) as again:
         events, _ = await read(again.run("go on"))
-        asked = prompts(again.history)[-1]
+        asked = as_read(again.history)[-1]
     assert "could not be brought back" in asked
     [told] = [event.content for event in of_kind(events, Notice) if "variables" in event.content]
     assert told.startswith("its saved variables did not come back: ")

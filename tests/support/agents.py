@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 
 from freeact_sub.agents import Run, RunResult
 from freeact_sub.events import (
@@ -17,6 +17,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.testing import CHILD_NOTE
 
 
 def cell(code: str) -> ToolCallPart:
@@ -93,3 +94,13 @@ def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
 def root_text(events: Sequence[Event]) -> str:
     """What the root's cells have put out."""
     return "\n".join(event.text for event in of_kind(events, CodeExecutionOutput) if event.depth == 0)
+
+
+def as_read(messages: Sequence[ModelMessage]) -> list[str]:
+    """The prompts of a conversation as its model reads them, with what the host tells it in front of them."""
+    return [
+        CHILD_NOTE.sub("", part.content)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, UserPromptPart) and isinstance(part.content, str)
+    ]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
-from support.agents import cell, of_kind, read, task
+from support.agents import as_read, cell, of_kind, read, task
 from support.waiting import eventually
 
 from freeact_sub import Budget, SpawnRequest
@@ -49,7 +49,7 @@ class Reviewer:
             turns = [*self.again, "done"]
             turn = turns[min(done, len(turns)) - 1]
             return turn(child_of(messages)) if callable(turn) else turn
-        self.seen = prompts(messages)
+        self.seen = as_read(messages)
         if len(self.seen) == 1:
             return self.first[done]
         return cell("notes.append('b'); print(notes)") if isinstance(messages[-1].parts[-1], UserPromptPart) else self.then

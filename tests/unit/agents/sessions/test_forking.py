@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
-from support.agents import cell, of_kind, read
+from support.agents import as_read, cell, of_kind, read
 
 from freeact_sub import Agent, Config, fork_session
 from freeact_sub.errors import AgentBusyError, SessionBusyError, SessionError
@@ -132,7 +132,7 @@ def _no_room(*_, **__):
 
 async def test_the_model_of_a_fork_reads_once_where_it_works(make, store):
     def runs_it(messages, info):
-        return f"done: {'forked after prompt' in prompts(messages)[-1]}"
+        return f"done: {'forked after prompt' in as_read(messages)[-1]}"
 
     async with make(runs_it, config=FULL, session="new") as agent:
         await read(agent.run("begin"))
@@ -144,7 +144,7 @@ async def test_the_model_of_a_fork_reads_once_where_it_works(make, store):
                 assert (await read(forked.run("next")))[1].output == f"done: {is_news}"
                 if is_news:
                     news = f"[This conversation was forked after prompt {after}. Your workspace is {fork.workspace}"
-                    assert news in prompts(forked.history)[-1]
+                    assert news in as_read(forked.history)[-1]
     options = {"model": ScriptedModel(runs_it), "kernel_provider": FakeKernelProvider()}
     async with Agent(Config(workspace=fork.workspace, mode="full"), session="new", **options) as other:
         pass  # another session in the copy, which is no fork

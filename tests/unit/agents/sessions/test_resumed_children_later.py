@@ -5,7 +5,7 @@ import os
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
-from support.agents import cell, of_kind, read, task
+from support.agents import as_read, cell, of_kind, read, task
 from support.sessions import as_after_a_crash
 from support.waiting import eventually
 
@@ -26,7 +26,7 @@ class Reviewer:
         self.read = {}
 
     def __call__(self, messages, info):
-        self.read[first_prompt(messages)] = prompts(messages)
+        self.read[first_prompt(messages)] = as_read(messages)
         if not isinstance(messages[-1].parts[-1], UserPromptPart):
             return "done"
         return cell("notes = ['a']\nf = lambda: 1" if len(prompts(messages)) == 1 else "notes.append('b')\nprint(notes)")

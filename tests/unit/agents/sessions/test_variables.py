@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import ToolCallPart, UserPromptPart
-from support.agents import cell, of_kind, read
+from support.agents import as_read, cell, of_kind, read
 from support.sessions import as_after_a_crash
 from support.waiting import eventually
 
@@ -13,13 +13,9 @@ from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.events import CodeExecutionOutput, Notice
 from freeact_sub.sessions import VARIABLES
 from freeact_sub.system.removal import remove
-from freeact_sub.testing import FakeKernel
+from freeact_sub.testing import FakeKernel, prompts
 
 FULL = {"mode": "full"}
-
-
-def prompts(messages):
-    return [part.content for m in messages for part in m.parts if isinstance(part, UserPromptPart)]
 
 
 async def test_variables_come_back_and_the_model_reads_which_did_not(make, store):
@@ -28,7 +24,7 @@ async def test_variables_come_back_and_the_model_reads_which_did_not(make, store
         await read(agent.run("make rows"))
     async with make(script, config=FULL, session=agent.session_id) as again:
         events, _ = await read(again.run("count them"))
-        prompt = prompts(again.history)[-1]
+        prompt = as_read(again.history)[-1]
     assert prompt.startswith("[Your kernel is new. These variables came back:\n- rows\n")
     assert "These did not, and are to be made again where you need them:\n- f (function):" in prompt
     assert "not in them" not in prompt
@@ -43,7 +39,7 @@ async def test_a_kernel_that_is_reset_has_none(make, store):
         await read(agent.run("root"))
     async with make(script, config=FULL, session=agent.session_id) as again:
         await read(again.run("go on"))
-        assert prompts(again.history)[-1].startswith("[Your kernel is new. No variables came back.]")
+        assert as_read(again.history)[-1].startswith("[Your kernel is new. No variables came back.]")
 
 
 async def test_what_was_not_saved_any_more_is_told(make, store):
@@ -54,7 +50,7 @@ async def test_what_was_not_saved_any_more_is_told(make, store):
     mark.write_text("1.0")
     async with make(script, config=FULL, session=agent.session_id) as again:
         await read(again.run("go on"))
-        assert "before the last cell was saved" in prompts(again.history)[-1]
+        assert "before the last cell was saved" in as_read(again.history)[-1]
 
 
 async def test_variables_that_cannot_be_saved_are_told_of_once_and_tried_again(make, store, monkeypatch):
@@ -74,7 +70,7 @@ async def test_variables_that_cannot_be_saved_are_told_of_once_and_tried_again(m
     assert told == ["the session does not have the variables of now: no room"]
     async with make(["x", "y", "z"], config=FULL, session=agent.session_id) as again:
         await read(again.run("go on"))
-        assert prompts(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
+        assert as_read(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
 
 
 async def test_people_are_told_of_a_session_whose_saved_variables_are_gone(make, store):
@@ -83,7 +79,7 @@ async def test_people_are_told_of_a_session_whose_saved_variables_are_gone(make,
     remove(str(store.folder_of(agent.session_id) / VARIABLES))
     async with make(["x", "y", "z"], config=FULL, session=agent.session_id) as again:
         events, _ = await read(again.run("go on"))
-        assert prompts(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
+        assert as_read(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
     told = "its saved variables did not come back: none are saved"
     assert [event.content for event in of_kind(events, Notice)][-1] == told
 
@@ -101,7 +97,7 @@ async def test_people_and_the_model_are_told_what_a_change_of_mode_has_cost(make
         monkeypatch.setattr(FakeKernel, "snapshot", refuse)
         agent.mode = "ask"
         events, _ = await read(agent.run("b"))
-        asked = prompts(agent.history)[-1]
+        asked = as_read(agent.history)[-1]
     told = " ".join(event.content for event in of_kind(events, Notice))
     assert told.count("no room") == 1, told
     assert "no room" in asked
@@ -120,6 +116,20 @@ async def test_they_are_there_after_a_crash(make, store, tmp_path, monkeypatch):
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
 
 
+async def test_the_prompts_of_a_session_are_those_of_people(make, store):
+    """Without what the host tells the model of its kernel: when its variables came back, and when there are none."""
+    script = [cell("rows = [1]\nf = lambda: 1"), "done", "done", "done"]
+    async with make(script, config=FULL, session="new") as agent:
+        await read(agent.run("make\n\nrows"))
+    async with make(["done"] * 4, config=FULL, session=agent.session_id) as again:
+        await read(again.run("[sic] go on"))
+    remove(str(store.folder_of(agent.session_id) / VARIABLES))
+    async with make(["done"] * 6, config=FULL, session=agent.session_id) as last:
+        await read(last.run("end"))
+        assert all(text.startswith("[Your kernel is new") for text in as_read(last.history)[1:])
+        assert prompts(last.history) == ["make\n\nrows", "[sic] go on", "end"]
+
+
 async def test_what_runs_before_the_first_prompt_of_a_session_that_goes_on_finds_them(make, store):
     """A person's own cell, which no model has asked for."""
     async with make([cell("x = 1"), "done"], config=FULL, session="new") as agent:
@@ -128,7 +138,7 @@ async def test_what_runs_before_the_first_prompt_of_a_session_that_goes_on_finds
         events, _ = await read(again.run_cell("x += 1\nprint(x)"))
         assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
         await read(again.run("go on"))
-        assert prompts(again.history)[-1].startswith("[Your kernel is new. These variables came back:\n- x]\n\ngo on")
+        assert as_read(again.history)[-1].startswith("[Your kernel is new. These variables came back:\n- x]\n\ngo on")
     async with make([*["done"] * 3, cell("print(x)"), "done"], config=FULL, session=agent.session_id) as last:
         events, _ = await read(last.run("show"))
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
@@ -164,14 +174,14 @@ async def test_undo_of_the_first_prompt_of_a_session_that_goes_on_gives_what_cam
         events, _ = await read(again.run_cell("print(x)"))
         assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
         await read(again.run("x = 6"))
-        told = prompts(again.history)[-1]
+        told = as_read(again.history)[-1]
         assert told.startswith("[Your kernel is new. These variables came back:\n- x]")
         await read(again.run("x = 7"))
-        assert prompts(again.history)[-1] == "x = 7"
+        assert as_read(again.history)[-1] == "x = 7"
         await again.undo(2)
         await again.redo()
         await read(again.run("x = 8"))
-        assert prompts(again.history)[-2:] == [told, "x = 8"]
+        assert as_read(again.history)[-2:] == [told, "x = 8"]
 
 
 async def test_what_was_undone_does_not_come_back(make, store):
