@@ -1,8 +1,8 @@
 """Conversations to continue: one that a program gives an agent, and what a child reads of its parent's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, repair_messages
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart, repair_messages
 
 from freeact_sub.agents.loaded_texts import loaded_only
 from freeact_sub.errors import ConfigError
@@ -34,6 +34,13 @@ def last_exchanges(history: Sequence[ModelMessage], wanted: History) -> list[Mod
     begins = [number for number, message in enumerate(history) if _begins_exchange(message)]
     count = 0 if wanted == "none" else wanted
     return [] if count == 0 else [*history[begins[-count] if count <= len(begins) else 0 :]]
+
+
+def texts_of_people(history: Sequence[ModelMessage]) -> Iterator[str]:
+    """Return the texts of a conversation that people, or a parent, have sent to the model."""
+    for part in (part for message in history for part in message.parts if isinstance(part, UserPromptPart)):
+        content = [part.content] if isinstance(part.content, str) else part.content
+        yield from (text for item in content if isinstance(text := getattr(item, "content", item), str))
 
 
 def _begins_exchange(message: ModelMessage) -> bool:

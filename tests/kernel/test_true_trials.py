@@ -117,7 +117,7 @@ async def test_a_kernel_whose_values_came_back_from_files_is_tried(tmp_path, mon
         await tried(agent)
         await agent.branch(own_files=True)
         assert await agent.get("text") == b"ab" * 200_000
-    other = ScriptedModel([cell(code), "done"] * 2)  # as `/model` does: another agent continues the session
+    other = ScriptedModel([cell(code), "done"] * 4)  # as `/model` does: another agent continues the session
     async with Agent(config, model=other, session=kept) as agent:
         await tried(agent)
         await tried(agent)

@@ -381,3 +381,17 @@ def test_a_call_that_is_longer_than_the_screen_leaves_room_for_the_question(star
     terminal = start("children north south " + " ".join(f"x{index}" for index in range(30)), rows=20)
     terminal.wait_at_bottom("Approval 1 of 32", "asks to start a child agent (north)", "y yes")
     assert len(terminal.bottom.split("\n")) <= 20
+
+
+def test_what_a_child_has_not_read_comes_back_to_the_line(terminal: Terminal) -> None:
+    children_at_work(terminal)
+    command(terminal, "send south nobody has read it")
+    terminal.wait_for(" south: nobody has read it")
+    command(terminal, "cancel south")
+    terminal.wait_for(" south  cancelled", "south has not read what was sent to it last: it is in the line again")
+    command(terminal, "send north somebody reads it")
+    terminal.wait_for(" north: somebody reads it")
+    terminal.answer("y", "north asks to run this cell")
+    terminal.wait_for("the children are done")
+    terminal.wait_at_bottom("> nobody has read it", READY)
+    assert "> somebody reads it" not in terminal.bottom

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, get_args
 
+from freeact_sub.agents.history import texts_of_people
 from freeact_sub.agents.runs.course import Course, answer_for_nobody
 from freeact_sub.agents.runs.results import ACTIVE, RESULT_FIELDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.channel import running_loop
@@ -132,6 +133,17 @@ class Run(Generic[AnswerT]):
             return False
         self._unsent.append(text)
         return self._flush()
+
+    def has_read(self, text: str, agent_id: str) -> bool:
+        """Whether an agent's model was given a text that was sent to it. Once the agent has ended, this does not change.
+
+        Args:
+            text: The message.
+            agent_id: The agent, which may have ended.
+        """
+        agent = self._course.tree.agents.get(agent_id)
+        history = () if agent is None else agent.run.record.history
+        return any(read.startswith(text.strip()) for read in texts_of_people(history))
 
     @property
     def open_requests(self) -> tuple[ApprovalRequest | QuestionRequest, ...]:

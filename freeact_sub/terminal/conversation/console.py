@@ -152,6 +152,10 @@ class Console:
                 present.focus = None if is_root else agent
                 self.display.note(f"Ctrl-C cancels {'the run' if is_root else f'{called} first, then the run'}")
             case _ if run is not None and run.send(text, agent.agent_id):
+                if is_root:
+                    present.sent.append((text, text))
+                else:
+                    present.sent_to_children.setdefault(agent.agent_id, []).append(text)
                 self.display.note(f"sent to {called}: {text}")
             case _:
                 self.display.note(f"{called} takes no messages now: it has not started, or is about to end")

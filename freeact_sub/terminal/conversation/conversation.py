@@ -1,11 +1,12 @@
 """`Conversation`: opens the agent, carries out prompts and commands in order, and ends runs when the person wants it."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub.agents.history import texts_of_people
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
@@ -286,14 +287,23 @@ class Conversation:
             failed: What the run was about, if a request failed: it can be sent again. None: there is none such.
             history: The conversation since the run began: what was sent to the agent, and is not in there, nobody has read.
         """
-        read = "\n".join(prompt_texts(history))
+        read = "\n".join(texts_of_people(history))
         unread = [typed for typed, content in self.present.sent if content.strip() not in read]
         self.present.sent.clear()
+        self.present.sent_to_children.clear()
         if self.present.once:
             return
         if unread:
             self.display.note("the agent has not read what was sent to it last: it is in the line again")
         self.display.screen.line.give("\n".join([*([failed] if isinstance(failed, str) else []), *unread]))
+
+    def _give_back_of_child(self, agent_id: str, sent: "Sequence[str]") -> None:
+        run = self.present.run
+        unread = [text for text in sent if run is not None and not run.has_read(text, agent_id)]
+        if unread and not self.present.once:
+            called = self.display.views.labels.get(agent_id, agent_id)
+            self.display.note(f"{called} has not read what was sent to it last: it is in the line again")
+            self.display.screen.line.give("\n".join(unread))
 
     def _observe(self, event: Event) -> None:
         present = self.present
@@ -302,6 +312,8 @@ class Conversation:
         if present.phase == "cancelling" and present.run is not None and isinstance(event, AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)
+        if isinstance(event, AgentFinished) and (sent := present.sent_to_children.pop(event.agent_id, ())):
+            self._give_back_of_child(event.agent_id, sent)
         if isinstance(event, AgentFinished) and present.focus is not None and event.agent_id == present.focus.agent_id:
             present.focus = None
         self.display.refresh()
@@ -411,10 +423,3 @@ class Conversation:
         self.display.note(f"cancelling {self.display.name(focus)}; Ctrl-C again cancels the run")
         self.display.refresh()
         return True
-
-
-def prompt_texts(history: "Sequence[ModelMessage]") -> Iterator[str]:
-    """The texts of a conversation that people have sent to the model."""
-    for part in (part for message in history for part in message.parts if part.part_kind == "user-prompt"):
-        content = [part.content] if isinstance(part.content, str) else part.content
-        yield from (text for item in content if isinstance(text := getattr(item, "content", item), str))

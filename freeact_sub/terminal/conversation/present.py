@@ -97,6 +97,8 @@ class Present:
     """When a Ctrl-D was asked back, on the event loop's clock; nothing was entered since. None: none was."""
     sent: list[tuple[str, str]] = field(default_factory=list)
     """The lines that were sent to the agent at work, each with the text that its model gets."""
+    sent_to_children: dict[str, list[str]] = field(default_factory=dict)
+    """The lines that were sent to children at work, by the id of each."""
     own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
     """The person's own commands, by name with the `/`; read once, when the conversation begins."""
     wanted: dict[str, Any] = field(default_factory=dict)
