@@ -93,6 +93,7 @@ class Screen(Surface):
         self._size = self._output.get_size()
         self._resized_at = -RESIZED_SECONDS
         """On the event loop's clock."""
+        self._narrowed = False
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
         self._application = self._make_application()
@@ -165,8 +166,8 @@ class Screen(Surface):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the changing rows are fewer than usual for a moment: a menu is open, or the window changes."""
-        return self.line.buffer.complete_state is not None or self._is_being_resized()
+        """Whether this drawing has fewer rows than usual for a moment: a menu is open, or the window changes."""
+        return self._narrowed
 
     def hold_keys(self) -> None:
         """Lets no key answer the open question until all that was posted can be read."""
@@ -320,8 +321,10 @@ class Screen(Surface):
             self._shown.set()
 
     def _draw_live(self) -> None:
-        rows = self.live_rows - (MENU_ROWS if self.line.buffer.complete_state is not None else 0)
-        rows = RESIZED_ROWS if self._is_being_resized() else max(rows, RESIZED_ROWS)
+        has_menu, is_resized = self.line.buffer.complete_state is not None, self._is_being_resized()
+        self._narrowed = has_menu or is_resized
+        rows = self.live_rows - (MENU_ROWS if has_menu else 0)
+        rows = RESIZED_ROWS if is_resized else max(rows, RESIZED_ROWS)
         renderable = self._picture.live(rows)
         if renderable is None:
             self._live = ""
