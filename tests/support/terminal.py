@@ -21,8 +21,8 @@ CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""
 READY = "type a prompt"
 """What the status line says when it waits for one."""
-KEYS = "y yes"
-"""The beginning of the keys of a card, once they count."""
+KEYS = ("y yes", "y/n")
+"""One of them is in the line of keys of a card, once keys count."""
 ALTERNATE = 1049
 """The mode of the alternate screen."""
 LIMIT_SECONDS = 120
@@ -158,7 +158,8 @@ class Terminal:
 
     def answer(self, key: str, *texts: str) -> None:
         """Wait until the approval that shows these texts is on the screen with its keys, and answer it by a key."""
-        self.reply(key, "Approval ", KEYS, *texts)
+        self.wait_until(lambda: any(keys in self.bottom for keys in KEYS), "the keys of a card")
+        self.reply(key, "Approval ", *texts)
 
     def reply(self, keys: str, *texts: str) -> None:
         """Wait until a question's texts are on the screen and its keys count, and type."""

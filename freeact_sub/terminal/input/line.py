@@ -171,7 +171,8 @@ class InputLine:
             if writes:
                 self._draft = Document(self._draft.text + text)
         elif not is_paste and self._keyboard.answer_key(ARROWS.get(pressed, text)):
-            self._guard.answered(text)
+            if writes:  # an arrow moves the mark, and Enter may follow at once
+                self._guard.answered(text)
         elif writes:
             self.buffer.insert_text(text)
 
