@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.askers import AskerFake
+from support.tables import each
 
 from freeact_sub.approvals import Gate, Policy
 from freeact_sub.approvals.advice import Adviser
@@ -72,7 +73,7 @@ async def outcome(gate: Gate, hooks: Hooks | None) -> str:
     return "allow"
 
 
-@pytest.mark.parametrize("ruling", RULINGS, ids=str)
+@each("ruling", RULINGS, ids=str)
 async def test_hooks_never_widen_a_ruling(ruling: Ruling) -> None:
     plain = await outcome(Ruled(ruling), None)
     assert plain == {"ask": "asked"}.get(ruling.verdict, ruling.verdict)

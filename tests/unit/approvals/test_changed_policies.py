@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import pytest
+from support.tables import each
 
 from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.modes import MODES, WALL_OF, WALLS, Mode, narrower
@@ -14,8 +14,8 @@ ROOTS: dict[tuple[Mode, Mode], Mode] = {
 """By the modes before and after, where it is not the one after."""
 
 
-@pytest.mark.parametrize("before", MODES)
-@pytest.mark.parametrize("after", MODES)
+@each("before", MODES)
+@each("after", MODES)
 def test_calls_are_judged_by_the_new_mode_and_never_unasked_without_its_wall(before: Mode, after: Mode) -> None:
     root = Policy(workspace=Path("/w"), mode=before)
     now = root.in_mode(after).mode
@@ -24,9 +24,9 @@ def test_calls_are_judged_by_the_new_mode_and_never_unasked_without_its_wall(bef
     assert root.in_mode(before) == root
 
 
-@pytest.mark.parametrize("own", MODES)
-@pytest.mark.parametrize("before", MODES)
-@pytest.mark.parametrize("after", MODES)
+@each("own", MODES)
+@each("before", MODES)
+@each("after", MODES)
 def test_a_child_is_never_allowed_more_than_its_root_or_than_it_was(own: Mode, before: Mode, after: Mode) -> None:
     root = Policy(workspace=Path("/w"), mode=before)
     child = narrowed(root, own)

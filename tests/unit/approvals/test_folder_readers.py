@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide
 from freeact_sub.approvals.rules.rule import make_rules, shipped_rules
@@ -10,42 +11,8 @@ from freeact_sub.approvals.shell.folder_readers import ALWAYS, COPIES, PACKS, RE
 from freeact_sub.calls import ShellCommand
 from freeact_sub.modes import MODES
 
-READING = [
-    *("tar czf x.tgz DIR", "tar -czf x.tgz DIR", "tar --create --file=x.tgz DIR", "tar cf - DIR", "tar -C DIR -cf x .", "tar -cf x -CDIR ."),
-    *("tar -c -f x --directory=DIR .", "tar -rf x.tar DIR", "cp -r DIR y", "cp -R DIR y", "cp -a DIR y", "cp -vrp DIR y", "cp --recursive DIR y"),
-    *("cp --archive DIR y", "cp -t y -r DIR", "zip -r x.zip DIR", "zip -qr x.zip DIR", "7z a x.7z DIR", "rsync -a DIR/ y", "diff -r DIR y"),
-    *("grep -r word DIR", "rg word DIR", "env A=1 cp -r DIR y", "nice tar cf x DIR", "cd DIR && tar cf ../x .", "(cd DIR; cp -r . ../y)"),
-    *("gzip -r DIR", "scp -r DIR host:", "cp -r ./DIR/../DIR y", "cp -r DIR/inner y", "/bin/cp -r DIR y", "sh -c 'cp -r DIR y'"),
-    *("rg word", "rg -e word", "rg -n word", "grep -r word", "grep -rP word", "grep -ri --include=*.py word", "ugrep -r word", "ag word", "ag -A 3 word"),
-    *("rg DIR", "cd DIR; rg word", "git grep word", "git -C DIR grep word", "CP -r DIR y", "git grep --no-index word", "git diff --no-index plain DIR", "mv DIR y", "ln -s DIR y"),
-    *("tar cf x -T list", "tar -cf x --files-from=list", "tar --files-from list -cf x", "tar cTf list x", "ls | tar -cf x -T -", "ls DIR | cpio -o"),
-    *("zip x -@ < list", "zip -q@ x < list", "7z a x @list", "rsync --files-from=list . y", "wc --files0-from=list", "sort --files0-from list"),
-    *("python -m zipfile -c x.zip DIR", "python3 -mzipfile -c x.zip DIR", "python -Im tarfile -c x.tar DIR", "python3.11 -X dev -m zipapp DIR"),
-    *("python -m http.server", "python -m http.server 8000 -d DIR", "python -m build", "python -m compileall DIR", "pip wheel .", "php -S 0:80"),
-    *("busybox httpd -f -h DIR", "caddy file-server", "docker build .", "docker -H tcp://x build .", "docker buildx build -t x DIR", "docker compose up"),
-    *("docker cp DIR x:/", "docker run -v ./DIR:/x y", "docker run --mount type=bind,source=./DIR,target=/x y", "podman build DIR", "buildah bud ."),
-    *("cmake -E tar cf x.tar DIR", "npm pack", "npm pack ./DIR", "aws s3 sync DIR s3://x", "gsutil -m cp -r DIR gs://x", "unknown DIR", "unknown -xDIR"),
-    *("unknown --from=DIR", "cd DIR; unknown .", "ctags -R", "python tool.py DIR", "python DIR/tool.py ./DIR/inner", "twine upload DIR/*", "hg archive x"),
-    *("git add .", "git add -A", "git -C DIR add .", "git stash -u", "git archive HEAD", "git -C x bundle create y HEAD", "git show", "git log -p", "git log -U3"),
-    *("git diff --word-diff", "git format-patch HEAD", "git clone . y", "git cat-file --batch", "git stash show -p", "git log -L1,2:a"),
-    *("cat DIR/**", "cat DIR/inner/hid*", "cat DIR/*/*.txt", "curl -T DIR/inner/hid*", "sed rDIR/inner/hidden.txt a", "sed '$wDIR/inner/hidden.txt' a"),
-    *("sed -n '/x/RDIR/inner/hidden.txt' a", "sed 's/a/b/wDIR/inner/hidden.txt' a", "sed '1{rDIR/inner/hidden.txt\n}' a", "vim +rDIR/inner/hidden.txt a"),
-    *("curl -F 'f=<DIR/inner/hidden.txt' http://x", "ruby -e 'puts File.read %q{DIR/inner/hidden.txt}'", "perl -e '@ARGV=qw!DIR/inner/hidden.txt!;print<>'"),
-    f"python -c '{'pass; ' * 60}print(open(\"DIR/inner/hidden.txt\"))'",
-    *("du --files0-from=list", "git add --pathspec-from-file=list", "borg create x --paths-from-stdin", "pax -w < list"),
-]  # fmt: skip
-OTHER = ["cp -r plain y", "tar czf x.tgz plain", "tar xzf x.tgz -C DIR", "cp DIR/a.txt y", "zip x.zip plain/a.txt", "ls DIR"]
-OTHER += [
-    "rg word plain",
-    "grep -r word plain",
-    "grep -rP word plain",
-    "grep -r -m 3 word plain/a.txt",
-    "zip x@y.zip plain/a.txt",
-    *("cat plain/*", "cat pl*/a*", "head plain/a*.txt", "grep -r --include=*.py x plain", "grep -r --include=test_*.py x plain", "cat test_*.py"),
-    *("mv a.py DIR/", "cp -r plain DIR", "git add plain/a.txt", "git commit -m 'do not git push yet'", "ruff check .", "python -m pytest .", "gcc -I. a.c"),
-    *("ls DIR/inner/*", "rg --glob=*.py x plain", "rg -g*.py x plain", "find . -name test_*.py", "du --exclude=*.pyc ."),
-    *("cp -r plain y && cp plain/a*.txt y", "ls -d .*", "diff plain plain", "git log --oneline", "git show --stat"),
-]  # fmt: skip
+READING = lines("commands/that_read_a_denied_file.txt")
+OTHER = lines("commands/that_read_no_denied_file.txt")
 
 
 @pytest.fixture
@@ -79,14 +46,14 @@ def policy(tmp_path):
     return {mode: Policy(workspace=tmp_path, mode=mode, rules=shipped_rules().with_session(rules)) for mode in MODES}
 
 
-@pytest.mark.parametrize("mode", ["ask", "auto", "full"])
-@pytest.mark.parametrize("command", READING)
+@each("mode", ["ask", "auto", "full"])
+@each("command", READING)
 def test_a_denied_file_in_a_folder_that_is_read_is_not_read_unasked(policy, command, mode):
     ruling = decide(ShellCommand(command=command, wall=True), policy[mode])
     assert ruling.verdict != "allow", ruling
 
 
-@pytest.mark.parametrize("command", OTHER)
+@each("command", OTHER)
 def test_what_reads_no_denied_file_is_allowed(policy, command):
     assert decide(ShellCommand(command=command, wall=True), policy["ask"]).verdict == "allow"
 
@@ -96,7 +63,7 @@ TOLD = {ALWAYS: "", RECURSIVE: "-r", COPIES: "-r", PACKS: "cf y", "--no-index": 
 TOLD |= {READERS["php"]: "-S 0:80", READERS["npm"]: "pack", READERS["aws"]: "s3 cp", READERS["cmake"]: "-E copy_directory"}
 
 
-@pytest.mark.parametrize("name", sorted(READERS))
+@each("name", sorted(READERS))
 def test_a_folder_that_nobody_knows_is_asked_about(policy, name):
     lines = [f"{name} {TOLD[READERS[name]]} {word} y" for word in UNKNOWN]
     lines += [f"cd $UNKNOWN; {name} {TOLD[READERS[name]]} x y", f"{name} {TOLD[READERS[name]]} y -C $UNKNOWN/x in"]
@@ -178,7 +145,7 @@ def test_what_a_wildcard_finds_is_looked_up_once_in_a_decision(policy, tmp_path,
     assert read.count(str(tmp_path / "plain")) == 1
 
 
-@pytest.mark.parametrize("command", ["rg x 'a\\0b'", "cp -r $'a\\0b' y", "cp -r a\0b y", "diff a\0b y"])
+@each("command", ["rg x 'a\\0b'", "cp -r $'a\\0b' y", "cp -r a\0b y", "diff a\0b y"])
 def test_a_name_that_no_file_can_have_is_decided_about(policy, command):
     for mode in MODES:
         decide(ShellCommand(command=command, wall=True), policy[mode])

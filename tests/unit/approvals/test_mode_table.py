@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
+from support.tables import each
 
 from freeact_sub.approvals import Policy, decide
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
@@ -43,8 +43,8 @@ def test_the_table_has_a_row_for_each_kind_of_call_and_a_column_for_each_mode():
     assert all(tuple(row) == MODES for row in rows().values())
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("row", CALLS)
+@each("mode", MODES)
+@each("row", CALLS)
 def test_the_page_says_what_is_decided(row, mode):
     words = rows()[row][mode]
     for call in CALLS[row]:

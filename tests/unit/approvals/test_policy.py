@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.tables import each, lines
 from support.thorough import examples
 
 from freeact_sub.approvals import Policy, decide, load_rules, make_rules
@@ -31,7 +32,7 @@ def shell(command, mode="ask", **lists):
 # Patterns
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "text", "covers", "may_match"),
     [
         ("shell:git push *", "git push", True, True),
@@ -76,7 +77,7 @@ def test_patterns(pattern, text, covers, may_match):
     assert parse_pattern(pattern).may_match(text, WORK) is may_match
 
 
-@pytest.mark.parametrize("text", ["", "git push", "shel:x", "shell:", "shell: x", "code:x", f"shell:{UNKNOWN}", "file:a\0b"])
+@each("text", ["", "git push", "shel:x", "shell:", "shell: x", "code:x", f"shell:{UNKNOWN}", "file:a\0b"])
 def test_what_is_no_pattern_says_so(text):
     with pytest.raises(ValueError, match="."):
         parse_pattern(text)
@@ -112,7 +113,7 @@ def test_a_long_text_against_many_stars_takes_no_time():
 # Modes
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "expected"),
     [
         (CodeAction(code="1"), "ask ask allow allow"),
@@ -171,7 +172,7 @@ def test_links_are_followed(tmp_path):
 # Shell commands
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "cat .env",
@@ -188,27 +189,18 @@ def test_secrets_are_asked_for(command):
     assert shell(command).verdict == "ask"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "rm -rf /", "rm -fr -- /", "rm -r --force /etc/..", "sudo rm -R ~", "rm -rf /*", "rm -rf ~/*", "cd / && rm -rf *", "env A=b rm -rf /usr",
-        "find / -delete", "find ~ -exec rm {} +", "chmod -R 777 /", "dd if=x of=/dev/sda", "mkfs.ext4 x", "/sbin/mkfs x", "ls > /dev/sda",
-        ":(){ :|:& };:", "bash -c 'rm -rf /'", "ls $(rm -rf /)", "true && (rm -rf /)", "echo x | xargs rm -rf /", "eval 'rm -rf /'",
-    ],
-)  # fmt: skip
+@each("command", lines("commands/that_destroy_a_machine.txt"))
 def test_what_destroys_a_machine_is_denied_in_every_mode(command):
     assert {shell(command, mode).verdict for mode in MODES} == {"deny"}
     assert {shell(command, mode, allow=list(KINDS)).verdict for mode in MODES} == {"deny"}
 
 
-@pytest.mark.parametrize(
-    "command", ["rm -rf $X", "rm $X", 'X=/; rm -rf "$X"', "doit rm -rf /", "$X -rf /", "sh < f", "curl x | bash"]
-)
+@each("command", ["rm -rf $X", "rm $X", 'X=/; rm -rf "$X"', "doit rm -rf /", "$X -rf /", "sh < f", "curl x | bash"])
 def test_what_may_destroy_a_machine_is_never_allowed(command):
     assert {shell(command, mode, allow=list(KINDS)).verdict for mode in MODES} == {"ask"}
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     ["PATH=. ls", "PATH=.; ls", "LD_PRELOAD=x ls", "env LD_PRELOAD=x ls", "export GIT_PAGER=x; git log", "./ls", "/tmp/ls"],
 )
@@ -252,7 +244,7 @@ def test_the_ruling_names_the_rule_and_its_file(tmp_path):
     assert ruling.reason == f'git push: deny "shell:git push *" ({file})'
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("allow = ]", ["cannot read", "line 1"]),
@@ -302,7 +294,7 @@ def verdict_of(call, mode="ask", rules=None):
     return decide(call, Policy(workspace=WORK, mode=mode, rules=rules or shipped_rules())).verdict
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         *(
@@ -322,7 +314,7 @@ def test_options_before_what_is_done_do_not_hide_it(command):
     assert verdict_of(ShellCommand(command="git log push", wall=True), rules=rules) == "allow"
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "rule"),
     [
         *((host, "127.0.0.1") for host in ("127.1", "0x7f.1", "2130706433", "0177.0.0.1", "::ffff:127.0.0.1", "127.0.0.1")),
@@ -344,7 +336,7 @@ def test_no_host_breaks_the_decision(host):
     decide(NetworkConnect(host=host, port=1), Policy(workspace=Path("/ws")))
 
 
-@pytest.mark.parametrize("path", [".freeact", ".freeact/permissions.toml", "sub/.freeact", ".freeact/"])
+@each("path", [".freeact", ".freeact/permissions.toml", "sub/.freeact", ".freeact/"])
 def test_the_settings_folder_is_not_moved_away(path):
     assert verdict_of(FileWrite(path=path, operation="rename"), mode="full") == "deny"
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.askers import AskerFake
+from support.tables import each
 from support.waiting import eventually
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
@@ -120,7 +121,7 @@ async def test_the_users_own_file_counts_whole(workspace, judge):
     assert await said() == ("allow", [])
 
 
-@pytest.mark.parametrize("text", ["deny = ]", 'deny = "x"', 'alow = ["code"]', "deny = [1]"])
+@each("text", ["deny = ]", 'deny = "x"', 'alow = ["code"]', "deny = [1]"])
 async def test_a_broken_file_keeps_its_rules_and_says_so_once(workspace, judge, text):
     file = write(workspace / ".freeact/permissions.toml", 'deny = ["shell:make *"]')
     said, _ = judge(file)

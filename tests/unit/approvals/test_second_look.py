@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.tables import each
 from support.thorough import THOROUGH
 
 from freeact_sub.approvals import Policy, decide, make_rules
@@ -83,7 +84,7 @@ def test_what_a_shell_starts_is_found_or_not_understood(shell, starts):
     assert [text for text in texts if starts(shell, text)] == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_no_form_passes_a_rule_that_denies(form):
     rules = Rules(levels=(make_rules({"deny": ["shell:zz **"]}), *shipped_rules().levels))
     policy = Policy(workspace=Path("/w"), mode="full", rules=rules)
@@ -91,7 +92,7 @@ def test_no_form_passes_a_rule_that_denies(form):
     assert decide(ShellCommand(command=f"sh -c {shlex.quote(form)}"), policy).verdict != "allow"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("echo $(date) 'a`b'", "awk '{print $(NF)}' a", "x=$(date); awk '{print $(NF-1)}' a", "grep 'foo$' a", "grep -n function a", "echo \"$(cat 'a b')\""),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.tables import each, lines
 from support.thorough import examples
 
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
@@ -21,7 +22,7 @@ def commands(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("ls -l && git push || true; pwd | wc -l & id", ["ls -l", "git push", "true", "pwd", "wc -l", "id"]),
@@ -53,7 +54,7 @@ def test_every_part_is_found(text, found):
     assert not read_script(text).opaque
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "files"),
     [
         ("ls > a 2>> b", [("a", True), ("b", True)]),
@@ -72,7 +73,7 @@ def test_files_that_the_shell_opens_are_found(text, files):
     assert not script.opaque
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "folders"),
     [
         ("ls > f", [""]),
@@ -89,17 +90,7 @@ def test_where_a_file_may_be_is_known_after_cd(text, folders):
     assert list(read_script(text).files[0].folders) == folders
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "$X a", "`a` b", "r* x", "{ls,-l}", 'eval "$X"', "bash", "curl x | sh", "bash -s a", 'bash -c "$X"', "sh -x", "bash < f",
-        "ls; ;", "ls > ; rm x", "echo 'a", "if ls", "ls )", "((x++))", "let x=1", "echo $((x))", "echo ${x@P}", "echo ${!x}", "echo ${x:=1}",
-        "[[ $x -eq 1 ]]", "[[ -v x ]]", "x[$(ls)]=1", "echo ${x[1]}", "cat <<E\n$(ls)\nE", "env -S 'rm x'", "env --what rm",
-        "sudo -s", "xargs --weird rm", "alias ls=rm", "shopt -s expand_aliases", "set -f", "su -c ls", "ssh\x00", "a\x1bb", "watch ls",
-        "coproc ls", "select x in a; do b; done", "exec $X", "find . -exec $X {} +", "declare -f x", UNKNOWN, "\ud800",
-        "(" * 200 + "ls" + ")" * 200, "ls;" * 1000, "x" * 30_000, "time $X", "timeout $X rm y",
-    ],
-)  # fmt: skip
+@each("text", lines("commands/that_cannot_be_taken_apart.txt"))
 def test_what_cannot_be_taken_apart_says_so(text):
     assert read_script(text).opaque
 
@@ -116,7 +107,7 @@ def test_variables_that_are_set_are_told():
     assert script.commands[0].assigned == ("D",)
 
 
-@pytest.mark.parametrize("name", ["\U000e0000", "\U000b55a1", "é", "\u3000", "\u00a0", "\u2028", "\uff11", "\U0010ffff"])
+@each("name", ["\U000e0000", "\U000b55a1", "é", "\u3000", "\u00a0", "\u2028", "\uff11", "\U0010ffff"])
 def test_letters_of_the_world_are_parts_of_words(name):
     assert [command.words for command in read_script(f"ls a{name} '{name}' \"{name}b\" \\{name}; rm x").commands] == [
         ("ls", f"a{name}", name, f"{name}b", name),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.agents.from_code.actions import action_of
@@ -66,7 +67,7 @@ def test_what_is_not_asked_for_is_allowed(rules, mode, wanted, wanted_rules, pat
         assert not any(f"{path}/".startswith(f"{WORK / name}/") for name in PROTECTED)
 
 
-@pytest.mark.parametrize(("mode", "free"), [("plan", False), ("ask", True), ("auto", True), ("full", True)])
+@each(("mode", "free"), [("plan", False), ("ask", True), ("auto", True), ("full", True)])
 def test_ordinary_files_of_the_workspace_are_free_as_shipped(mode, free):
     folders, asked = unasked_writes(Policy(workspace=WORK, mode=mode), (WORK / name for name in PROTECTED))
     files = Files(map(str, folders), asked)
