@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 from support.cli import run
 from support.programs import ROOT, code_blocks
+from support.tables import each
 
 import freeact_sub
 from freeact_sub.approvals import load_rules
@@ -31,7 +31,7 @@ OTHER_PROGRAMS = {"--jinja", "--live", "--no-ext-diff", "--no-textconv"}
 """Options of llama.cpp, of our tests and of git."""
 OF_MAGICS = frozenset(re.findall(r"--[a-z-]+", agent_options().format_help() + adopt_options().format_help()))
 
-pytestmark = pytest.mark.parametrize("page", PAGES)
+each_page = each("page", PAGES)
 
 
 def text_of(page: str) -> str:
@@ -64,6 +64,7 @@ def commands_on(page: str) -> Iterator[list[str]]:
             yield shlex.split(code)[1:]
 
 
+@each_page
 def test_its_commands_exist(page: str) -> None:
     for words in commands_on(page):
         command: list[str] = []
@@ -75,6 +76,7 @@ def test_its_commands_exist(page: str) -> None:
         assert {word.partition("=")[0] for word in rest if word.startswith("--")} - {"--"} <= options_of(*command), words
 
 
+@each_page
 def test_its_options_exist(page: str) -> None:
     known = (
         options_of("run")
@@ -106,6 +108,7 @@ def settings() -> frozenset[str]:
     return frozenset(below(Config, ""))
 
 
+@each_page
 def test_its_settings_exist(page: str) -> None:
     for code in inline_code(page):
         if named := re.match(r"\[?((?:kernel|subagents|budget)\.[a-z_.]+)", code):
@@ -114,6 +117,7 @@ def test_its_settings_exist(page: str) -> None:
             assert variable[1].lower().replace("__", ".").rstrip("_") in settings() | {""}, code
 
 
+@each_page
 def test_its_toml_is_taken(page: str, tmp_path: Path) -> None:
     (tmp_path / ".freeact").mkdir()
     for block in code_blocks("toml", page):
@@ -146,6 +150,7 @@ def can_match(text: str) -> bool:
     return True
 
 
+@each_page
 def test_its_rules_match_their_kind(page: str) -> None:
     assert wrong_rules(text_of(page)) == []
 
@@ -185,6 +190,7 @@ def wrong_arguments(code: str) -> list[str]:
     return wrong
 
 
+@each_page
 def test_its_keyword_arguments_exist(page: str) -> None:
     blocks = [
         "\n".join(line for line in block.splitlines() if not line.startswith("%"))
@@ -193,24 +199,28 @@ def test_its_keyword_arguments_exist(page: str) -> None:
     assert [wrong for code in (*inline_code(page), *blocks) for wrong in wrong_arguments(code)] == []
 
 
+@each_page
 def test_its_python_is_python(page: str) -> None:
     for block in code_blocks("(?:python|py)", page):
         lines = (line for line in block.splitlines() if not line.startswith("%"))
         compile("\n".join(lines), page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+@each_page
 def test_its_extras_exist(page: str) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = re.findall(r"(?:\"|')(?:\.|freeact-sub|[A-Z_]+)\[([\w,-]+)\]", text_of(page))
     assert {extra for names in named for extra in names.split(",")} <= declared.keys()
 
 
+@each_page
 def test_it_installs_from_a_clone(page: str) -> None:
     """No package index has the package, so that no command names it without a place."""
     by_name = r"(?:pip install|pipx install|uv add|uv tool install|uvx|uvx --from|uv run --with) [\"']?freeact[-_]sub"
     assert page == "CHANGELOG.md" or not re.findall(by_name, text_of(page))
 
 
+@each_page
 def test_its_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text_of(page)):
         path, _, heading = target.partition("#")
@@ -222,6 +232,7 @@ def test_its_links_lead_somewhere(page: str) -> None:
             assert heading in slugs, target
 
 
+@each_page
 def test_the_files_that_it_names_exist(page: str) -> None:
     """As a path from the repository's folder, the package's or the page's; a folder's name ends in a slash."""
     name = (

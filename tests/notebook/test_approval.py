@@ -6,6 +6,7 @@ from html import unescape
 import pytest
 from ipywidgets.widgets.widget import _instances as widgets_by_id
 from support.sample_events import question, request
+from support.tables import each
 from support.waiting import eventually
 
 from freeact_sub.calls import CodeAction, FanOut, FileWrite, McpCall, NetworkConnect, ShellCommand
@@ -44,7 +45,7 @@ class Answers(dict):
         )
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "decision"),
     [
         ("y", Decision(allowed=True)),

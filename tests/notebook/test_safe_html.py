@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_events import one_of_each, request
+from support.tables import each
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.show.agent_story import AgentStory, Stories
@@ -156,7 +157,7 @@ def test_no_html_gets_through_the_rebuilding(source):
     assert_harmless(markdown_html(source))
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@each("attack", ATTACKS)
 def test_hostile_events_are_harmless(attack):
     views = Stories()
     shown = [event_html(views.observe(event), event) for event in one_of_each(attack)]

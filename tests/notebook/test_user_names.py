@@ -3,6 +3,7 @@
 import pytest
 from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
+from support.tables import each
 
 from freeact_sub.kernels.variable_reports import About
 from freeact_sub.notebook.user_names import NOTE_BYTES, about_copied, names_in
@@ -26,7 +27,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("code", NAMES)
+@each("code", NAMES)
 def test_the_variables_of_a_cell(code):
     assert names_in(code) == NAMES[code]
 

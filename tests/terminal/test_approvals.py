@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 from support.sample_events import CHILD, request
+from support.tables import each
 
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
@@ -34,7 +35,7 @@ class AskedRequest:
         return request(name, CodeAction(code=name), answer, **CHILD)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "decision"),
     [
         ("y", Decision(allowed=True)),
@@ -64,10 +65,8 @@ def test_what_is_typed_is_the_answer(text: str, decision: Decision) -> None:
     assert asked.questions.current is None
 
 
-@pytest.mark.parametrize(
-    "text", ["oki", "ja", "ok?", "y/n", "👍", "不要", "yes, for this file", "yes no", "please run this", "always this"]
-)
-@pytest.mark.parametrize("confirmed", [True, False])
+@each("text", ["oki", "ja", "ok?", "y/n", "👍", "不要", "yes, for this file", "yes no", "please run this", "always this"])
+@each("confirmed", [True, False])
 def test_what_may_be_a_yes_is_asked_back_before_it_is_a_denial(text: str, confirmed: bool) -> None:
     asked = AskedRequest()
     asked.ask("one")

@@ -3,6 +3,7 @@
 import tomllib
 
 import pytest
+from support.tables import each
 
 from freeact_sub.cli import main
 
@@ -68,8 +69,8 @@ def test_check_tells_the_decision_and_the_rule(permissions, rules, arguments, st
         assert "since a person last reviewed them" in told  # it is only looked at here
 
 
-@pytest.mark.parametrize("mode", ["plan", "ask", "auto", "full"])
-@pytest.mark.parametrize(
+@each("mode", ["plan", "ask", "auto", "full"])
+@each(
     "command",
     [
         *(

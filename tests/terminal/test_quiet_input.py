@@ -3,6 +3,7 @@
 import pytest
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.keys import Keys
+from support.tables import each
 
 from freeact_sub.terminal.input.quiet_input import QuietParser
 
@@ -34,7 +35,7 @@ def keys_of(*pieces: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("report", REPORTS)
+@each("report", REPORTS)
 def test_a_report_is_left_out_between_the_keys(report: str) -> None:
     for typed, keys in KEYS.items():
         assert keys_of(f"{typed}{report}{typed}{report}") == [*keys, *keys]

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from support.sample_events import ROOT
+from support.tables import each
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import StreamText
@@ -49,8 +50,8 @@ def lines(drawn: RenderableType, width: int = 80) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;.*?\x1b\\", "", line) for line in capture.get().split("\n")]
 
 
-@pytest.mark.parametrize("width", [20, 80, 200])
-@pytest.mark.parametrize(
+@each("width", [20, 80, 200])
+@each(
     "drawn",
     [
         Padding(Folded(lines=coloured("r=1\n\x1b[1mbold\x1b[0m  \n")), (0, 0, 0, 2), expand=False),

@@ -2,7 +2,7 @@
 
 import io
 
-import pytest
+from support.tables import each
 
 from freeact_sub.terminal.drawing.markdown import markdown
 from freeact_sub.terminal.drawing.parts import make_console
@@ -16,7 +16,7 @@ def drawn(text: str) -> str:
     return capture.get()
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "git checkout <branch>",

@@ -1,8 +1,8 @@
 """A plan stands in its place while it is worked on, and in the scrollback once, when it is over."""
 
-import pytest
 from support.drawn_story import CELL, DrawnStory
 from support.sample_events import CHILD, ROOT, request
+from support.tables import each
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import AgentFinished, AgentStarted, PlanUpdated, Response, ToolCallStarted, ToolOutput
@@ -61,8 +61,8 @@ def test_a_call_that_was_refused_is_told_as_a_call() -> None:
     assert "a rule forbids it" in told
 
 
-@pytest.mark.parametrize("at", [0, 6, 15, 29])
-@pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 30])
+@each("at", [0, 6, 15, 29])
+@each("height", [1, 2, 3, 5, 8, 30])
 def test_a_long_plan_shows_the_step_at_work_in_the_rows_there_are(at: int, height: int) -> None:
     drawn = DrawnStory(columns=40)
     states = ["completed"] * at + ["in_progress"] + ["pending"] * (29 - at)

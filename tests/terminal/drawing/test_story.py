@@ -9,6 +9,7 @@ import pyte
 import pytest
 from support.drawn_story import CELL, CODE, DrawnStory, call, output
 from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
+from support.tables import each
 
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.events import (
@@ -243,7 +244,7 @@ def test_a_question_and_the_children_share_the_rows() -> None:
     assert key_line(questions, counts=False) == WAITING
 
 
-@pytest.mark.parametrize("rows", range(3, 16))
+@each("rows", range(3, 16))
 def test_more_children_than_rows_are_counted_within_the_rows(rows: int) -> None:
     drawn = DrawnStory(columns=40)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(20)))

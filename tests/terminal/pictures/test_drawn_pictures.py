@@ -15,6 +15,7 @@ from pathlib import Path
 import pyte
 import pytest
 from PIL import Image
+from support.tables import each
 from support.waiting import LOADED_MACHINE_SECONDS
 
 from freeact_sub.terminal.pictures import pictures
@@ -33,7 +34,7 @@ def picture(tmp_path: Path) -> Path:
     return tmp_path / "two.png"
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "expected"),
     [
         ({"TERM": "xterm-256color"}, "off"),
