@@ -7,6 +7,7 @@ import pytest
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ThinkingPart, ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
+from support.tables import each
 from support.virtual_time import in_virtual_time
 from support.waiting import eventually
 
@@ -148,7 +149,7 @@ async def test_result_denies_what_nobody_is_there_to_answer(make):
     assert "nobody is there to answer" in text
 
 
-@pytest.mark.parametrize("where", ["silent model", "approval", "cell", "slot", "background", "program"])
+@each("where", ["silent model", "approval", "cell", "slot", "background", "program"])
 @in_virtual_time
 async def test_cancel_ends_the_run_wherever_it_is_and_waits_for_no_bound(make, where):
     """What it takes beyond that is work of this process; that of a real kernel's end is in `tests/kernel`."""

@@ -3,9 +3,9 @@
 import re
 import uuid
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import each
 
 from freeact_sub import depth_of, parent_of
 from freeact_sub.agent_names import child_key, root_key
@@ -46,7 +46,7 @@ def test_depth_is_the_number_of_agents_above(chain):
     assert parent_of(key_of(chain)) == (key_of(chain[:-1]) if len(chain) > 1 else None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "parent"),
     [
         ("agent:main", None),
@@ -61,7 +61,7 @@ def test_the_parent_of_a_key(key, parent):
     assert parent_of(key) == parent
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     [
         "",

@@ -3,8 +3,8 @@
 import itertools
 import secrets
 
-import pytest
 from support.agents import read, task
+from support.tables import each
 
 from freeact_sub.agent_names import agent_name, agents_meant, candidates, short_id
 
@@ -17,7 +17,7 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("agent_id", "short"),
     [
         ("agent-a3f29c01", "a3f2"),
@@ -34,7 +34,7 @@ def test_the_short_id_is_four_digits_of_an_id_and_all_of_another_form(agent_id: 
     assert agent_name(agent_id, "the north") == f"{short} the north".strip()
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "meant"),
     [
         ("a3f2", ["agent-a3f20001"]),  # an id counts before a label

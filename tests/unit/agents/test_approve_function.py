@@ -2,9 +2,9 @@
 
 import asyncio
 
-import pytest
 from support.agents import cell, task
 from support.memory_store import MemoryStore
+from support.tables import each
 
 from freeact_sub import (
     Agent,
@@ -28,7 +28,7 @@ def by_itself(request):
     request.approve()
 
 
-@pytest.mark.parametrize(
+@each(
     ("approve", "ran", "asked", "words"),
     [
         (lambda _: True, "012", 3, ""),

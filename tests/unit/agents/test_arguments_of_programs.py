@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from support.tables import each
 
 from freeact_sub import Agent, Config, InvalidRequestError, Run
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
@@ -27,7 +28,7 @@ async def ended(agent, call):
     return await (made.result() if isinstance(made, Run) else made)
 
 
-@pytest.mark.parametrize("problem", WRONG)
+@each("problem", WRONG)
 async def test_it_is_told_and_the_agent_is_as_before(problem, tmp_path):
     agent = Agent(Config(workspace=tmp_path), model=ScriptedModel(["done"]), kernel_provider=FakeKernelProvider())
     async with agent:

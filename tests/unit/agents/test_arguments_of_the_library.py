@@ -7,6 +7,7 @@ from functools import partial
 import pydantic_ai
 import pytest
 from pydantic import BaseModel
+from support.tables import each
 
 import freeact_sub
 from freeact_sub import (
@@ -51,21 +52,21 @@ ITEMS = [(name, item) for name in LISTS for item in (Plain(), "text", None)]
 ITEMS += [("hooks", print), ("toolsets", own), ("capabilities", own), ("features", Plain), ("taps", Plain), ("taps", later)]
 
 
-@pytest.mark.parametrize(("name", "item"), ITEMS)
+@each(("name", "item"), ITEMS)
 def test_an_item_of_another_kind_is_refused_by_the_arguments_name(make, name, item):
     with pytest.raises(FreeactError, match=name):
         make(["ok"], **{name: [item]})
 
 
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("value", [own, Plain(), "text", {"a": 1}, 5])
+@each("name", LISTS)
+@each("value", [own, Plain(), "text", {"a": 1}, 5])
 def test_what_is_no_list_is_refused_by_the_arguments_name(make, name, value):
     with pytest.raises(ConfigError, match=rf"{name} takes a list, .*{name}=\[\.\.\.\]"):
         make(["ok"], **{name: value})
 
 
-@pytest.mark.parametrize("name", SINGLE)
-@pytest.mark.parametrize("value", [Plain(), [1], FakeKernelProvider, 5])
+@each("name", SINGLE)
+@each("value", [Plain(), [1], FakeKernelProvider, 5])
 def test_a_single_part_of_another_kind_is_refused_by_the_arguments_name(tmp_path, name, value):
     given = {"model": ScriptedModel(["ok"]), "kernel_provider": FakeKernelProvider(), name: value}
     with pytest.raises(ConfigError, match=f"^{name}: "):
@@ -84,7 +85,7 @@ def test_hints_lead_to_what_is_meant(make):
             make(["ok"], **options)
 
 
-@pytest.mark.parametrize("first", ["openai:gpt-5", "test", ScriptedModel(["x"]), {"model": "test"}, 5, Config])
+@each("first", ["openai:gpt-5", "test", ScriptedModel(["x"]), {"model": "test"}, 5, Config])
 def test_the_first_argument_is_the_settings_and_the_error_names_the_model_s(first):
     with pytest.raises(ConfigError, match=r"model=|Config\(\*\*"):
         Agent(first)
@@ -122,7 +123,7 @@ async def test_prompts_programs_and_values_are_checked_before_anything_runs(make
 REFUSED = [Point(x=1), {"a": 1}, [1], "Point", 5, Plain(), Plain, *([OldDict] if sys.version_info < (3, 12) else [])]
 
 
-@pytest.mark.parametrize("output", REFUSED)
+@each("output", REFUSED)
 async def test_the_type_of_an_answer_is_checked_at_the_call(make, output):
     with pytest.raises(InvalidRequestError, match="output is a type"):
         make(["ok"], output_type=output)
@@ -140,7 +141,7 @@ WRONG_OF_CHILDREN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_OF_CHILDREN)
+@each(("name", "value"), WRONG_OF_CHILDREN)
 async def test_what_is_chosen_for_a_child_is_checked_before_it_begins(make, name, value):
     async with make(["ok"]) as agent:
         for call in (
@@ -152,7 +153,7 @@ async def test_what_is_chosen_for_a_child_is_checked_before_it_begins(make, name
         assert len(agent.agents()) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "words"),
     [
         ({"remember": "always"}, "remember is 'session' or 'project', or None"),

@@ -3,12 +3,12 @@
 import asyncio
 from dataclasses import replace
 
-import pytest
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.agents import cell, of_kind, read, task
+from support.tables import each
 
 from freeact_sub.agents.from_code.ask import typed_answer_of
 from freeact_sub.config.budget import Budget
@@ -144,7 +144,7 @@ OBJECT = {
 }
 
 
-@pytest.mark.parametrize("schema", [NUMBER, OBJECT, {"type": "object"}, {"type": "array", "items": {"type": "string"}}])
+@each("schema", [NUMBER, OBJECT, {"type": "object"}, {"type": "array", "items": {"type": "string"}}])
 async def test_a_question_for_a_value_asks_as_pydantic_ai_would(schema):
     typed = typed_answer_of(schema)
     seen = []
@@ -177,7 +177,7 @@ GOES_ON = {
 }
 
 
-@pytest.mark.parametrize(("schema", "turns", "expected"), GOES_ON.values(), ids=GOES_ON)
+@each(("schema", "turns", "expected"), GOES_ON.values(), ids=GOES_ON)
 async def test_what_is_no_whole_answer_is_asked_for_again_in_the_same_conversation(make, schema, turns, expected):
     prompts, answered, answers = [], asyncio.Event(), []
 

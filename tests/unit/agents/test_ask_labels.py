@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from rich.console import Console
 from support.agents import of_kind, read
 from support.stories import apply, block_of
+from support.tables import each
 
 from freeact_sub import export_events
 from freeact_sub.activity import Activities
@@ -145,7 +146,7 @@ async def test_a_notebook_shows_each_answer_in_its_call(events):
         assert f"judge {place}: question to a model(" in body_text(block)
 
 
-@pytest.mark.parametrize("form", ["md", "html", "ipynb"])
+@each("form", ["md", "html", "ipynb"])
 async def test_exports_show_each_answer_with_its_question(events, form):
     text = export_events(events, form)
     if form == "ipynb":

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from support.tables import each
 
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.runs.results import RunResult
@@ -134,7 +135,7 @@ def test_a_huge_workspace_ends_the_search(tmp_path):
     assert len(found) < MAX_ENTRIES
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         ".envrc",

@@ -13,6 +13,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.wrapper import WrapperModel
 from support.agents import cell, of_kind, read, task
 from support.chat_server import ChatServer, Drop
+from support.tables import each
 from support.thorough import sample
 from support.waiting import eventually
 
@@ -86,7 +87,7 @@ def script_of(chance: random.Random) -> Any:
     return turn
 
 
-@pytest.mark.parametrize("seed", sample(range(AGENTS), 6))
+@each("seed", sample(range(AGENTS), 6))
 async def test_usage_ledger_and_what_was_sent_agree_in_random_runs(seed, tmp_path):
     chance = random.Random(seed)
     model = Sent(ScriptedModel(script_of(chance), chunk_chars=8, name="gpt-4o"))

@@ -13,6 +13,7 @@ from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from support.agents import cell, finished, of_kind, read, task
+from support.tables import each
 from support.thorough import sample
 
 from freeact_sub import Agent, Config, ConfigError, FreeactError
@@ -100,9 +101,7 @@ async def test_money_cannot_be_bounded_where_the_price_is_not_known(tmp_path):
     assert "price" in result.error
 
 
-@pytest.mark.parametrize(
-    ("field", "status"), [("turns", "limit"), ("tokens", "limit"), ("cost_usd", "limit"), ("seconds", "timeout")]
-)
+@each(("field", "status"), [("turns", "limit"), ("tokens", "limit"), ("cost_usd", "limit"), ("seconds", "timeout")])
 async def test_zero_gives_zero(make, field, status):
     async with make(["never"]) as agent:
         _, result = await read(agent.run("go", budget=Budget.model_validate({field: 0})))
@@ -265,7 +264,7 @@ ASKED = {
 """What code may send, with more in it than it may say."""
 
 
-@pytest.mark.parametrize("how", ASKED)
+@each("how", ASKED)
 async def test_code_in_a_kernel_cannot_raise_a_bound(make, how):
     """The host takes depth, parent and bounds from the connection that a request came by, and from nothing in it."""
     method, params = ASKED[how]

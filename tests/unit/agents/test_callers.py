@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read, task
+from support.tables import each
 from support.thorough import sample
 from support.waiting import eventually
 
@@ -112,7 +113,7 @@ def check_family(events, depth):
     assert {event.status for event in of_kind(events, AgentFinished)} == {"completed"}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 async def test_five_children_that_each_start_one_end_with_one_slot(make, way):
     ways = toolbox(make, nested(way, 2, size=5))
     async with ways.agent as agent:
@@ -180,7 +181,7 @@ class Caller:
         return request if "leaf" in request.prompt else self
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 async def test_a_child_of_a_factory_that_calls_its_factory_s_agent(make, way):
     script = {"leaf": ["answer"], "root": [[task(f"own {number}") for number in range(5)], "done"]}
     caller = Caller(way)
@@ -228,8 +229,8 @@ async def test_what_is_left_behind_ends_with_the_agent_that_started_it_and_is_re
         await late[0]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("steps", sample([0, 1, 2, 3, 5, 8, 13, 40], 4))
+@each("way", WAYS)
+@each("steps", sample([0, 1, 2, 3, 5, 8, 13, 40], 4))
 async def test_a_cancel_at_any_moment_ends_all_and_gives_back_all_slots(make, way, steps):
     """Args: steps: turns of the event loop between the tool's start and the cancel."""
     silent = asyncio.Event()
@@ -330,7 +331,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("request_", BROKEN)
+@each("request_", BROKEN)
 async def test_a_child_that_cannot_be_made_costs_nothing_and_is_no_agent(make, request_):
     async with make({"root": ["done"]}, session="new") as agent:
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ToolCallPart
 from support.sessions import as_after_a_crash
+from support.tables import each
 
 from freeact_sub import Agent, Budget, ChildRecord, SessionError, SpawnRequest, depth_of, parent_of
 from freeact_sub.testing import first_prompt
@@ -66,7 +67,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("case", ENDS)
+@each("case", ENDS)
 @pytest.mark.parametrize("session", [None, pytest.param("new", marks=pytest.mark.features)])
 async def test_a_handle_tells_task_and_end_here_and_elsewhere(make, case, session):
     request, status, error, output = ENDS[case]
@@ -156,7 +157,7 @@ def test_any_record_is_the_same_after_it_was_stored(task, output, status):
     assert ChildRecord.from_json(line) == record
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "",

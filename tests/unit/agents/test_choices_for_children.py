@@ -8,6 +8,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 from support.agents import allow, cell, of_kind, read, task
+from support.tables import each
 
 from freeact_sub import SpawnRequest
 from freeact_sub.config.schema import Config, ModelsConfig
@@ -95,7 +96,7 @@ async def test_thinking_is_sent_with_each_request_of_the_child_and_of_those_belo
     assert settings.seen == [None, "high", "high", "high", None, False, None, None, None]
 
 
-@pytest.mark.parametrize(
+@each(
     ("history", "expected"),
     [("all", ["first", "second", "third", "a"]), (2, ["second", "third", "a"]), (1, ["third", "a"]),
      (9, ["first", "second", "third", "a"]), (0, ["a"]), ("none", ["a"])],
@@ -137,9 +138,7 @@ async def test_a_list_gives_a_child_no_tool_that_its_parent_has_not(make, tools,
     assert any(words in event.content for event in of_kind(events, ToolOutput))
 
 
-@pytest.mark.parametrize(
-    "choices", [{"history": True}, {"history": "some"}, {"history": -1}, {"thinking": "much"}, {"tools": "task"}]
-)
+@each("choices", [{"history": True}, {"history": "some"}, {"history": -1}, {"thinking": "much"}, {"tools": "task"}])
 async def test_a_choice_of_a_program_that_has_another_form_is_refused(make, choices):
     async with make(Seen({}), config=named()) as agent:
         with pytest.raises(InvalidRequestError, match=r"history|thinking|tools"):

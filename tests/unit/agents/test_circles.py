@@ -4,6 +4,7 @@ import pytest
 from pydantic_ai import TextOutput
 from pydantic_ai.messages import ModelRequest, RetryFeedbackPart, UserPromptPart
 from support.agents import cell, of_kind, read, task
+from support.tables import each
 
 from freeact_sub.events import ToolOutput
 
@@ -88,14 +89,14 @@ TEN_LINES = {
 """What right answers may look like."""
 
 
-@pytest.mark.parametrize("prompt", TEN_LINES)
+@each("prompt", TEN_LINES)
 async def test_no_answer_is_judged_by_its_words(make, prompt):
     async with make([TEN_LINES[prompt]]) as agent:
         _, result = await read(agent.run(prompt))
     assert (result.status, result.output, result.usage.turns, result.warnings) == ("completed", TEN_LINES[prompt], 1, ())
 
 
-@pytest.mark.parametrize("prompt", list(TEN_LINES)[:12])
+@each("prompt", list(TEN_LINES)[:12])
 async def test_no_answer_of_a_small_model_is_judged_by_its_words(make, prompt):
     async with make([TEN_LINES[prompt]], config=SMALL) as agent:
         _, result = await read(agent.run(prompt))

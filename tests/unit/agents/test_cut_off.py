@@ -9,6 +9,7 @@ from pydantic_ai.messages import ThinkingPart
 from pydantic_ai.models.wrapper import WrapperModel
 from support.agents import of_kind, read
 from support.chat_server import ChatCall, ChatServer, Finish
+from support.tables import each
 
 from freeact_sub import Agent, Budget, Config
 from freeact_sub.events import AgentFinished, CodeExecutionOutput, ToolCallStarted, ToolOutput, UsageUpdated
@@ -100,7 +101,7 @@ async def test_each_answer_of_a_run_may_be_cut_off_once(tmp_path):
     assert (result.status, result.output) == ("completed", "It is 42.")
 
 
-@pytest.mark.parametrize("cut", [1, 12, 25, 0])
+@each("cut", [1, 12, 25, 0])
 async def test_a_call_that_was_cut_off_is_not_run(tmp_path, cut):
     """Nor is it read as something else: what is left of its arguments may be a program too."""
     half = [ChatCall("execute_ipython_cell", {"code": "print('half')\nprint('whole')"}, cut=cut), CUT]
@@ -271,7 +272,7 @@ class CutModel(WrapperModel):
             yield stream
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "reasons", "status", "output"),
     [
         (["It is ", "42."], ["length"], "completed", "It is 42."),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read
+from support.tables import each
 
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, ToolOutput
 from freeact_sub.tools import Delegate
@@ -49,7 +50,7 @@ def can_be_ordered(graph):
     return not left
 
 
-@pytest.mark.parametrize(
+@each(
     ("subtasks", "said"),
     [
         ([], "at least 1 item"),

@@ -10,6 +10,7 @@ import os
 import pytest
 from pydantic_ai.capabilities import AbstractCapability
 from support.agents import allow, cell, check_stream, finished, of_kind, read, task
+from support.tables import each
 from support.thorough import THOROUGH, sample
 from support.waiting import eventually
 
@@ -162,8 +163,8 @@ class Fails(AbstractCapability):
         setattr(self, hook, fail)
 
 
-@pytest.mark.parametrize("count", [1, 3, 6])
-@pytest.mark.parametrize(
+@each("count", [1, 3, 6])
+@each(
     "hook",
     ["prepare_tools", "before_model_request", "wrap_model_request", "after_model_request", "wrap_tool_execute", "wrap_run"],
 )
@@ -184,7 +185,7 @@ async def test_what_a_capability_raises_ends_its_agent_alone(make, hook, count):
     assert result.tree_usage.turns == sum(end.usage.turns for end in ends)
 
 
-@pytest.mark.parametrize("start", [1, 2, 3, 4])
+@each("start", [1, 2, 3, 4])
 async def test_a_kernel_that_does_not_start_fails_a_call_or_an_agent_and_nobody_else(make, start):
     class Provider(FakeKernelProvider):
         starts = 0

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
+from support.tables import each
 
 from freeact_sub import (
     Advice,
@@ -235,7 +236,7 @@ def test_an_object_belongs_to_one_agent(make):
         make(["done"], features=[feature])
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "problem"),
     [
         ({"features": [Audit]}, "features: the class Audit is no Feature"),

@@ -3,8 +3,8 @@
 from functools import partial
 from types import SimpleNamespace
 
-import pytest
 from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
+from support.tables import each
 
 from freeact_sub.agents.loaded_texts import MAX_FOLDERS, FolderInstructions, LoadedTexts, loaded_in
 from freeact_sub.config.instruction_files import MAX_CHARS
@@ -36,7 +36,7 @@ class Conversation:
         return {name: text.content for name, text in loaded_in(self.messages).items()}
 
 
-@pytest.mark.parametrize(
+@each(
     ("used", "read"),
     [
         (["a/x.py"], ["a/"]),

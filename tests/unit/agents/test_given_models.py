@@ -2,6 +2,7 @@
 
 import pytest
 from support.agents import of_kind, read
+from support.tables import each
 
 from freeact_sub import Agent, AgentStarted, Config, ConfigError, InvalidRequestError, SpawnRequest
 from freeact_sub.testing import ScriptedModel
@@ -49,7 +50,7 @@ async def test_a_factory_may_give_a_model_object(make):
         assert (await agent.spawn_and_run("x")).output == "from small"
 
 
-@pytest.mark.parametrize("model", [42, {"name": "x"}, ["x"], object()])
+@each("model", [42, {"name": "x"}, ["x"], object()])
 async def test_what_is_no_model_is_said_in_a_sentence(make, model):
     async with make(["root"]) as agent:
         with pytest.raises(InvalidRequestError, match=f"a Model of pydantic-ai; this is a {type(model).__name__}$"):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.agents.budgets.estimate import LEAST, Estimate
@@ -49,7 +50,7 @@ def test_a_childs_budget_never_passes_what_its_parents_account_has_left(bounds, 
         assert child.depth <= max(0, bounds.depth - 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value"),
     [
         ("turns", -1),
@@ -233,7 +234,7 @@ async def test_a_request_that_was_cut_off_is_made_again_only_if_it_fits():
         account.check_again()
 
 
-@pytest.mark.parametrize("name", ["turns", "tool_calls", "requests", "children"])
+@each("name", ["turns", "tool_calls", "requests", "children"])
 def test_what_is_counted_is_the_agents_own_or_counts_for_all_above(name):
     ledger = Ledger()
     root = ledger.open("root", Budget(**{name: 2}))

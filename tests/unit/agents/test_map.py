@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
+from support.tables import each
 from support.waiting import LOADED_MACHINE_SECONDS
 from typing_extensions import TypedDict
 
@@ -307,7 +308,7 @@ def test_numbers_that_nobody_asked_about_stay_as_they_stand_in_the_file():
     assert pickle.loads(pickle.dumps(data.rows[2]["n"])).text == "1.10"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "columns", "delimiter"),
     [
         ('"a, b, c";d\n1;2\n', ["a, b, c", "d"], ";"),

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, finished, of_kind, read, task
+from support.tables import each
 
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.tree import MAX_HISTORIES
@@ -42,7 +43,7 @@ async def test_three_levels_finish_with_few_slots(make, concurrency):
     assert max(event.depth for event in events) == 3
 
 
-@pytest.mark.parametrize("kernels", [2, 3, 4, 7])
+@each("kernels", [2, 3, 4, 7])
 async def test_a_bound_on_kernels_makes_work_wait_and_refuses_only_what_could_never_begin(make, kernels):
     config = {"subagents": {"max_depth": 3, "max_concurrent": 5}, "kernel": {"max_live": kernels}}
     most = 0

@@ -3,6 +3,7 @@
 import pytest
 from support.agents import read
 from support.chat_server import ChatServer
+from support.tables import each
 
 from freeact_sub import Agent, Config
 from freeact_sub.testing import FakeKernelProvider
@@ -10,7 +11,7 @@ from freeact_sub.testing import FakeKernelProvider
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "sent"),
     [
         ("half \ud83d", "half \\ud83d"),

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from pydantic_ai.messages import ToolReturnPart
 from support.agents import cell
+from support.tables import each
 
 from freeact_sub import AgentBusyError, ApprovalRequest, Callbacks, FreeactError, ResponseChunk, dispatch
 from freeact_sub.testing import prompts
@@ -210,8 +211,8 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("following", ["run", "execute", "branch", "task"])
+@each("way", WAYS)
+@each("following", ["run", "execute", "branch", "task"])
 async def test_a_run_that_was_given_up_is_in_nobodys_way(way, following, make):
     async with make(reply) as agent:
         mine, before = asyncio.current_task(), asyncio.all_tasks()
@@ -277,7 +278,7 @@ async def test_a_loop_that_was_left_can_be_followed_by_another_one_while_the_pro
         assert (await run.result()).status == "completed"
 
 
-@pytest.mark.parametrize("how", ["run", "run_cell", "run_program", "stream"])
+@each("how", ["run", "run_cell", "run_program", "stream"])
 async def test_a_run_that_is_made_and_dropped_warns_as_a_coroutine_does(make, how):
     async with make(reply) as agent:
         made = {"run_program": lambda: agent.run_program(asyncio.Event)}.get(how, lambda: getattr(agent, how)("never used"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import BinaryContent, ImageUrl
 from support.agents import of_kind, read
+from support.tables import each
 
 from freeact_sub import AgentStarted, InvalidRequestError
 
@@ -44,7 +45,7 @@ async def test_texts_alone_are_one_text(make):
     assert seen == ["one\n\ntwo", "three"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "what"),
     [
         (7, "a prompt is a text, or a list"),

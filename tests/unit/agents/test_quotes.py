@@ -7,6 +7,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
+from support.tables import each
 
 from freeact_sub import Agent, ApprovalRequest, Config, Notice
 from freeact_sub.agents.maps import fan_out
@@ -241,6 +242,6 @@ async def test_the_rest_runs_with_the_cheaper_model_that_was_chosen_within_the_b
         assert result.tree_usage.cost_usd <= Decimal(call.bound.removeprefix("$")) + Decimal("0.01")
 
 
-@pytest.mark.parametrize(("high", "bound"), [(2.6, "3"), (0.012, "0.015"), (95, "150"), (454_000, "500000"), (0, "1")])
+@each(("high", "bound"), [(2.6, "3"), (0.012, "0.015"), (95, "150"), (454_000, "500000"), (0, "1")])
 def test_bounds_are_round_and_have_room(high, bound):
     assert bound_for(high) == Decimal(bound)

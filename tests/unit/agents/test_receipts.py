@@ -2,8 +2,8 @@
 
 import os
 
-import pytest
 from support.sample_events import CHILD
+from support.tables import each
 
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
@@ -15,7 +15,7 @@ from freeact_sub.features.receipts.file_facts import FileFacts, file_facts, name
 from freeact_sub.show.wording import receipt_lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "names"),
     [
         ("I wrote `report.csv` and out/plot.png.", ("report.csv", "out/plot.png")),
@@ -34,7 +34,7 @@ def test_names_of_files_are_known_by_their_form(answer, names):
     assert named_files(answer) == names
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "missing"),
     [
         ("It is in gone.csv and lost/b.json.", ("gone.csv", "lost/b.json")),

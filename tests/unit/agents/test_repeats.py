@@ -1,4 +1,4 @@
-import pytest
+from support.tables import each
 
 from freeact_sub.agents.turn.model_calls import Repeats, advice
 
@@ -44,7 +44,7 @@ def test_the_same_error_of_different_calls_is_no_circle():
     assert times(*((turn, {"code": f"urlopen('http://h{turn}')"}, error, True) for turn in range(1, 5))) == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
+@each(
     "code",
     [
         "import time\ntime.sleep(30)\nos.path.exists('result.csv')",

@@ -1,9 +1,9 @@
 """A tool whose developer requires approval is asked about in every mode, and denied where nobody answers."""
 
-import pytest
 from pydantic_ai import ApprovalRequired, ApprovalRequiredToolset, FunctionToolset, RunContext
 from pydantic_ai.messages import ToolCallPart
 from support.agents import of_kind, read
+from support.tables import each
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import ApprovalRequest, Decision, ToolOutput
@@ -48,20 +48,16 @@ def renamed() -> ApprovalRequiredToolset:
 TOOLSETS = [marked, wrapped, raising, renamed]
 
 
-@pytest.fixture(autouse=True)
-def nothing_ran():
-    RAN.clear()
-
-
 def agent(tmp_path, toolset, mode, **config):
+    RAN.clear()
     calls = [ToolCallPart("deploy", {"place": "production"})]
     return Agent(
         Config(workspace=tmp_path, mode=mode, **config), model=ScriptedModel([calls, calls, "done"]), toolsets=[toolset()]
     )
 
 
-@pytest.mark.parametrize("mode", ["ask", "auto", "full"])
-@pytest.mark.parametrize("toolset", TOOLSETS)
+@each("mode", ["ask", "auto", "full"])
+@each("toolset", TOOLSETS)
 async def test_each_call_is_asked_about_in_every_mode(tmp_path, toolset, mode):
     (tmp_path / "rules.toml").write_text('allow = ["tool:deploy", "tool"]')
     async with agent(tmp_path, toolset, mode, permission_files=(tmp_path / "rules.toml",)) as deployer:
@@ -73,7 +69,7 @@ async def test_each_call_is_asked_about_in_every_mode(tmp_path, toolset, mode):
     assert RAN == ["production"] * 2
 
 
-@pytest.mark.parametrize("toolset", TOOLSETS)
+@each("toolset", TOOLSETS)
 async def test_a_no_means_no_in_full_too(tmp_path, toolset):
     async with agent(tmp_path, toolset, "full") as deployer:
         events, _ = await read(deployer.run("x"), lambda request: Decision(allowed=False, reason="not today"))
@@ -82,9 +78,9 @@ async def test_a_no_means_no_in_full_too(tmp_path, toolset):
     assert "not today" in of_kind(events, ToolOutput)[-1].content
 
 
-@pytest.mark.parametrize("headless", ["allow", "auto", "deny"])
-@pytest.mark.parametrize("mode", ["plan", "ask", "auto", "full"])
-@pytest.mark.parametrize("toolset", TOOLSETS)
+@each("headless", ["allow", "auto", "deny"])
+@each("mode", ["plan", "ask", "auto", "full"])
+@each("toolset", TOOLSETS)
 async def test_where_nobody_answers_it_is_denied(tmp_path, toolset, mode, headless):
     async with agent(tmp_path, toolset, mode, headless=headless) as deployer:
         events, _ = await read(deployer.run("x"))
@@ -100,6 +96,7 @@ async def test_where_nobody_reads_the_events_it_is_denied(tmp_path):
 
 
 async def test_calls_that_need_no_approval_run_as_before(tmp_path):
+    RAN.clear()
     calls = [ToolCallPart("deploy", {"place": "staging"})]
     for toolset in (wrapped, raising):
         model = ScriptedModel([calls, "done"])

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import BaseModel
 from support.agents import cell
+from support.tables import each
 
 from freeact_sub import Budget, RunResult, TaskError
 from freeact_sub.testing import first_prompt, reply
@@ -54,7 +55,7 @@ async def by_denial(agent):
     return await agent.run_cell("1")
 
 
-@pytest.mark.parametrize("end", [by_limit, by_error, by_cancel, never_begun, by_denial])
+@each("end", [by_limit, by_error, by_cancel, never_begun, by_denial])
 async def test_the_output_of_a_run_that_did_not_complete_raises_the_reason(make, end):
     async with make(["no title", "none"] * 9, output_type=Report, config={"mode": "ask"}) as agent:
         result = await end(agent)

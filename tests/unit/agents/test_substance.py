@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from support.tables import each
 
 from freeact_sub.agents.turn.answer_check import EMPTY, SHOWN, SHOWN_AGAIN, WRITTEN, is_empty, problem_with
 from freeact_sub.tools.toolset import load_definition
@@ -58,12 +59,12 @@ def problem(text, tools=TOOLS, messages=()):
     return problem_with(text, tools, messages)
 
 
-@pytest.mark.parametrize("text", [*ANNOUNCEMENTS, *ANSWERS, *OTHERS])
+@each("text", [*ANNOUNCEMENTS, *ANSWERS, *OTHERS])
 def test_words_are_an_answer_whatever_they_say(text):
     assert problem(text) is None
 
 
-@pytest.mark.parametrize("text", ["", " \n\t ", "```python\n```", "```\n\n```\n", "\u200b\ufeff", "\u3000"])
+@each("text", ["", " \n\t ", "```python\n```", "```\n\n```\n", "\u200b\ufeff", "\u3000"])
 def test_nothing_is_no_answer(text):
     assert is_empty(text)
     assert problem(text) == EMPTY
@@ -79,7 +80,7 @@ def test_no_text_is_too_strange(text):
     problem(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '<tools>\n{"name": "execute_ipython_cell", "arguments": {"code": "print(1)"}}\n</tools>',
@@ -96,7 +97,7 @@ def test_a_call_as_text_is_no_answer(text):
     assert problem(text) == WRITTEN
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"name": "Ann"',
@@ -122,7 +123,7 @@ def test_code_that_nobody_has_run_is_no_answer(text):
     assert problem(text, messages=[*RAN, ModelRequest([UserPromptPart("And now?")])]) == SHOWN, "it ran for another prompt"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         f"There are 45 words in the file. This is the code that I used:\n{BLOCK}",

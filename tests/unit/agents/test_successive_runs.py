@@ -7,6 +7,7 @@ import gc
 import pytest
 from pydantic_ai.messages import ToolReturnPart
 from support.agents import cell, read
+from support.tables import each
 
 from freeact_sub import AgentBusyError, ApprovalDeniedError, FreeactError, SpawnRequest
 from freeact_sub.testing import prompts
@@ -121,7 +122,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 @pytest.mark.parametrize(
     "following", ["run", "run_cell", "run_program", "stream", pytest.param("undo", marks=pytest.mark.features), "task"]
 )

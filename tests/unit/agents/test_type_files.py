@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import each
 
 from freeact_sub import Config, load_config
 from freeact_sub.agents.types.files import AgentType, ToolNames, load_agent_types, parse_agent_type
@@ -69,7 +70,7 @@ def test_a_whole_file(config):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "line", "said"),
     [
         ("description: no fence", 1, "must begin with a line `---`"),

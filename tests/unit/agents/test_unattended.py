@@ -1,8 +1,8 @@
 """A run in which nothing could be done because nobody was there to ask says so, and no other run does."""
 
-import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, read, task
+from support.tables import each
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import AgentFinished, Decision
@@ -15,7 +15,7 @@ def agent_of(script, tmp_path, **settings):
     return Agent(Config(workspace=tmp_path, **settings), model=ScriptedModel(script), kernel_provider=FakeKernelProvider())
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "settings", "unattended"),
     [
         ([cell("1"), "done"], {}, True),
@@ -38,7 +38,7 @@ async def test_nobody_was_there(tmp_path, script, settings, unattended):
     assert all('mode="auto"' in text and 'headless="allow"' in text and "--" not in text for text in told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("answers", "unattended"),
     [
         ([Decision(allowed=False)], False),

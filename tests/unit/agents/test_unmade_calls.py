@@ -7,6 +7,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from support.agents import cell, of_kind, read, task
+from support.tables import each
 
 from freeact_sub import export_events
 from freeact_sub.events import AgentFinished, ToolCallStarted, ToolOutput
@@ -54,9 +55,9 @@ def told(events, agent_id):
     return [(call, outputs[0]) for call, outputs in calls.values()]
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("case", UNMADE)
+@each("depth", [0, 1, 2])
+@each("loop", LOOPS)
+@each("case", UNMADE)
 async def test_each_call_of_the_model_counts_and_is_told(make, case, loop, depth):
     model = model_of([UNMADE[case], [cell("2")]], depth)
     config = {"mode": "full", "subagents": {"max_depth": 2}}
@@ -73,9 +74,9 @@ async def test_each_call_of_the_model_counts_and_is_told(make, case, loop, depth
     assert all(call.tool_name == output.tool_name and output.content for call, output in unmade)
 
 
-@pytest.mark.parametrize("depth", [0, 1])
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("case", ["an unknown tool", "a name that is empty", "arguments that are no JSON"])
+@each("depth", [0, 1])
+@each("loop", LOOPS)
+@each("case", ["an unknown tool", "a name that is empty", "arguments that are no JSON"])
 async def test_they_use_up_a_budget_of_calls(make, case, loop, depth):
     model = model_of([UNMADE[case]] * 3, depth)
     bound = {"tool_calls": 2}

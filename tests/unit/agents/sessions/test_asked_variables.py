@@ -3,6 +3,7 @@
 import pytest
 from pydantic_ai.messages import ToolCallPart, UserPromptPart
 from support.agents import cell, of_kind, read
+from support.tables import each
 
 from freeact_sub.approvals.decision import decide
 from freeact_sub.approvals.policy import Policy, narrowed
@@ -86,7 +87,7 @@ async def test_a_kernel_that_may_do_no_more_gets_them_without_a_question(make, s
     assert outputs(events) == ["3"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each("mode", MODES)
 def test_no_rule_lets_them_through_and_one_can_forbid_them(tmp_path, mode):
     call = SavedVariables(variables="x", saved_in="mode plan", more="it has the network")
     for verdict, expected in (("allow", "ask"), ("ask", "ask"), ("deny", "deny")):

@@ -4,6 +4,7 @@ import pytest
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from support.agents import cell, task
+from support.tables import each
 
 from freeact_sub.actions import Action
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
@@ -73,7 +74,7 @@ async def test_what_a_child_below_has_done_counts_for_those_above(make, store):
     assert kept_for(store, agent) == {thinker.agent_id}
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "outside"),
     [
         (McpCall(server="a", tool="read", read_only=True), False),
