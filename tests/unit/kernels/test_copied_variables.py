@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from ipykernel.subshell import SubshellThread
+from support.tables import each
 
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
@@ -33,7 +34,7 @@ def test_a_value_that_is_equal_has_not_changed():
     assert list(compared(report(rows=rows, n=3), report(rows=json.loads(json.dumps(rows)) and list(rows), n=3))) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "what"),
     [
         ({}, {"x": 1}, VariableChange(name="x", what="new", before="", after="int 1")),

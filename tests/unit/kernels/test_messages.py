@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jupyter_client.session import DELIM, Session
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.cells import CellError, DisplayData, StreamText
@@ -120,8 +121,8 @@ def test_space_around_json_is_skipped_and_nothing_else_is(before, value, after):
         assert repr(read_message(parts).content) == repr(expected)
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 5_000, 1_000_000])
-@pytest.mark.parametrize("where", [0, 1, 2, 3])
+@each("depth", [MAX_DEPTH + 1, 900, 5_000, 1_000_000])
+@each("where", [0, 1, 2, 3])
 def test_what_is_deep_is_refused(depth, where):
     parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b"{}"]
     parts[where] = b'{"msg_type": "stream", "text": ' + nested(depth) + b"}"
@@ -149,8 +150,8 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("wrong", [["x"], "x", 1, {"a": 1}, [1]], ids=str)
-@pytest.mark.parametrize(
+@each("wrong", [["x"], "x", 1, {"a": 1}, [1]], ids=str)
+@each(
     ("kind", "field"),
     [(kind, field) for kind, content in GOOD.items() for field in content if field not in ("name", "execution_count")],
 )
@@ -284,7 +285,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+@each("content", HOSTILE.values(), ids=HOSTILE)
 async def test_the_reader_goes_on_and_the_cell_says_what_is_missing(content, caplog):
     async with (
         opened() as (client, channels, owner),
@@ -321,7 +322,7 @@ async def test_the_reader_goes_on_where_the_refusal_of_a_request_fails(monkeypat
         assert (await cell.reply()).status == "ok"
 
 
-@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+@each("content", HOSTILE.values(), ids=HOSTILE)
 async def test_what_a_flood_of_unusable_messages_costs_is_bounded_for_each_cell(content, monkeypatch):
     """Few are read, few are told, and the cell's requests and its end are heard."""
     read = []
@@ -344,8 +345,8 @@ async def test_what_a_flood_of_unusable_messages_costs_is_bounded_for_each_cell(
             assert [request["id"] for request in owner.requests] == [str(done) for done in range(number + 1)]
 
 
-@pytest.mark.parametrize("failure", [KernelLostError("the gateway is gone"), OSError("the gateway is gone")])
-@pytest.mark.parametrize("channel", CHANNELS)
+@each("failure", [KernelLostError("the gateway is gone"), OSError("the gateway is gone")])
+@each("channel", CHANNELS)
 async def test_a_channel_that_ends_ends_the_cell_and_says_why(channel, failure, caplog):
     async with opened() as (client, channels, _):
         async with client.execute("code", CellOutputBuffer(), CellClock(None)) as cell:

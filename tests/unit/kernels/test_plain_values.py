@@ -15,6 +15,7 @@ import pytest
 from jupyter_client.session import json_packer
 from pydantic import BaseModel
 from support import odd_values
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.kernels.guest.plain import MAX_DEPTH, pack, plain
@@ -66,7 +67,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("value", "expected"), TABLE, ids=[repr(value)[:40] for value, _ in TABLE])
+@each(("value", "expected"), TABLE, ids=[repr(value)[:40] for value, _ in TABLE])
 def test_a_value_becomes_json_data(value: Any, expected: Any) -> None:
     made = plain(value)
     assert made == expected

@@ -13,6 +13,7 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
+from support.tables import each
 
 from freeact_sub.errors import KernelError, KernelValueError
 from freeact_sub.kernels import handover
@@ -84,7 +85,7 @@ FRAMES = {
 }
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@each("name", FRAMES)
 def test_frames_come_back_equal(name):
     pd.testing.assert_frame_equal(there_and_back(FRAMES[name], pd.DataFrame), FRAMES[name])
 
@@ -98,7 +99,7 @@ def test_series_indexes_and_attributes_come_back():
     assert there_and_back(noted).attrs == {"source": "here"}
 
 
-@pytest.mark.parametrize(
+@each(
     "array",
     [
         np.arange(6).reshape(2, 3),
@@ -178,7 +179,7 @@ for _ in range(100):
 HOSTILE["deep index"] = file_of(deep, b"1")
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_whatever_else_a_kernel_writes_is_one_error_in_one_line(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for output in (None, int, pd.DataFrame):
@@ -189,7 +190,7 @@ def test_whatever_else_a_kernel_writes_is_one_error_in_one_line(name, tmp_path, 
     assert not (tmp_path / "unpickled").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [FRAME, FRAME[["int"]], np.arange(9).reshape(3, 3), {"a": [np.arange(2), "x"]}],
     ids=["frame", "block", "array", "dict"],

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from support.tables import each
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import KernelSpec, policy_for
@@ -23,9 +23,7 @@ def rights(mode, *, machine=WHOLE, own_files=False, workspace=WORK, **kernel):
     return rights_of(spec, own_files=own_files, machine=machine)
 
 
-@pytest.mark.parametrize(
-    ("old", "more"), [("plan", {"auto", "ask", "full"}), ("auto", {"ask", "full"}), ("ask", {"full"}), ("full", set())]
-)
+@each(("old", "more"), [("plan", {"auto", "ask", "full"}), ("auto", {"ask", "full"}), ("ask", {"full"}), ("full", set())])
 def test_modes_with_a_wall(old, more):
     assert {new for new in MODES if more_than(rights(new), rights(old))} == more
 
@@ -36,7 +34,7 @@ def test_without_a_wall_a_mode_that_asks_less_may_do_more():
         assert bool(more_than(rights(new, sandbox="off"), rights(old, sandbox="off"))) is asks_less
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "more"),
     [
         ({}, {"sandbox": "off"}, "it has no wall around its files and its network"),

@@ -1,9 +1,9 @@
 """The text of a cell is what a screen shows at the end."""
 
 import pyte
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import each
 
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteReply, StreamText
 from freeact_sub.kernels.wire.output import CellOutputBuffer
@@ -60,7 +60,7 @@ def test_the_text_does_not_depend_on_how_it_is_cut(pieces, data):
     assert shown(*parts) == shown(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "end"),
     [
         ("".join(f"\r{number:3}%|{'#' * (number // 10)}" for number in range(101)) + "\ndone", "100%|##########\ndone"),
@@ -102,7 +102,7 @@ def display(text, display_id=None, *, update=False):
     return DisplayData(data={"text/plain": text}, display_id=display_id, update=update)
 
 
-@pytest.mark.parametrize(
+@each(
     ("outputs", "text"),
     [
         ([display("0 %", "bar"), out("log\n"), display("50 %", "bar", update=True)], "50 %\nlog\n"),

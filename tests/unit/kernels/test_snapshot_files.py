@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from pydantic import ValidationError
+from support.tables import each
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots import files
@@ -109,7 +110,7 @@ def test_what_is_no_file_of_the_kernels_own_is_refused_and_the_snapshot_before_s
     assert secret.read_bytes() == b"other"
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"files": {"../" + "b" * 29: 5}},

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.approvals import Policy, unasked_writes
@@ -63,7 +63,7 @@ def test_the_quick_test_says_what_all_expressions_say(names, name):
     assert bool(one_of(names)(name)) == plainly(names, name)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "letter"),
     [
         (r"\.git", "."),

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import cell, of_kind, read
+from support.tables import each
 
 from freeact_sub.events import (
     ApprovalRequest,
@@ -57,8 +58,8 @@ async def test_a_denied_block_is_not_run(make):
     assert [event.outcome for event in of_kind(events, ToolOutput)] == ["denied"]
 
 
-@pytest.mark.parametrize("code_actions", ["auto", "tool"])
-@pytest.mark.parametrize(
+@each("code_actions", ["auto", "tool"])
+@each(
     "text",
     [
         STEP,

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.tables import each
 from support.wire import CHAT, MESSAGE, MESSAGES, PROTOCOLS, RESPONSE, RESPONSES, answered, chunk, data, event
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
@@ -26,8 +27,8 @@ def keys(monkeypatch):
         monkeypatch.setenv(name, "x")
 
 
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("name", PROTOCOLS)
+@each("cut", CUTS)
+@each("name", PROTOCOLS)
 async def test_a_reply_without_its_end_is_asked_for_again_and_nothing_of_it_is_run(name, cut, tmp_path):
     protocol = PROTOCOLS[name]
     whole = b"".join(protocol.texts(WORDS)) + protocol.end
@@ -59,8 +60,8 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("place", [0, 2, -1])
-@pytest.mark.parametrize("name", PROTOCOLS)
+@each("place", [0, 2, -1])
+@each("name", PROTOCOLS)
 async def test_events_that_carry_nothing_are_passed_over(name, place, tmp_path):
     protocol = PROTOCOLS[name]
     events = [*protocol.texts(WORDS), protocol.end]
@@ -69,7 +70,7 @@ async def test_events_that_carry_nothing_are_passed_over(name, place, tmp_path):
     assert (result.status, result.output, len(server.requests)) == ("completed", "".join(WORDS), 1)
 
 
-@pytest.mark.parametrize("done", [b"data: [DONE] \n\n", b"data:   [DONE]\n\n", b"data:[DONE]\r\n\r\n", b"data: [DONE]"])
+@each("done", [b"data: [DONE] \n\n", b"data:   [DONE]\n\n", b"data:[DONE]\r\n\r\n", b"data: [DONE]"])
 async def test_done_is_the_end_with_blanks_around_it_too(done, tmp_path):
     result, server = await answered(tmp_path, b"".join(CHAT.texts(WORDS)) + done)
     assert (result.output, len(server.requests)) == ("".join(WORDS), 1)
@@ -128,7 +129,7 @@ LOOSE = {
 }
 
 
-@pytest.mark.parametrize("loose", LOOSE)
+@each("loose", LOOSE)
 async def test_what_a_loose_server_leaves_out_is_added_and_its_usage_estimated(loose, tmp_path):
     protocol, body = LOOSE[loose]
     result, server = await answered(tmp_path, body, protocol=protocol)
@@ -138,8 +139,8 @@ async def test_what_a_loose_server_leaves_out_is_added_and_its_usage_estimated(l
     assert result.usage.output_tokens >= 2
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-@pytest.mark.parametrize("piece_bytes", [1, 13])
+@each("name", PROTOCOLS)
+@each("piece_bytes", [1, 13])
 async def test_a_reply_does_not_depend_on_the_pieces_of_its_bytes(name, piece_bytes, tmp_path):
     protocol = PROTOCOLS[name]
     act = b"".join(protocol.call([CODE[:5], CODE[5:]])) + protocol.end_of_call

@@ -5,6 +5,7 @@ from pydantic import BaseModel, field_validator
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 from support.agents import read
+from support.tables import each
 
 from freeact_sub import SpawnRequest
 from freeact_sub.config.network_variables import proxy_for
@@ -64,8 +65,8 @@ async def test_a_schema_of_a_named_type_says_it_too(make, tmp_path):
     assert "'many' is not of type 'integer'" in result.error
 
 
-@pytest.mark.parametrize("loop", ["plain", "a user's capability"])
-@pytest.mark.parametrize(
+@each("loop", ["plain", "a user's capability"])
+@each(
     ("call", "said"),
     [
         (ToolCallPart("search_the_web", {"query": "x"}), "called the tool 'search_the_web' 6 times"),
@@ -85,7 +86,7 @@ async def test_a_call_that_a_model_repeats_ends_in_our_own_words(make, call, sai
     assert "pydantic" not in result.error
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "near"),
     [
         ("http://127.0.0.1:8080/v1/", True),

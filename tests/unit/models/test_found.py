@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import pytest
 from support.model_lists import OLLAMA, OPENAI, closed_port, model_list, silent
+from support.tables import each
 
 from freeact_sub.models.found import MAX_MODELS, FoundModel, models_of_keys, models_of_servers
 from freeact_sub.models.names import EXAMPLES
@@ -13,7 +13,7 @@ def names(port: int) -> list[str]:
     return [found.model for found in models_of_servers({"Here": port})]
 
 
-@pytest.mark.parametrize("key", EXAMPLES)
+@each("key", EXAMPLES)
 def test_a_key_proposes_a_model_of_its_provider(key: str) -> None:
     assert models_of_keys({key: "secret"}) == [FoundModel(model=EXAMPLES[key], because=f"{key} is set")]
     assert models_of_keys({key: " "}) == []
@@ -36,7 +36,7 @@ def test_a_server_of_openais_protocol_and_an_old_ollama_are_asked_side_by_side()
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         b"<html>It works!</html>",

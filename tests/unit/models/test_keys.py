@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.tables import each
 from support.wire import CHAT, MESSAGES, RESPONSES, answered
 
 from freeact_sub import Agent, Config
@@ -17,8 +18,8 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("key", ["sk-secret ", " sk-secret", "\tsk-secret\r\n", "sk-secret\n", "\u00a0sk-secret\u00a0"])
+@each("name", KEYS)
+@each("key", ["sk-secret ", " sk-secret", "\tsk-secret\r\n", "sk-secret\n", "\u00a0sk-secret\u00a0"])
 async def test_blanks_around_a_key_are_taken_off(name, key, tmp_path, monkeypatch):
     protocol, variable = KEYS[name]
     monkeypatch.setenv(variable, key)
@@ -39,7 +40,7 @@ async def test_an_empty_key_is_not_set(key, tmp_path, monkeypatch):
             Agent(Config(workspace=tmp_path, model=model))
 
 
-@pytest.mark.parametrize("key", ["sk-se cret", "sk-sécret", "sk-se\ncret", "Bearer sk-secret"])
+@each("key", ["sk-se cret", "sk-sécret", "sk-se\ncret", "Bearer sk-secret"])
 def test_a_key_that_cannot_be_one_is_named_and_not_shown(key, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY has characters that no key has") as told:
@@ -47,7 +48,7 @@ def test_a_key_that_cannot_be_one_is_named_and_not_shown(key, tmp_path, monkeypa
     assert "cret" not in str(told.value)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 500])
+@each("status", [400, 401, 403, 500])
 async def test_a_server_that_repeats_the_key_does_not_have_it_shown(status, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret ")
     body = json.dumps({"error": {"message": "Incorrect API key provided: sk-very-secret."}}).encode()

@@ -8,13 +8,14 @@ from contextlib import suppress
 import pytest
 from pydantic_ai.models import known_model_names
 from pydantic_ai.providers import infer_provider_class
+from support.tables import each
 
 from freeact_sub import Config
 from freeact_sub.errors import ConfigError, speaking_of_options
 from freeact_sub.models.names import EXAMPLES, PACKAGES, PROVIDERS, check_name, missing_extra, name_meant, require_model
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "meant"),
     [
         ("gpt-5", "openai:gpt-5"),
@@ -49,7 +50,7 @@ def test_without_a_model_the_ways_to_one_are_named() -> None:
     require_model(Config(model="test"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "base_url", "words"),
     [
         ("gpt-5", None, "did you mean 'openai:gpt-5'?"),

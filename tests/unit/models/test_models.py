@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
+from support.tables import each
 
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
@@ -34,7 +35,7 @@ def test_a_local_server_needs_no_key() -> None:
     assert model.base_url == "http://127.0.0.1:9999/v1/"
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "text"),
     [
         ({}, "no model is set: give Agent"),
@@ -104,7 +105,7 @@ def test_settings_of_one_provider_are_passed_on() -> None:
     assert build_model_settings(Config(model_settings=settings)).items() >= settings.items()
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "text"),
     [
         ({"temprature": 1}, "unknown setting `model_settings.temprature`: did you mean `temperature`?"),

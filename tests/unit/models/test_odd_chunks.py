@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.agents import of_kind, read
 from support.serving import serving
+from support.tables import each
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput
@@ -87,7 +88,7 @@ async def result_of(tmp_path, *bodies, **wire):
     return result, [event.text for event in of_kind(events, CodeExecutionOutput)], address
 
 
-@pytest.mark.parametrize(
+@each(
     "pieces",
     [
         [call("", "execute_ipython_cell"), call(CODE)],
@@ -105,7 +106,7 @@ async def test_arguments_that_are_texts_and_objects_are_read(pieces, tmp_path):
     assert (result.status, result.output, outputs) == ("completed", "It is 42.", ["42"])
 
 
-@pytest.mark.parametrize(
+@each(
     "odd",
     [
         data("null"),
@@ -126,25 +127,25 @@ async def test_arguments_that_are_texts_and_objects_are_read(pieces, tmp_path):
         b": ping\n\n",
     ],
 )
-@pytest.mark.parametrize("place", [0, 1, 3])
+@each("place", [0, 1, 3])
 async def test_chunks_that_are_no_objects_carry_nothing(odd, place, tmp_path):
     body = b"".join([*ANSWER[:place], odd, *ANSWER[place:]])
     result, _, _ = await result_of(tmp_path, body)
     assert (result.status, result.output) == ("completed", "It is 42.")
 
 
-@pytest.mark.parametrize("start", [b"", codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\r\n\r\n", b"proxy 1.0 is here\n\n", b"\n\n"])
-@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("piece_bytes", [None, 1, 7])
+@each("start", [b"", codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\r\n\r\n", b"proxy 1.0 is here\n\n", b"\n\n"])
+@each("ending", [b"\n", b"\r\n", b"\r"])
+@each("piece_bytes", [None, 1, 7])
 async def test_no_chunk_is_lost_whatever_comes_before_the_first(start, ending, piece_bytes, tmp_path):
     body = start + b"".join(ANSWER).replace(b"\n", ending)
     result, _, _ = await result_of(tmp_path, body, piece_bytes=piece_bytes)
     assert (result.status, result.output) == ("completed", "It is 42.")
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "text/event-stream", "text/plain"])
-@pytest.mark.parametrize("start", [b"", codecs.BOM_UTF8, b"\n "])
-@pytest.mark.parametrize("indent", [None, 2])
+@each("kind", ["application/json", "application/json; charset=utf-8", "text/event-stream", "text/plain"])
+@each("start", [b"", codecs.BOM_UTF8, b"\n "])
+@each("indent", [None, 2])
 async def test_a_completion_in_one_body_is_the_reply(kind, start, indent, tmp_path):
     calls = [{"id": "a", "type": "function", "function": {"name": "execute_ipython_cell", "arguments": json.dumps(CODE)}}]
     turn = completion({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")
@@ -177,7 +178,7 @@ async def test_a_compressed_body_is_read(tmp_path):
     assert (result.status, result.output) == ("completed", "It is 42.")
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "body", "quoted"),
     [
         ("text/html", "<!doctype html><title>Sign in</title>" + "<p>x</p>" * 999, "<title>Sign in</title>"),
@@ -210,7 +211,7 @@ WITH_CODE = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     "pieces",
     [
         *([chunk(WITH_CODE, "tool_calls"), data({**HEAD, "choices": [], "usage": usage})] for usage in USAGES),
@@ -241,7 +242,7 @@ async def test_content_of_another_form_is_not_lost(piece, text, tmp_path):
 HALF = chunk({"content": "It is "})
 
 
-@pytest.mark.parametrize("end", [b"", chunk({"content": "42."})[:30], chunk({}, "error") + DONE, chunk({}, "abort") + DONE])
+@each("end", [b"", chunk({"content": "42."})[:30], chunk({}, "error") + DONE, chunk({}, "abort") + DONE])
 async def test_an_answer_that_broke_off_is_asked_for_again(end, tmp_path):
     result, _, _ = await result_of(tmp_path, HALF + end, b"".join(ANSWER))
     assert (result.status, result.output) == ("completed", "It is 42.")

@@ -22,6 +22,7 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from support.tables import each
 from support.thorough import examples
 from support.wire import client_of
 
@@ -103,7 +104,7 @@ TWO = [("a", "f", '{"x": 1}'), ("b", "f", '{"x": 2}')]
 WITHOUT_ID = [(None, *call[1:]) for call in TWO]
 
 
-@pytest.mark.parametrize(
+@each(
     ("pieces", "calls"),
     [
         ([piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', call_id="b", name="f")], TWO),
@@ -146,7 +147,7 @@ async def test_text_between_calls_that_were_joined_stays_where_it_was() -> None:
     assert [getattr(part, "content", None) or part.args for part in response.parts] == ["one", '{"x": 1}', '{"x": 2}']
 
 
-@pytest.mark.parametrize(
+@each(
     ("texts", "whole"),
     [
         (["a", "\ud83d", "\ude00b"], "a\U0001f600b"),
@@ -167,8 +168,8 @@ async def test_characters_come_out_whole(texts: list[str], whole: str) -> None:
     args.encode()
 
 
-@pytest.mark.parametrize("make", [openai, anthropic])
-@pytest.mark.parametrize("body", [b"", b": ping\n\n", b"\xef\xbb\xbf\r\n"])
+@each("make", [openai, anthropic])
+@each("body", [b"", b": ping\n\n", b"\xef\xbb\xbf\r\n"])
 async def test_a_stream_in_which_nothing_was_is_an_empty_answer(make: Any, body: bytes) -> None:
     response = await answer_of(make(body))
     assert (list(response.parts), response.model_name, response.finish_reason) == ([], "m", "stop")

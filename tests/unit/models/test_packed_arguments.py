@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import pytest
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.models.small.arguments import repaired
@@ -14,7 +15,7 @@ PLAN = {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "requ
 CODE = {"code": "print(41)"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("args", "schema", "expected"),
     [
         (json.dumps(json.dumps(CODE)), CELL, CODE),
@@ -36,8 +37,8 @@ def test_arguments_are_found(args: str, schema: dict[str, Any], expected: dict[s
     assert repaired(args, schema) == expected
 
 
-@pytest.mark.parametrize("schema", [CELL, PLAN])
-@pytest.mark.parametrize("args", [json.dumps(CODE), '{"a": 1, "b": "x"}', "{}", "", "[1]", "null"])
+@each("schema", [CELL, PLAN])
+@each("args", [json.dumps(CODE), '{"a": 1, "b": "x"}', "{}", "", "[1]", "null"])
 def test_valid_arguments_and_what_is_none_stay(args: str, schema: dict[str, Any]) -> None:
     made = repaired(args, schema)
     assert made == args or isinstance(made, dict)
@@ -107,13 +108,13 @@ CODES = [
 SHOWN = [*CODES, '{"code": r.status_code, "text": r.text}', '{"code": 404}', "{'code': 'x', 'n': 1}['n']"]
 
 
-@pytest.mark.parametrize("args", NEARLY)
+@each("args", NEARLY)
 def test_an_object_that_is_nearly_json_is_read_up_to_its_end(args: str) -> None:
     made = repaired(args, WITH_WORDS)
     assert {name: value for name, value in made.items() if name != "description"} == {"code": "print(6 * 7)"}
 
 
-@pytest.mark.parametrize("args", REFUSED)
+@each("args", REFUSED)
 def test_one_that_cannot_be_read_is_never_code(args: str) -> None:
     made = repaired(args, WITH_WORDS)
     assert not isinstance(made, dict), "no object: the arguments are wrong"

@@ -13,6 +13,7 @@ from pydantic_ai.usage import RequestUsage
 from support.agents import finished, of_kind, read
 from support.chat_server import ChatCall, ChatServer
 from support.messages_server import MessagesServer, prompt_of
+from support.tables import each
 
 from freeact_sub import Agent, AgentStarted, Budget, Config, ToolOutput, UsageUpdated
 from freeact_sub.agents.budgets.estimate import highest_price_of, price_of
@@ -127,7 +128,7 @@ def check_prefixes(requests):
             assert prompt_of(after).startswith(prompt_of(before))
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
+@each("situation", SITUATIONS)
 async def test_each_request_begins_with_the_one_before(situation, server_and_agent):
     script, options = SITUATIONS[situation]
     server, agent = server_and_agent(script, **options)
@@ -216,7 +217,7 @@ async def test_a_question_that_stands_alone_is_not_written_to_the_cache(tmp_path
     assert sorted(kept.values()) == [False, True]
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "own", "wanted"),
     [
         ({}, {}, True),

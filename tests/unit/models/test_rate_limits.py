@@ -14,6 +14,7 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read, task
 from support.chat_server import ChatCall, ChatServer, HttpError
 from support.stories import apply, block_of
+from support.tables import each
 from support.waiting import eventually
 
 from freeact_sub import Agent, Budget, Config
@@ -344,7 +345,7 @@ def test_models_have_a_bound_beside_their_names_wherever_they_are_set(tmp_path):
         Config(models={"small": 3})
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "words"),
     [
         (ModelHTTPError(400, "m", {"error": {"message": "bad\nwords", "code": 3}}), "m answered 400 (bad words): "),
@@ -370,7 +371,7 @@ async def test_a_key_that_is_refused_is_named(status, tmp_path):
     assert f"local answered {status} (no): check the environment variable OPENAI_API_KEY" in result.error
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
+@each("name", PROVIDERS)
 def test_each_provider_s_key_is_named_as_it_is_read(name):
     """By the source of pydantic-ai's providers, which may need packages that are not installed."""
     source = (Path(pydantic_ai.__file__).parent / f"providers/{name.replace('-', '_')}.py").read_text()

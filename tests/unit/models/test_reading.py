@@ -2,9 +2,9 @@
 
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.models.small.replies import FencedBlock, GrowingReply, read_spans
@@ -27,7 +27,7 @@ def cell_of(code):
     return [(CELL, {"code": code})]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"name": "execute_ipython_cell", "arguments": {"code": "print(1)"}}',
@@ -75,7 +75,7 @@ def test_several_calls_in_their_order():
     assert calls("reset_kernel()") == [("reset_kernel", {})]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Call `task(prompt)` for that.",
@@ -91,13 +91,13 @@ def test_what_is_something_else_as_well_is_no_call(text):
     assert python_calls(text, TOOLS) == []
 
 
-@pytest.mark.parametrize("mark", ["python", "py", "python3", "py3", "ipython", "ipython3", "Python", "PY", "python title=x"])
+@each("mark", ["python", "py", "python3", "py3", "ipython", "ipython3", "Python", "PY", "python title=x"])
 def test_what_marks_a_block_as_python(mark):
     assert blocks(f"So:\n```{mark}\nx = 1\n```\n") == ["x = 1"]
     assert blocks(f"So:\n~~~ {mark}\nx = 1\n~~~") == ["x = 1"]
 
 
-@pytest.mark.parametrize("mark", ["", "text", "bash", "json", "pycon", "tool_code", "python-repl", "{python}"])
+@each("mark", ["", "text", "bash", "json", "pycon", "tool_code", "python-repl", "{python}"])
 def test_no_other_block_is_python(mark):
     text = f"So:\n```{mark}\nx = 1\n```\n"
     assert blocks(text) == []

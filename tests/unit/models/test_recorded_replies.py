@@ -7,8 +7,8 @@ the calls, with their arguments; `own` where the model made its calls itself; an
 import json
 from pathlib import Path
 
-import pytest
 from pydantic_ai.messages import TextPart, ToolCallPart
+from support.tables import each
 
 from freeact_sub.models.small.replies import read_reply
 from freeact_sub.tools.toolset import load_definition
@@ -18,7 +18,7 @@ RECORDS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitli
 TOOLS = {name: load_definition(name).parameters_json_schema for name in ("execute_ipython_cell", "task", "reset_kernel")}
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
+@each("record", RECORDS, ids=lambda record: record["id"])
 def test_what_is_made_of_a_reply(record):
     reply = record["reply"]
     own = [ToolCallPart(call["name"], call["args"]) for call in reply["calls"]]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError
+from support.tables import each
 from support.wire import CHAT, RESPONSE, RESPONSES, answered, event
 
 from freeact_sub.models.refusals import is_overflow
@@ -83,7 +84,7 @@ def test_other_errors_are_not_taken_for_it():
     assert not is_overflow(ModelConnectionError("m", "nothing came for 120 seconds; prompt, context, 4096 tokens"))
 
 
-@pytest.mark.parametrize("server", ["LM Studio, kept", "Groq", "Moonshot", "Alibaba", "Hugging Face", "a proxy", "Zhipu"])
+@each("server", ["LM Studio, kept", "Groq", "Moonshot", "Alibaba", "Hugging Face", "a proxy", "Zhipu"])
 async def test_the_request_is_made_again_with_less(server, tmp_path):
     status, said = TOO_LONG[server]
     body = (

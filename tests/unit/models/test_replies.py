@@ -2,6 +2,7 @@
 
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+from support.tables import each
 
 from freeact_sub.models.small.arguments import repaired
 from freeact_sub.models.small.replies import WRITTEN, read_reply, without_text_after_calls
@@ -12,7 +13,7 @@ BLOCK = "```python\nprint(sum(range(10)))\n```"
 CELL = "execute_ipython_cell"
 
 
-@pytest.mark.parametrize(
+@each(
     ("args", "expected"),
     [
         ("print(1)", {"code": "print(1)"}),
@@ -38,7 +39,7 @@ def test_arguments_are_put_right(args, expected):
     assert repaired(args, TOOLS["execute_ipython_cell"]) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "args",
     [
         {"code": "print('a\\nb')"},
@@ -80,13 +81,13 @@ STRONG = {
 }
 
 
-@pytest.mark.parametrize("name", STRONG)
+@each("name", STRONG)
 def test_what_strong_models_send_is_left_as_it_is(name):
     made = read_reply(STRONG[name], TOOLS, blocks=False)
     assert all(mine is theirs for mine, theirs in zip(made, STRONG[name], strict=True))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         BLOCK,
@@ -118,7 +119,7 @@ def test_a_block_becomes_a_call_and_all_words_stay():
     assert call.tool_call_id.startswith(WRITTEN)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "```\nprint(1)\n```",

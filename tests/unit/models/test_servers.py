@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.agents import of_kind, read
 from support.chat_server import ChatCall, ChatServer, Drop, HttpError
+from support.tables import each
 
 from freeact_sub import Agent, Budget, Config
 from freeact_sub.events import CodeExecutionOutput, Compacted, Response
@@ -224,7 +225,7 @@ async def test_progress_is_told(tmp_path):
     assert last.pieces_per_second > 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("models", "settings", "small"),
     [
         ([{"id": "other", "meta": {"n_ctx": 131072}}, {"id": "local", "meta": {"n_ctx": 16384}}], {}, True),

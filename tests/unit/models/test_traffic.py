@@ -7,6 +7,7 @@ from contextlib import suppress
 import anyio
 import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError
+from support.tables import each
 from support.virtual_time import in_virtual_time
 
 from freeact_sub.models.observers import Meter, watch
@@ -99,7 +100,7 @@ async def sendings(error, *, patience=300.0, takes=0.1, traffic=None):
     return sent, told
 
 
-@pytest.mark.parametrize("name", [*PASSING, *BUSY])
+@each("name", [*PASSING, *BUSY])
 @in_virtual_time
 async def test_a_failing_server_is_asked_again_for_a_minute_or_more_with_growing_pauses(name):
     sent, told = await sendings((PASSING | BUSY)[name])
@@ -120,7 +121,7 @@ async def test_a_failing_server_is_asked_again_for_a_minute_or_more_with_growing
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [ModelHTTPError(501, "x"), ModelHTTPError(505, "x"), ModelHTTPError(400, "x"), ModelHTTPError(401, "x"), BROKEN],
 )

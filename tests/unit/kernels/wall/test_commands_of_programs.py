@@ -3,7 +3,7 @@
 import os
 import sys
 
-import pytest
+from support.tables import each
 
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 
@@ -52,7 +52,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("what", COMMANDS)
+@each("what", COMMANDS)
 def test_what_a_command_names_is_kept_or_told(what, tmp_path):
     for name in FILES:
         file = tmp_path / name
@@ -67,7 +67,7 @@ def test_what_a_command_names_is_kept_or_told(what, tmp_path):
     assert is_kept or any(expected in text and "it" in text for text in found.open), (found.paths, found.open)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["FOO=bar x", "cd /usr && ls", "DATA=data python3 -P /usr/x.py", "PATH=/usr/bin ls", "echo a=b", "cd /usr && ./x.sh"],
 )

@@ -1,6 +1,6 @@
 """Which folders the variables of a program make a place for code that runs later."""
 
-import pytest
+from support.tables import each
 
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 
@@ -10,7 +10,7 @@ def told_of(workspace, variables):
     return [text for text in find_later_code(workspace, [workspace], (), [program]).open if "server" in text]
 
 
-@pytest.mark.parametrize(
+@each(
     ("variables", "is_told"),
     [
         ({"PATH": ""}, True),  # shells and `execvp` start programs from the current folder then
