@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.tables import each
 
 from freeact_sub.acp.commands import COMMANDS, available, find, own_of, unfolded
 from freeact_sub.acp.content import fenced, path_of, picture_lines, pictures_of, read_prompt
@@ -41,7 +41,7 @@ async def test_the_blocks_of_a_prompt_in_their_order(tmp_path: Path) -> None:
     assert (without.text, without.notes) == ("Look at @a b.txt", [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "path"),
     [
         ("file:///a/b%20c", "/a/b c"),

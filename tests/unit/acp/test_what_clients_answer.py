@@ -4,10 +4,10 @@ import gzip
 import json
 from typing import Any
 
-import pytest
 from acp import RequestError
 from jsonschema import Draft202012Validator
 from support.acp_client import SCHEMA
+from support.tables import each
 
 from freeact_sub.acp.permissions import answer_to, decision_on, property_of
 from freeact_sub.calls import CodeAction, FanOut
@@ -45,7 +45,7 @@ def selected(option: str) -> dict[str, Any]:
 CALL = ApprovalRequest(request_id="approval-1", call=CodeAction(code="1"), suggested=("code:*",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "allowed", "remember", "nobody", "words"),
     [
         (selected("once"), True, None, False, ""),
@@ -122,7 +122,7 @@ async def test_a_question_for_a_text_needs_forms() -> None:
         assert (answer.text, answer.values, answer.nobody) == (None, None, nobody)
 
 
-@pytest.mark.parametrize(
+@each(
     "field",
     [
         QuestionField(name="a", prompt="How many?", kind="integer", least=1, most=5, default=2),

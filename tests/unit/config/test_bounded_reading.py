@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.tables import each
 
 from freeact_sub import Config
 from freeact_sub.agents.types.files import load_agent_types
@@ -113,22 +114,22 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("text", TOML.values(), ids=TOML)
+@each("text", TOML.values(), ids=TOML)
 def test_settings(text, tmp_path):
     expect_sentence(workspace(tmp_path, toml=text))
 
 
-@pytest.mark.parametrize("text", MCP.values(), ids=MCP)
+@each("text", MCP.values(), ids=MCP)
 def test_servers(text, tmp_path):
     expect_sentence(workspace(tmp_path, mcp=text))
 
 
-@pytest.mark.parametrize("head", TYPES.values(), ids=TYPES)
+@each("head", TYPES.values(), ids=TYPES)
 def test_types(head, tmp_path):
     expect_sentence(workspace(tmp_path, kind=f"---\n{head}\n---\n"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("FREEACT_MODELS", "[" * DEEP),
@@ -147,7 +148,7 @@ def test_variables(name, value, tmp_path):
     expect_sentence(tmp_path, {name: value} | twice)
 
 
-@pytest.mark.parametrize("path", ["~no-such-user/x", "a\0", "a" * 5000, "loop", "\ud800"])
+@each("path", ["~no-such-user/x", "a\0", "a" * 5000, "loop", "\ud800"])
 def test_paths(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
@@ -162,10 +163,8 @@ def test_paths(path, tmp_path, monkeypatch):
         assert is_sentence(str(caught.value))
 
 
-@pytest.mark.parametrize("name", [".freeact/config.toml", ".freeact/permissions.toml", "mcp.json", ".agents/agents/a.md"])
-@pytest.mark.parametrize(
-    "what", ["pipe", "loop", "folder", "/dev/zero", "/dev/tty", "/proc/kmsg", "/proc/self/mem", "sparse"]
-)
+@each("name", [".freeact/config.toml", ".freeact/permissions.toml", "mcp.json", ".agents/agents/a.md"])
+@each("what", ["pipe", "loop", "folder", "/dev/zero", "/dev/tty", "/proc/kmsg", "/proc/self/mem", "sparse"])
 def test_what_stands_where_a_file_should(name, what, tmp_path):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.tables import each
 
 from freeact_sub.cli.parser import parse
 from freeact_sub.config.budget import Budget
@@ -60,7 +61,7 @@ def test_the_users_own_file_comes_first_and_needs_no_trust(tmp_path):
         load_config(workspace, environment=variables)
 
 
-@pytest.mark.parametrize(
+@each(
     ("argument", "base_url"),
     [
         ({"model": "anthropic:x"}, None),
@@ -70,7 +71,7 @@ def test_the_users_own_file_comes_first_and_needs_no_trust(tmp_path):
         ({"base_url": "http://b/v1"}, "http://b/v1"),
     ],
 )
-@pytest.mark.parametrize("source", ["argument", "variable", "workspace"])
+@each("source", ["argument", "variable", "workspace"])
 def test_an_address_goes_with_the_provider_of_its_model(tmp_path, argument, base_url, source):
     (tmp_path / "own/freeact").mkdir(parents=True)
     (tmp_path / "own/freeact/config.toml").write_text('model = "openai-chat:x"\nbase_url = "http://a/v1"\n')
@@ -88,7 +89,7 @@ def test_tables_and_lists_in_the_environment_are_json(tmp_path):
     assert config.model_settings == {"temperature": 0.5}
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "words"),
     [
         ({"FREEACT_MODELL": "x"}, ["FREEACT_MODELL", "`modell`", "`model`"]),
@@ -129,7 +130,7 @@ def test_mcp_variables_are_filled_in_anywhere_and_a_missing_one_is_named(tmp_pat
     assert load_config(tmp_path, environment={"ARG": "1"}).mcp_servers["demo"].args == ("1",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         ("{", "cannot read"),
@@ -154,7 +155,7 @@ def test_a_kernel_gets_no_secret_of_the_host(monkeypatch):
     assert "PATH" in environment
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "said"),
     [
         (lambda: Config(modle="x"), "unknown setting `modle`: did you mean `mode` or `model`?"),

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.agents.types.files import load_agent_types
@@ -43,8 +44,8 @@ def test_a_file_is_read_as_editors_save_it(tmp_path, save):
     assert "tester" in types.types
 
 
-@pytest.mark.parametrize("name", [".freeact/config.toml", "mcp.json"])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
+@each("name", [".freeact/config.toml", "mcp.json"])
+@each("encoding", ["utf-16", "utf-16-be", "latin-1"])
 def test_another_encoding_is_one_sentence_that_names_the_file(tmp_path, name, encoding):
     files(tmp_path, SAVED[0])
     mark = "\ufeff" if encoding == "utf-16-be" else ""
@@ -55,7 +56,7 @@ def test_another_encoding_is_one_sentence_that_names_the_file(tmp_path, name, en
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "place"),
     [
         ("a = ", "line 1, column 5"),

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.tables import each
 
 from freeact_sub.cli import main
 from freeact_sub.config.hooks import read_hook_files
@@ -48,8 +49,8 @@ def test_comments_and_last_commas_are_read_and_texts_stay() -> None:
     assert len(plain_json(FOREIGN)) == len(FOREIGN)
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@each("line_end", ["\n", "\r\n"])
+@each("mark", ["", "\ufeff"])
 def test_a_server_is_added_and_removed_and_the_rest_stays(tmp_path: Path, line_end: str, mark: str) -> None:
     file = tmp_path / "mcp.json"
     original = (mark + FOREIGN.replace("\n", line_end)).encode()
@@ -71,7 +72,7 @@ def test_a_server_is_added_and_removed_and_the_rest_stays(tmp_path: Path, line_e
     assert "// after b" in left
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"mcpServers": {"a": {"command": "x"}}}',
@@ -208,7 +209,7 @@ def test_a_server_with_an_odd_name_gets_another_one(tmp_path: Path) -> None:
     assert f"MCP server 'My Server' of {tmp_path / 'mcp.json'} is called 'My_Server' here" in told
 
 
-@pytest.mark.parametrize("text", ["", " \n", "{}", "\ufeff", "// none yet\n", '{"mcpServers": {}}', "{ /* none */ }"])
+@each("text", ["", " \n", "{}", "\ufeff", "// none yet\n", '{"mcpServers": {}}', "{ /* none */ }"])
 def test_a_file_without_servers_has_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "mcp.json").write_text(text, encoding="utf-8")
     assert load_config(tmp_path, environment={}).mcp_servers == {}

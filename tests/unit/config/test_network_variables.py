@@ -6,6 +6,7 @@ import sys
 import types
 
 import pytest
+from support.tables import each
 
 from freeact_sub import Config
 from freeact_sub.config.network_variables import check_network_variables
@@ -13,7 +14,7 @@ from freeact_sub.errors import ConfigError
 from freeact_sub.models import build_model
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("SSL_CERT_FILE", "/gone.pem"),
@@ -39,7 +40,7 @@ def test_it_is_named(monkeypatch, name, value):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["", "host:8080", "http://user:secret@host", "socks5h://host:1"])
+@each("value", ["", "host:8080", "http://user:secret@host", "socks5h://host:1"])
 def test_what_clients_understand_is_left_to_them(value, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "socksio", types.ModuleType("socksio"))
     sys.modules["socksio"].__spec__ = importlib.machinery.ModuleSpec("socksio", None)

@@ -23,12 +23,17 @@ def maker() -> ModuleType:
     return module
 
 
-def test_the_page_is_up_to_date(maker: ModuleType) -> None:
-    assert (DOCS / "settings.md").read_text(encoding="utf-8") == maker.page(), "run python docs/make_settings.py"
+@pytest.fixture(scope="module")
+def page(maker: ModuleType) -> str:
+    return str(maker.page())
 
 
-def test_it_has_every_setting_once(maker: ModuleType) -> None:
-    rows = re.findall(r"^\| `([a-z_.]+)` \| ", maker.page().partition("## MCP servers")[0], re.MULTILINE)
+def test_the_page_is_up_to_date(page: str) -> None:
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == page, "run python docs/make_settings.py"
+
+
+def test_it_has_every_setting_once(page: str) -> None:
+    rows = re.findall(r"^\| `([a-z_.]+)` \| ", page.partition("## MCP servers")[0], re.MULTILINE)
     assert len(rows) == len(set(rows))
     from freeact_sub import Config
 
@@ -36,8 +41,7 @@ def test_it_has_every_setting_once(maker: ModuleType) -> None:
     assert {"kernel.gateway.ca_file", "subagents.budget.turns", "models.max_concurrent", "mcp_servers"} <= set(rows)
 
 
-def test_it_shows_defaults_as_a_settings_file_has_them(maker: ModuleType) -> None:
-    page = maker.page()
+def test_it_shows_defaults_as_a_settings_file_has_them(page: str) -> None:
     assert "| `workspace` | this folder | " in page
     assert "| `kernel.network` | `false` | " in page
     assert "| `subagents.budget.turns` | `10` | " in page

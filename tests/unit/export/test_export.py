@@ -9,6 +9,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, read, task
 from support.sample_events import ROOT, one_of_each, picture, request
+from support.tables import each
 
 from freeact_sub.calls import McpCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
@@ -120,7 +121,7 @@ def ended(**values):
     return AgentFinished(**{**ROOT, "status": "completed", **values})
 
 
-@pytest.mark.parametrize("text", ["something to read", HOSTILE, "", "\x00\ud800 half", "x" * 30_000])
+@each("text", ["something to read", HOSTILE, "", "\x00\ud800 half", "x" * 30_000])
 def test_every_kind_of_event_is_in_every_format_and_nothing_in_it_acts(text):
     events = one_of_each(text)
     page = ParsedPage(export_events(events, "html", title=text[:100]))
@@ -161,7 +162,7 @@ def test_a_search_is_a_picture_of_its_tree_and_other_strategies_a_line():
     assert export_events(deep, "html").count("<rect") == 501
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@each("to", FORMATS)
 def test_a_session_in_which_nothing_happened_is_a_file_too(to):
     text = export_events([], to)
     assert to == "jsonl" or "An empty session" in text
@@ -367,7 +368,7 @@ async def test_a_stored_session_is_exported_with_its_children_and_without_secret
     assert SqliteStore(state_folder()).find(session_id).title == "root"
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@each("to", FORMATS)
 async def test_half_characters_are_written_out(make, to):
     script = [[ToolCallPart("execute_ipython_cell", {"code": "print(chr(0xd83d))"})], "half \ud83d"]
     async with make(script, config={"mode": "full"}) as agent:

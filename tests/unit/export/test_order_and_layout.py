@@ -5,6 +5,7 @@ import re
 
 import pytest
 from support.sample_events import ROOT, request
+from support.tables import each
 
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, ShellCommand, SpawnCall
 from freeact_sub.cells import StreamText
@@ -71,7 +72,7 @@ INNER = {
 }
 
 
-@pytest.mark.parametrize("name", INNER)
+@each("name", INNER)
 def test_a_question_of_a_cells_code_stands_between_the_outputs_before_and_after_it(name):
     def printed(text):
         return CodeExecutionOutputChunk(**CELL, output=StreamText(name="stdout", text=f"{text}\n"))
@@ -149,7 +150,7 @@ def test_headings_of_answers_are_smaller_than_those_of_the_page():
     assert "<h1>Large</h1>" in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("# Large\n\n## Less", "### Large\n\n#### Less"),

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from support.tables import each
 
 from freeact_sub.config.load import load_config
 from freeact_sub.config.trust import Trust
@@ -65,8 +66,8 @@ def hooks(workspace: Path, command: str) -> None:
     (workspace / ".agents/hooks.json").write_text(json.dumps({"hooks": {"Stop": [{"hooks": [entry]}]}}))
 
 
-@pytest.mark.parametrize("command", ["python3 tools/check.py", "tools/check", "cd tools && python3 ../tools/check.py"])
-@pytest.mark.parametrize("make", MAKERS)
+@each("command", ["python3 tools/check.py", "tools/check", "cd tools && python3 ../tools/check.py"])
+@each("make", MAKERS)
 async def test_what_a_hook_imports_from_its_folder_is_shown_and_not_run_once_it_has_changed(make, command, tmp_path):
     workspace, mark = tmp_path / "workspace", tmp_path / "ran"
     (workspace / "tools").mkdir(parents=True)

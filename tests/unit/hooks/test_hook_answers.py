@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from support.tables import each
 
 from freeact_sub.hooks.answer import TEXT_CHARS, HookAnswer, read_exit, read_value, together
 
@@ -17,7 +17,7 @@ def test_exit_code_2_is_a_denial_with_standard_error_as_its_reason() -> None:
     assert read_exit("Stop", 2, "", "").reason
 
 
-@pytest.mark.parametrize("code", [1, 3, 126, 127, -9])
+@each("code", [1, 3, 126, 127, -9])
 def test_another_exit_code_is_a_failure(code: int) -> None:
     answer = read_exit("PreToolUse", code, "", "boom")
     assert answer.verdict is None
@@ -34,7 +34,7 @@ def test_what_begins_as_json_and_is_none_is_a_failure() -> None:
     assert "not JSON" in read_exit("PreToolUse", 0, '{"decision": "block"', "").failure
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "value", "verdict", "reason"),
     [
         ("PreToolUse", pre(permissionDecision="deny", permissionDecisionReason="no"), "deny", "no"),
@@ -67,7 +67,7 @@ def test_continue_false_ends_the_run() -> None:
     assert (answer.verdict, answer.reason, answer.ends) == ("deny", "enough", True)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         [],

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tables import each
 
 from freeact_sub.config.hooks import FoundHooks, first_matched, parse_hooks, read_hook_files
 from freeact_sub.errors import ConfigError
@@ -18,7 +19,7 @@ def parsed(value: Any, workspace: Path) -> FoundHooks:
     return parse_hooks(value, "hooks.json", workspace)
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "names", "first"),
     [
         ("", ["Write", "Edit"], "Write"),
@@ -57,7 +58,7 @@ def test_a_file_is_read_with_the_scripts_that_it_names(tmp_path: Path) -> None:
     assert hook.changed_scripts() == [script]
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "scripts"),
     [
         ("./check", ["check"]),
@@ -95,7 +96,7 @@ def test_a_link_out_of_the_workspace_is_a_script_of_it(tmp_path: Path) -> None:
     assert not parsed(one(f"python {outside}"), workspace).contents
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "problem"),
     [
         ([], "must be an object"),
@@ -117,7 +118,7 @@ def test_what_is_wrong_is_named(value: Any, problem: str, tmp_path: Path) -> Non
     assert "hooks.json" in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"hooks": ', b"\xff\xfe{"])
+@each("content", [b"", b"[]", b"{}", b'{"hooks": ', b"\xff\xfe{"])
 def test_a_file_that_is_none_is_an_error_that_names_it(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "hooks.json"
     file.write_bytes(content)

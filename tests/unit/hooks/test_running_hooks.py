@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tables import each
 
 from freeact_sub.config.hooks import CommandHook, HookEvent, parse_hooks
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
@@ -129,7 +130,7 @@ async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("echo boom >&2; exit 1", "exit code 1: boom"),
@@ -144,7 +145,7 @@ async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
         ("exec >&- 2>&-; kill -SEGV $$", "signal 11"),
     ],
 )
-@pytest.mark.parametrize("required", [False, True])
+@each("required", [False, True])
 async def test_a_failure_is_told_and_is_silence_or_a_denial(text: str, problem: str, required: bool, tmp_path: Path) -> None:
     (tmp_path / "not-executable").write_text("#!/bin/sh\n")
     told = Told(tmp_path, command(text, required=required))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support import odd_values
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.kernels.guest import mcp as guest
@@ -55,7 +56,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("own", "python"), TABLE)
+@each(("own", "python"), TABLE)
 def test_each_argument_has_a_python_name_of_its_own(own: list[str], python: list[str]) -> None:
     function = server(tool("find", *own)).find
     assert list(inspect.signature(function).parameters) == python
@@ -70,7 +71,7 @@ def test_each_argument_has_a_python_name_of_its_own(own: list[str], python: list
         ), name
 
 
-@pytest.mark.parametrize(("own", "python"), TABLE)
+@each(("own", "python"), TABLE)
 def test_each_tool_has_a_python_name_of_its_own_and_answers_to_the_servers(own: list[str], python: list[str]) -> None:
     tools = server(*map(tool, own))
     names = [name.replace("argument_", "tool_") for name in python]

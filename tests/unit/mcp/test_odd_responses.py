@@ -10,6 +10,7 @@ from mcp_types.methods import validate_server_result
 from pydantic_ai.profiles.google import GoogleJsonSchemaTransformer
 from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
 from support import odd_values
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.mcp.odd_responses import ENVELOPE, NOTES, ordered
@@ -81,7 +82,7 @@ def test_whatever_a_tool_answers_is_read() -> None:
     print(f"{examples(NUMBER):,} answers of tools")
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "sound"),
     [
         (None, {"type": "object"}),
@@ -112,7 +113,7 @@ def test_a_schema_without_end_is_one_that_ends() -> None:
     check_strict(sound_schema(schema))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "value", "text"),
     [
         ({"content": None}, "", ""),
@@ -150,7 +151,7 @@ def test_a_server_that_greets_oddly_has_its_tools(capabilities: dict[str, Any]) 
     assert order["capabilities"] in ({}, {"prompts": {}})
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "field", "entry", "bad"),
     [
         ("resources/list", "resources", {"uri": "a:b"}, {"name": "no uri"}),

@@ -5,7 +5,7 @@ import inspect
 import pickle
 from typing import Any, Literal
 
-import pytest
+from support.tables import each
 
 from freeact_sub.kernels.guest import contents
 
@@ -17,7 +17,7 @@ WEATHER = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "shown"),
     [
         (WEATHER, "Weather"),

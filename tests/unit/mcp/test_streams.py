@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
+from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.mcp.streams import Body, readable
@@ -25,8 +26,8 @@ async def passed(most: int, *chunks: bytes) -> bytes:
     return b"".join([chunk async for chunk in Body(Chunks(*chunks), most)])
 
 
-@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n", b"\r\n\n"])
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+@each("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n", b"\r\n\n"])
+@each("size", [1, 2, 3, 5, 1000])
 async def test_many_events_pass_however_they_are_cut(end: bytes, size: int) -> None:
     body = (b"data: " + b"x" * 90 + end) * 50
     assert await passed(200, *(body[start : start + size] for start in range(0, len(body), size))) == body
@@ -44,7 +45,7 @@ async def test_an_answer_that_is_too_large_does_not_pass(cut: int) -> None:
         await passed(1_000, *([b"x" * cut] * (5_000 // cut)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "read"),
     [
         (rb'"\ud83d"', "\\ud83d"),

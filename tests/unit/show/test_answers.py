@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ToolCallPart
+from support.tables import each
 
 from freeact_sub.agents.from_code.ask import MAX_NODES, output_type_of
 from freeact_sub.errors import InvalidRequestError
@@ -79,7 +80,7 @@ def schemas(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize(("kind", "given", "value"), VALUES, ids=lambda item: str(item)[:30])
+@each(("kind", "given", "value"), VALUES, ids=lambda item: str(item)[:30])
 def test_a_value_comes_back_as_one_of_its_type(schemas, kind, given, value):
     schema, decode = schema_of(kind)
     json.dumps(schema)
@@ -87,14 +88,14 @@ def test_a_value_comes_back_as_one_of_its_type(schemas, kind, given, value):
     assert type(decode(given)) is type(value)
 
 
-@pytest.mark.parametrize(("kind", "given"), WRONG, ids=lambda item: str(item)[:30])
+@each(("kind", "given"), WRONG, ids=lambda item: str(item)[:30])
 def test_a_wrong_value_is_refused_with_a_text(schemas, kind, given):
     _, decode = schema_of(kind)
     with pytest.raises(ValueError, match=r"."):
         decode(given)
 
 
-@pytest.mark.parametrize("kind", [json.JSONDecoder, 3, "text"])
+@each("kind", [json.JSONDecoder, 3, "text"])
 def test_what_is_no_type_is_refused(schemas, kind):
     with pytest.raises(TypeError, match="has no JSON schema"):
         schema_of(kind)
@@ -122,7 +123,7 @@ async def never_wrong(value):
     return ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "answer", "value"),
     [
         ({"type": "integer"}, {"value": 3}, 3),
@@ -159,7 +160,7 @@ BOMB = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "why"),
     [
         (nested(200), "levels deep"),

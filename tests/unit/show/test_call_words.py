@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.tables import each
 
 from freeact_sub.approvals.policy import BY_MODE
 from freeact_sub.calls import (
@@ -79,7 +80,7 @@ def shown_by(request):
     yield html.unescape(re.sub(r"<[^>]*>", "", event_html(view, request)))
 
 
-@pytest.mark.parametrize("kind", CALLS)
+@each("kind", CALLS)
 def test_a_question_shows_all_of_its_call_in_every_front_end(kind):
     call = SAMPLES[kind]
     assert call.kind == kind

@@ -4,9 +4,9 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 from support.sample_events import request
+from support.tables import each
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import Effects, FileEffect, VariableChange
@@ -62,7 +62,7 @@ def test_the_paths_come_first_and_imports_are_not_told():
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("effects", "head"),
     [
         (None, "trying it …"),
@@ -131,8 +131,8 @@ def test_the_lines_that_a_card_leaves_out_are_counted_though_they_are_not_drawn(
     assert effects_part(effects)[1] == 0
 
 
-@pytest.mark.parametrize("rows", [8, 12, 18, 34])
-@pytest.mark.parametrize("tried", [True, False])
+@each("rows", [8, 12, 18, 34])
+@each("tried", [True, False])
 def test_a_card_has_room_for_the_code_the_paths_and_the_keys(rows, tried):
     event = request("one", CodeAction(code="\n".join(f"line_{number} = {number}" for number in range(30))), lambda _: True)
     ASKED[event.request_id] = Tried(DONE if tried else Effects(status="refused", reason="trials are off", off=True))

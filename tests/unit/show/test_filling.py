@@ -1,7 +1,7 @@
 """A question with choices or a form, where one field is asked after another."""
 
-import pytest
 from support.sample_events import question
+from support.tables import each
 
 from freeact_sub.events import Answer, QuestionField
 from freeact_sub.events.forms import answer_to
@@ -31,7 +31,7 @@ class Asked:
         return self.questions.filling.refused
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "value"),
     [("2", "DuckDB"), ("duckdb", "DuckDB"), ("3", "3"), ("2 of them", "2 of them"), (" other ", "other")],
 )

@@ -1,8 +1,8 @@
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import each
 
 from freeact_sub.show.undrawn import LINE_CHARS, MAX_COLOURS, LineBuffer
 from freeact_sub.terminal.drawing.parts import coloured
@@ -12,7 +12,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 hostile = st.text(st.sampled_from("\x1b\x9b\x9d\x90\x07\x9c\r\n\t\x08[]0123456789;mHJPX^_\\(%ab\u202e\u2066\ud800"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("\x1b]0;title\x07a", "a"),

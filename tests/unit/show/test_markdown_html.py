@@ -2,7 +2,7 @@
 
 import re
 
-import pytest
+from support.tables import each
 
 from freeact_sub.show.safe_html import markdown_html
 
@@ -13,7 +13,7 @@ def test_columns_say_where_they_stand() -> None:
     assert 'style="' not in shown
 
 
-@pytest.mark.parametrize("language", ["python", "bash", "json", "SQL"])
+@each("language", ["python", "bash", "json", "SQL"])
 def test_a_fence_has_colours(language: str) -> None:
     shown = markdown_html(f'```{language}\nselect "<b>" 1\n```')
     assert "color:var(" in shown
@@ -27,9 +27,7 @@ def test_a_fence_of_an_unknown_language_is_text() -> None:
     assert "<script>" not in shown
 
 
-@pytest.mark.parametrize(
-    "text", ["$a^2 + b_1^2$", r"$$\frac{a}{b} \leq \sqrt{x}$$", r"\(x < y\)", r"\[\sum_{i=1}^n i\]", "$$\nE = mc^2\n$$"]
-)
+@each("text", ["$a^2 + b_1^2$", r"$$\frac{a}{b} \leq \sqrt{x}$$", r"\(x < y\)", r"\[\sum_{i=1}^n i\]", "$$\nE = mc^2\n$$"])
 def test_a_formula_is_marked_and_stays_as_it_is(text: str) -> None:
     shown = markdown_html(f"It is {text}, really.")
     (formula,) = re.findall(r'(?s)<span class="mathjax_process">(.*?)</span>', shown)
@@ -37,7 +35,7 @@ def test_a_formula_is_marked_and_stays_as_it_is(text: str) -> None:
     assert "<em>" not in shown
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "It costs $5 and then $6 more.",

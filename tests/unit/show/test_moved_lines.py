@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
+from support.tables import each
 
 from freeact_sub.cells import DisplayData
 from freeact_sub.show.undrawn import LINE_CHARS, OPEN_LINES, LineBuffer, UndrawnOutput
@@ -47,7 +48,7 @@ def rich_bars() -> list[str]:
     return [*pieces, written.getvalue()]
 
 
-@pytest.mark.parametrize(
+@each(
     ("pieces", "lines"),
     [
         pytest.param(nested_tqdm(), ["outer 100%", "inner 100%"], id="two nested bars of tqdm"),

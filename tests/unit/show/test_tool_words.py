@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
 from support.sample_events import ROOT, request
+from support.tables import each
 
 from freeact_sub.calls import SpawnCall
 from freeact_sub.events import AgentStarted, Event, ToolCallStarted, ToolOutput
@@ -27,7 +27,7 @@ def run_of(name: str) -> list[Event]:
     return [AgentStarted(**ROOT, prompt="go"), started, ended]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_no_front_end_shows_the_name_of_a_tool(name: str) -> None:
     events, views, page = run_of(name), Stories(), Page()
     plain = PlainLines(views)

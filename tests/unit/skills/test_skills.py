@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import pytest
 from skills_ref import validate
+from support.tables import each
 
 from freeact_sub import load_config
 from freeact_sub.cli import main
@@ -69,7 +70,7 @@ def test_without_skills_the_prompt_does_not_grow(tmp_path):
     assert catalogue({skill.name: skill}) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "found"),
     [
         ("async def f(a, /, b=1, *c: int, d: str = 'x'): ...", ("async f(a, /, b=1, *c: int, d: str = 'x')",)),
@@ -114,7 +115,7 @@ LENIENT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said", "name"), [case[1:] for case in LENIENT], ids=[case[0] for case in LENIENT])
+@each(("text", "said", "name"), [case[1:] for case in LENIENT], ids=[case[0] for case in LENIENT])
 def test_what_can_be_used_is_and_each_fault_is_one_sentence(tmp_path, text, said, name):
     write(tmp_path, text=text)
     write(tmp_path, "other", WHOLE.replace("pdf-tables", "other"))
@@ -152,7 +153,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_the_check_finds_a_fault_where_the_formats_own_validator_does(case, tmp_path):
     text, name = CASES[case]
     path = write(tmp_path, name, text)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.searches import Hidden, Player24, Table, Words, sampled, tree_of_thoughts
+from support.tables import each
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies import LATS, BeamSearch, BestFirst, Evaluation, Search, Simulation, search
@@ -36,7 +37,7 @@ async def test_lats_finds_within_its_simulations_what_sampling_does_not(simulati
     assert (found, by_sampling) == (expected, 0)
 
 
-@pytest.mark.parametrize("puzzle", PUZZLES)
+@each("puzzle", PUZZLES)
 async def test_a_beam_plays_the_game_of_24_as_tree_of_thoughts_does_at_equal_calls(puzzle):
     player, log = Player24(), []
     beam = BeamSearch(width=5, depth=3, branching=Player24.moves_of_each)
@@ -141,7 +142,7 @@ async def test_the_best_state_is_open_also_where_a_better_looking_one_came_to_no
     assert root.world.open == {root, result.best.state}
 
 
-@pytest.mark.parametrize(
+@each(
     "grown",
     [
         lambda states: LATS(simulations=states // 3, depth=100),

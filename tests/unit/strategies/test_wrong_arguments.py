@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 from support.searches import Hidden, Words
+from support.tables import each
 
 from freeact_sub.errors import SpawnForbiddenError, StrategyError
 from freeact_sub.events.ending import RunStatus
@@ -195,8 +196,8 @@ class WrongPlayer(Hidden):
 RUBBISH = [None, "good", 7, Simulation(score=math.nan), Evaluation(score=None), Evaluation(score="much")]
 
 
-@pytest.mark.parametrize("rubbish", RUBBISH)
-@pytest.mark.parametrize("method", ["evaluate", "simulate"])
+@each("rubbish", RUBBISH)
+@each("method", ["evaluate", "simulate"])
 async def test_a_judgement_that_is_none_counts_as_neutral_with_a_warning(method, rubbish):
     root = Words()
     result = await search(None, "", tree=LATS(simulations=3), root=root, player=WrongPlayer(**{method: rubbish}))
@@ -209,8 +210,8 @@ async def test_a_judgement_that_is_none_counts_as_neutral_with_a_warning(method,
     assert result.svg()
 
 
-@pytest.mark.parametrize("method", ["evaluate", "simulate", "propose"])
-@pytest.mark.parametrize("error", [RuntimeError(), asyncio.CancelledError()])
+@each("method", ["evaluate", "simulate", "propose"])
+@each("error", [RuntimeError(), asyncio.CancelledError()])
 async def test_a_player_that_raises_or_is_cancelled_by_itself_fails_where_it_is(method, error):
     root = Words()
     run = search(None, "", tree=LATS(simulations=2), root=root, player=WrongPlayer(**{method: error}))
@@ -224,8 +225,8 @@ async def test_a_player_that_raises_or_is_cancelled_by_itself_fails_where_it_is(
     assert root.world.open == {root}
 
 
-@pytest.mark.parametrize("tree", [LATS(), BestFirst(), BeamSearch()])
-@pytest.mark.parametrize("proposed", [None, "abc", [1], [["a"]], 7])
+@each("tree", [LATS(), BestFirst(), BeamSearch()])
+@each("proposed", [None, "abc", [1], [["a"]], 7])
 async def test_a_proposal_that_is_no_list_of_texts_is_none(tree, proposed):
     root = Words()
     with pytest.raises(StrategyError, match="no state"):

@@ -3,13 +3,14 @@
 import os
 
 import pytest
+from support.tables import each
 
 from freeact_sub.cells import StreamText
 from freeact_sub.kernels.wire.output import CellOutputBuffer
 from freeact_sub.system.safe_files import MAX_BYTES, beneath, make_folder, read_file, replace_file
 
 
-@pytest.mark.parametrize("trap", ["pipe", "folder", "device", "large"])
+@each("trap", ["pipe", "folder", "device", "large"])
 def test_what_is_no_plain_file_is_not_read_and_not_waited_for(tmp_path, trap):
     path = tmp_path / "file"
     match trap:
@@ -72,8 +73,8 @@ def test_what_the_program_makes_in_a_workspace_is_nothing_for_git(tmp_path):
     assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
 
 
-@pytest.mark.parametrize("planted", ["a", "a/b", "a/b/log"])
-@pytest.mark.parametrize("mode", ["x", "a", "w", "r"])
+@each("planted", ["a", "a/b", "a/b/log"])
+@each("mode", ["x", "a", "w", "r"])
 def test_no_link_is_followed(tmp_path, planted, mode):
     outside, root = tmp_path / "outside", tmp_path / "root"
     (outside / "b").mkdir(parents=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.tables import each
 from support.waiting import is_running, wait_until
 
 import freeact_sub.system.guard
@@ -92,13 +93,13 @@ def python(program: str) -> tuple[str, str, str]:
     return sys.executable, "-c", program
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 255])
+@each("code", [0, 1, 7, 255])
 def test_ends_with_the_exit_code_of_the_program(code: int) -> None:
     with guarded(*python(f"raise SystemExit({code})")) as process:
         assert process.wait(120) == code
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGINT, signal.SIGSEGV])
+@each("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGINT, signal.SIGSEGV])
 def test_ends_by_the_signal_of_the_program(number: int) -> None:
     with guarded(*python(f"import os; os.kill(os.getpid(), {int(number)})")) as process:
         assert process.wait(120) == -number
@@ -173,7 +174,7 @@ except KeyboardInterrupt:
         assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM])
+@each("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM])
 def test_other_signals_do_not_end_it(number: int) -> None:
     with guarded(*python("print('ready', flush=True); input()")) as process:
         assert process.stdout.readline() == "ready\n"

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.tables import each
 from support.waiting import wait_until
 
 from freeact_sub.system.private_folders import make_folder, remove_soon, sweep
@@ -28,7 +29,7 @@ def make_deep(folder: Path, depth: int, name: str = "d") -> None:
     os.close(at)
 
 
-@pytest.mark.parametrize(("depth", "name"), [(1500, "d"), (5000, "d"), (300, "long name " * 20), (40, "-0")])
+@each(("depth", "name"), [(1500, "d"), (5000, "d"), (300, "long name " * 20), (40, "-0")])
 def test_depth_and_long_paths_cost_neither_stack_nor_descriptors(tmp_path, depth, name):
     folder = tmp_path / "folder"
     folder.mkdir()

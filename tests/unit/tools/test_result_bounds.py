@@ -11,6 +11,7 @@ from pydantic_ai import BinaryContent, DocumentUrl, FunctionToolset, ImageUrl, M
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelRequest, TextContent, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import cell, of_kind, read, task
+from support.tables import each
 
 from freeact_sub.events import CodeExecutionOutput, ToolOutput
 
@@ -182,8 +183,8 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("way", ["list", "alone", "nested", "content"])
-@pytest.mark.parametrize("kind", PICTURES)
+@each("way", ["list", "alone", "nested", "content"])
+@each("kind", PICTURES)
 async def test_a_picture_that_no_model_reads_is_kept_from_it(make, kind, way):
     def own():
         bad = PICTURES[kind]

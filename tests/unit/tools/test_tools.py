@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import pytest
 from pydantic import TypeAdapter
+from support.tables import each
 
 from freeact_sub.tools import TOOL_NAMES, TOOLS, AgentToolset, load_definition
 
@@ -15,7 +15,7 @@ def test_every_file_has_a_tool_and_every_tool_a_file():
     assert {path.stem for path in FOLDER.glob("*.json")} == TOOL_NAMES
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+@each("tool", TOOLS, ids=lambda tool: tool.name)
 def test_the_file_says_what_the_code_does(tool):
     told = json.loads((FOLDER / f"{tool.name}.json").read_text())
     assert set(told) - {"metadata"} == {"name", "description", "parameters_json_schema"}

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolCallPart
 from support.agents import of_kind, read
+from support.tables import each
 
 from freeact_sub.activity import MAX_PLANS, Activities, Activity
 from freeact_sub.events import AgentStarted, ApprovalRequest, PlanUpdated, ToolOutput
@@ -61,7 +62,7 @@ async def test_subtasks_of_delegate_are_a_plan_too(make):
     assert [event.is_over for event in plans] == [False] * 4 + [True]
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         {"plan": []},
