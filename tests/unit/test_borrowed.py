@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import inspect
 import threading
-from pathlib import Path
 
 import cloudpickle.cloudpickle
 import pytest
@@ -15,11 +14,12 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from openai import AsyncOpenAI
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.openai import OpenAIStreamedResponse
+from support.package_source import borrowed
+from support.tables import each
 from traitlets import HasTraits
 
-from benchmarks.structure import BORROWED, Source
+from benchmarks.structure import BORROWED
 
-SOURCE = Source(Path(__file__).parents[2])
 PLACES = {
     IPKernelApp: "_bind_socket",
     IPythonKernel: "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident _abort_queues _aborting",
@@ -49,11 +49,11 @@ OF_INSTANCES = {"_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_k
 
 def test_each_name_that_is_used_stands_in_the_list_which_is_short():
     listed = {name for names in PLACES.values() for name in names.split()} | OF_INSTANCES.keys()
-    assert set().union(*SOURCE.borrowed().values()) <= listed
+    assert set().union(*borrowed().values()) <= listed
     assert len(listed) <= LIMIT
 
 
-@pytest.mark.parametrize(("place", "name"), [(place, name) for place, names in PLACES.items() for name in names.split()])
+@each(("place", "name"), [(place, name) for place, names in PLACES.items() for name in names.split()])
 def test_the_library_still_has_the_name(place, name):
     if hasattr(place, name) or name in getattr(place, "__annotations__", {}):
         return
@@ -67,5 +67,5 @@ def test_an_object_of_the_library_still_has_the_name(name, kind):
 
 
 def test_only_files_for_it_use_private_names():
-    outside = {name for name in SOURCE.borrowed() if not name.rpartition(".")[2].startswith(BORROWED)}
+    outside = {name for name in borrowed() if not name.rpartition(".")[2].startswith(BORROWED)}
     assert outside == set()

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tables import each
 
 from freeact_sub import Config, KernelConfig
 from freeact_sub.cli import doctor, doctor_checks, doctor_kernels
@@ -26,7 +27,7 @@ def by_topic(findings: Any) -> dict[str, Finding]:
     return {finding.topic: finding for finding in findings}
 
 
-@pytest.mark.parametrize(
+@each(
     ("config", "environment", "state", "words"),
     [
         ({}, {}, "missing", "none is set, and none is found"),
@@ -106,7 +107,7 @@ def test_what_is_missing_of_the_wall_is_said_once_for_modes_that_miss_the_same(m
     assert off.text == "none is built: `kernel.sandbox` is `off`"
 
 
-@pytest.mark.parametrize("width", [24, 40, 80, 120])
+@each("width", [24, 40, 80, 120])
 def test_lines_fit_and_a_command_stays_whole(width: int) -> None:
     command = "/a/very/long/path/to/python -m pip install 'textual-image>=0.12'"
     finding = Finding("pictures", "limited", "not drawn in the \x1b[31mterminal: " + "word " * 20, "do this " * 9, command)

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import functools
 import json
 import pickle
 import typing
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from support.sample_events import one_of_each, request
+from support.tables import each
 
 from freeact_sub import events
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
@@ -58,7 +60,7 @@ def test_events_are_one_json_line_each_with_type_and_header():
     assert chunk["output"] == {"type": "StreamText", "name": "stdout", "text": "x"}
 
 
-@pytest.mark.parametrize("call", CALLS)
+@each("call", CALLS)
 def test_a_request_serialises_with_its_call(call):
     event = ApprovalRequest(request_id="r", call=call)
     data = json.loads(event.to_json())
@@ -108,12 +110,17 @@ def test_strange_values_are_json_all_the_same():
     assert args["money"] == "1.5"
 
 
-@pytest.mark.parametrize("event", one_of_each("caf\udce9 «ü»\n"), ids=lambda event: event.type)
+@each("event", one_of_each("caf\udce9 «ü»\n"), ids=lambda event: event.type)
 def test_what_is_read_back_is_the_event_that_was_written(event):
     assert AgentEvent.from_json(event.to_json()) == event
 
 
-@pytest.mark.parametrize(
+@functools.cache
+def validator():
+    return Draft202012Validator(json_schema())
+
+
+@each(
     "event",
     [
         *(
@@ -129,12 +136,10 @@ def test_what_is_read_back_is_the_event_that_was_written(event):
 )
 def test_every_kind_of_call_and_output_is_read_back(event):
     assert AgentEvent.from_json(event.to_json()) == event
-    assert not list(Draft202012Validator(json_schema()).iter_errors(json.loads(event.to_json())))
+    assert not list(validator().iter_errors(json.loads(event.to_json())))
 
 
-@pytest.mark.parametrize(
-    "line", ["", "[]", "{}", '{"type": "Nothing"}', '{"type": "Notice"}', '{"type": "Notice", "content": 1}']
-)
+@each("line", ["", "[]", "{}", '{"type": "Nothing"}', '{"type": "Notice"}', '{"type": "Notice", "content": 1}'])
 def test_a_line_that_is_no_event_is_refused(line):
     with pytest.raises(ValueError):
         AgentEvent.from_json(line)

@@ -2,7 +2,7 @@
 
 import difflib
 
-import pytest
+from support.tables import each
 
 from freeact_sub.events import VariableChange
 from freeact_sub.kernels.files.states.diffs import ChangedFile, unified
@@ -12,7 +12,7 @@ from freeact_sub.text import cut, lines_to_compare
 OTHER_ENDS = ["\u2028", "\u2029", "\x0c", "\x0b", "\x1c", "\x1d", "\x1e", "\x85", "\r"]
 
 
-@pytest.mark.parametrize("end", OTHER_ENDS)
+@each("end", OTHER_ENDS)
 def test_a_comment_that_becomes_code_is_a_difference(end: str) -> None:
     before, after = f"# note{end}evil()\n", "# note\nevil()\n"
     assert "evil()" in [*difflib.ndiff(*lines_to_compare(before, after))][-1]

@@ -2,25 +2,22 @@
 
 import ast
 from collections import defaultdict
-from pathlib import Path
 
-import freeact_sub
+from support.package_source import source
+from support.programs import ROOT
 
-PACKAGE = Path(freeact_sub.__file__).parent
+PACKAGE = ROOT / "freeact_sub"
 
 BOTH_IN_HOST_AND_KERNEL = {
     "TaskError": "code in a kernel raises what the host's SDK raises, by the same name",
 }
 
 
-def modules():
-    return sorted(PACKAGE.rglob("*.py"))
-
-
 def test_no_two_classes_have_one_name():
     places = defaultdict(list)
-    for path in modules():
-        for item in ast.walk(ast.parse(path.read_bytes())):
+    for module, tree in source().trees.items():
+        path = source().files[module]
+        for item in ast.walk(tree):
             if isinstance(item, ast.ClassDef):
                 places[item.name.lstrip("_")].append(f"{path.relative_to(PACKAGE)}:{item.lineno}")
     assert len(places) > 100
@@ -58,8 +55,9 @@ def annotated(tree):
 
 def test_a_word_has_one_meaning():
     wrong, seen = [], set()
-    for path in modules():
-        for name, types, line in annotated(ast.parse(path.read_bytes())):
+    for module, tree in source().trees.items():
+        path = source().files[module]
+        for name, types, line in annotated(tree):
             if len(types) != 1 or (kind := next(iter(types))) not in NOT_THE_WORD_FOR:
                 continue
             seen.add(kind)
@@ -72,7 +70,7 @@ def test_a_word_has_one_meaning():
 def test_few_files_have_one_name():
     """A fuzzy finder's list for a name fits one look."""
     paths = defaultdict(list)
-    for path in modules():
+    for path in source().files.values():
         paths[path.name].append(str(path.relative_to(PACKAGE)))
     del paths["__init__.py"]
     assert {name: where for name, where in paths.items() if len(where) > 3} == {}

@@ -6,6 +6,7 @@ import typing
 
 import pytest
 from pydantic_ai.messages import ModelMessage
+from support.tables import each
 
 import freeact_sub
 from freeact_sub import Agent, Config
@@ -54,7 +55,7 @@ INNER = {"DebugState", "Kernel", "KernelProvider", "McpServers", "OwnFiles", "Se
 """Their own members name types of the parts they come from, such as `freeact_sub.kernels` for kernel providers."""
 
 
-@pytest.mark.parametrize("name", sorted({*freeact_sub.__all__} - INNER))
+@each("name", sorted({*freeact_sub.__all__} - INNER))
 def test_every_type_of_ours_in_a_public_signature_is_public(name):
     public = {value for value in (getattr(freeact_sub, other) for other in freeact_sub.__all__) if isinstance(value, type)}
     hidden = {

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import socket
 
-import pytest
 from support.serving import STEPS, serving
+from support.tables import each
 
 
-@pytest.mark.parametrize("steps", range(STEPS + 2))
+@each("steps", range(STEPS + 2))
 async def test_a_connection_that_comes_at_the_last_moment_is_closed(steps):
     async def wait(reader, writer):
         await reader.read()

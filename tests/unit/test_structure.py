@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+from support.tables import each
 
 from benchmarks.structure import Source
 
@@ -40,7 +41,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_a_circle_is_found_whatever_kind_of_import_closes_it(tmp_path, kind):
     package = tmp_path / "knotted"
     package.mkdir()

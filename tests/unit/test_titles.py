@@ -2,6 +2,7 @@
 
 import pytest
 from support.sample_events import request
+from support.tables import each
 
 from freeact_sub.agents.requested_call import RequestedCall
 from freeact_sub.calls import CodeAction, ShellCommand
@@ -40,7 +41,7 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize(("code", "title"), CODE.values(), ids=CODE)
+@each(("code", "title"), CODE.values(), ids=CODE)
 def test_code_without_a_title_is_named_by_the_first_line_that_tells_what_it_does(code, title):
     assert code_title(code) == title
     assert CodeAction(code=code).title == title
@@ -59,7 +60,7 @@ def test_the_models_title_counts_before_its_code_and_the_code_stands_below():
     assert head_of_call(CodeAction(code="import os\nx = 1\nx")).code == "import os\nx = 1\nx"
 
 
-@pytest.mark.parametrize(
+@each(
     "hostile",
     ["Read\nApprove? y", "Read \x1b[2K\x1b[1Athe \x07file", "\u202eread", "\x9b31mred\u2028line", "a" * 5_000, "\x00"],
 )

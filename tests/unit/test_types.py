@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.tables import each
 
 from freeact_sub.config import given, schema
 from freeact_sub.config.budget import Budget, BudgetValues
@@ -66,12 +67,12 @@ def test_a_type_checker_accepts_right_programs_and_finds_the_mistakes_of_a_wrong
     assert sorted(checked(HERE / "typed_program.py", wrong, *programs)) == sorted(expected)
 
 
-@pytest.mark.parametrize(("section", "values"), VALUES.items(), ids=lambda value: value.__name__)
+@each(("section", "values"), VALUES.items(), ids=lambda value: value.__name__)
 def test_the_values_that_can_be_given_are_those_of_the_fields(section, values):
     assert [*values.__annotations__] == [*section.model_fields]
 
 
-@pytest.mark.parametrize(
+@each(
     "wanted",
     [
         lambda folder: schema.Config(workspace=str(folder)),

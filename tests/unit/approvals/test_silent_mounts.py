@@ -85,6 +85,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_a_file_system_that_does_not_answer_is_asked_about_and_holds_up_nothing(tmp_path):
     alone = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
