@@ -4,6 +4,8 @@ With `--bare`, the agents of `tests/unit/agents` have no features, and tests mar
 for the core alone.
 """
 
+import os
+
 import pytest
 
 from freeact_sub import Agent, Config
@@ -14,6 +16,13 @@ from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 def bare(request, monkeypatch):
     if request.config.getoption("--bare"):
         monkeypatch.setattr("freeact_sub.agent.default_features", lambda _hooks=(): ())
+
+
+@pytest.fixture(autouse=True)
+def no_certificates(monkeypatch):
+    """Clients trust nobody, as they meet none but this machine: to read a system's certificates takes a client 50 ms."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("SSL_CERT_DIR", os.environ["HOME"])  # an empty folder
 
 
 @pytest.fixture
