@@ -1,7 +1,9 @@
 """What the README and the pages of `docs/` name exists: commands and their options, settings, extras, modules, links."""
 
 import ast
+import contextlib
 import inspect
+import io
 import re
 import shlex
 import tomllib
@@ -11,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from support.cli import run
 from support.programs import ROOT, code_blocks
 from support.tables import each
 
@@ -19,6 +20,7 @@ import freeact_sub
 from freeact_sub.approvals import load_rules
 from freeact_sub.approvals.rules.patterns import parse_pattern
 from freeact_sub.calls import CALLS
+from freeact_sub.cli import main
 from freeact_sub.config.load import load_config
 from freeact_sub.kernels.guest.agent import AgentProxy
 from freeact_sub.notebook.magic_options import adopt_options, agent_options
@@ -44,14 +46,22 @@ def inline_code(page: str) -> list[str]:
 
 
 @cache
+def help_of(*command: str) -> str:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        main([*command, "--help"])
+    return shown.getvalue()
+
+
+@cache
 def options_of(*command: str) -> frozenset[str]:
     """All options of a command, as its help tells them."""
-    return frozenset(re.findall(r"--[a-z-]+", run(*command, "--help", cwd=ROOT).stdout))
+    return frozenset(re.findall(r"--[a-z-]+", help_of(*command)))
 
 
 @cache
 def commands_below(*command: str) -> frozenset[str]:
-    return frozenset(re.findall(r"^    ([a-z-]+) ", run(*command, "--help", cwd=ROOT).stdout, re.MULTILINE))
+    return frozenset(re.findall(r"^    ([a-z-]+) ", help_of(*command), re.MULTILINE))
 
 
 def commands_on(page: str) -> Iterator[list[str]]:
