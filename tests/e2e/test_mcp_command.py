@@ -12,6 +12,8 @@ from support.mcp_host import http_server
 from support.terminal import Terminal
 from support.warm import PROGRAM
 
+pytestmark = [pytest.mark.e2e, pytest.mark.mcp]
+
 SIGN_IN = ("mcp", "login", "demo")
 
 

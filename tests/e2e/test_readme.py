@@ -123,6 +123,7 @@ def test_it_is_short() -> None:
     assert README.count("\n") <= 150
 
 
+@pytest.mark.e2e
 def test_its_commands_exist() -> None:
     commands = "\n".join(code_blocks("sh"))
     known = set(re.findall(r"--[a-z-]+", run("run", "--help", cwd=ROOT).stdout))
