@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from support.tables import each
+from support.tables import each, lines
 
 from freeact_sub.cli import main
 
@@ -70,38 +70,7 @@ def test_check_tells_the_decision_and_the_rule(permissions, rules, arguments, st
 
 
 @each("mode", ["plan", "ask", "auto", "full"])
-@each(
-    "command",
-    [
-        *(
-            "pip install x",
-            "pip3 install -U x",
-            "pip --quiet install x",
-            "python -m pip install x",
-            "/usr/bin/pip install x",
-        ),
-        *(
-            "python3.12 -I -m pip install x",
-            "uv pip install x",
-            "uv --quiet pip install x",
-            "uv add x",
-            "conda install -y x",
-        ),
-        *(
-            "npm install x",
-            "npm i x",
-            "npm --silent install x",
-            "npx x",
-            "env pip install x",
-            "python -mpip install x",
-            "python -m pip --no-input install x",
-            "uv tool install x",
-            "npm install",
-            "npm ci",
-            "cd sub && pip install -e .",
-        ),
-    ],
-)
+@each("command", lines("commands/that_install_packages.txt"))
 def test_installing_a_package_is_asked_for_in_every_mode_but_full(permissions, command, mode):
     assert permissions("check", command, "--mode", mode)[0] == (0 if mode == "full" else 3)
 

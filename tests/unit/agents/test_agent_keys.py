@@ -5,7 +5,7 @@ import uuid
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tables import each
+from support.tables import each, lines
 
 from freeact_sub import depth_of, parent_of
 from freeact_sub.agent_names import child_key, root_key
@@ -61,31 +61,7 @@ def test_the_parent_of_a_key(key, parent):
     assert parent_of(key) == parent
 
 
-@each(
-    "key",
-    [
-        "",
-        "agent",
-        "agent:",
-        "agent::subagent:x",
-        "agent:a:subagent",
-        "agent:a:subagent:",
-        "agent:a:sub:x",
-        "agent:a:subagent:x:subagent:y",
-        "agent:a:subagent:x:sub:",
-        "agent:a:subagent:x:sub:y:more",
-        "Agent:a:subagent:x",
-        "agent:a:subagent:x\n",
-        "agent:a b:subagent:x",
-        " agent:a:subagent:x",
-        "agent:a:subagent:x:sub",
-        "agent:a:subagent:x::sub:y",
-        "agent:a:subagent:x:sub:y:subagent:z",
-        "subagent:x:sub:y",
-        "x:agent:a:subagent:x",
-        ":::::",
-    ],
-)
+@each("key", lines("malformed_agent_keys.txt"))
 def test_a_malformed_key_has_depth_0_and_no_parent(key):
     assert (depth_of(key), parent_of(key)) == (0, None)
 

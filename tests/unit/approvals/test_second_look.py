@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.tables import each
+from support.tables import each, lines
 from support.thorough import THOROUGH
 
 from freeact_sub.approvals import Policy, decide, make_rules
@@ -92,14 +92,7 @@ def test_no_form_passes_a_rule_that_denies(form):
     assert decide(ShellCommand(command=f"sh -c {shlex.quote(form)}"), policy).verdict != "allow"
 
 
-@each(
-    "text",
-    [
-        *("echo $(date) 'a`b'", "awk '{print $(NF)}' a", "x=$(date); awk '{print $(NF-1)}' a", "grep 'foo$' a", "grep -n function a", "echo \"$(cat 'a b')\""),
-        *("cat > a <<'E'\n$(x) `y` ${z}\nE", 'echo `date` $(date) "`date`"', "git log --format='%h `x`'", "ls # $x\npwd", "echo $((1 + 2))", "cat <<< a"),
-        *("ls >&2 2>&1", "echo ${x:-a} ${x%.py} ${#x}", 'for f in *.py; do wc -l "$f"; done', "ls 2>/dev/null || true", "if [ -f a ]; then cat a; fi"),
-    ],
-)  # fmt: skip
+@each("text", lines("commands/that_are_plain.txt"))
 def test_what_is_plain_to_both_looks_is_understood(text):
     assert read_script(text).opaque == ""
     assert read_script(text, posix="<<<" not in text).opaque == ""

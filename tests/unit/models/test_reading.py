@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tables import each
+from support.tables import each, lines
 from support.thorough import examples
 
 from freeact_sub.models.small.replies import FencedBlock, GrowingReply, read_spans
@@ -27,30 +27,7 @@ def cell_of(code):
     return [(CELL, {"code": code})]
 
 
-@each(
-    "text",
-    [
-        '{"name": "execute_ipython_cell", "arguments": {"code": "print(1)"}}',
-        '[{"name": "execute_ipython_cell", "arguments": {"code": "print(1)"}}]',
-        '{"type": "function", "function": {"name": "execute_ipython_cell", "arguments": "{\\"code\\": \\"print(1)\\"}"}}',
-        '{"tool": "execute_ipython_cell", "args": {"code": "print(1)"}}',
-        '{"function": "execute_ipython_cell", "code": "print(1)"}',
-        '{"execute_ipython_cell": {"code": "print(1)"}}',
-        '{"execute_ipython_cell": "print(1)"}',
-        '{"name": "execute_ipython_cell", "arguments": {"code": "print(1)"}',
-        '{"name": "execute_ipython_cell", "arguments": {"code": """print(1)"""}}',
-        "{'name': 'execute_ipython_cell', 'arguments': {'code': 'print(1)'}}",
-        '{"name": "execute_ipython_cell", "arguments": "print(1)"}',
-        '{"name": "execute_ipython_cell", "arguments": {"source": "print(1)"}}',
-        '{"name": "execute_ipython_cell", "arguments": {"code": "```python\\nprint(1)\\n```"}}',
-        'execute_ipython_cell(code="print(1)")',
-        "execute_ipython_cell('print(1)')",
-        "functions.execute_ipython_cell('print(1)')",
-        'result = await execute_ipython_cell(code="print(1)")\nprint(result)',
-        'code = "print(1)"\nexecute_ipython_cell(code)',
-        'print(execute_ipython_cell("""print(1)"""))',
-    ],
-)
+@each("text", lines("written_calls.txt"))
 def test_a_written_call_is_read(text):
     assert calls(text) == cell_of("print(1)")
 
