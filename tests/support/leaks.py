@@ -130,17 +130,17 @@ def _has_no_child() -> bool:
 
 
 def _descriptors() -> dict[tuple[int, str], str]:
-    folder = Path("/proc/self/fd")
-    if not folder.is_dir():
+    """By plain system calls: with pathlib, this is a fifth of what a short test takes."""
+    if not os.path.isdir("/proc/self/fd"):
         return {}
     found = {}
-    for path in folder.iterdir():
-        number = int(path.name)
+    for name in os.listdir("/proc/self/fd"):
+        if (number := int(name)) in STANDARD_STREAMS:
+            continue
         # the descriptor that lists the folder is closed again by now
         with contextlib.suppress(OSError):
-            target = str(path.readlink())
-            if number not in STANDARD_STREAMS:
-                found[number, target] = f"file descriptor {number}: {target}{_addresses(number, target)}"
+            target = os.readlink(f"/proc/self/fd/{name}")
+            found[number, target] = f"file descriptor {number}: {target}{_addresses(number, target)}"
     return found
 
 
