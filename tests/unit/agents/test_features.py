@@ -57,6 +57,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_an_agent_without_features_imports_none(tmp_path):
     ended = subprocess.run([sys.executable, "-c", BARE, tmp_path], capture_output=True, text=True, check=False)
     assert (ended.stdout.strip(), ended.stderr) == ("", "")

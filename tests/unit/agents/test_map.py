@@ -234,6 +234,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_kill_loses_at_most_the_open_requests(tmp_path):
     kept = tmp_path / "kept.jsonl"
     program = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), str(kept)], env={**os.environ})
@@ -253,6 +254,7 @@ async def test_a_kill_loses_at_most_the_open_requests(tmp_path):
     assert scripted.requests == 20
 
 
+@pytest.mark.slow
 def test_pandas_is_imported_only_for_its_own_frames(tmp_path):
     code = KILLED.replace(">= 40", ">= 99").replace(
         "asyncio.run(main())", "asyncio.run(main()); assert 'pandas' not in sys.modules"

@@ -120,7 +120,8 @@ async def test_nothing_runs_past_what_was_agreed(opened):
         most = (info.model_settings or {}).get("max_tokens", 10**6)
         return "word " * min(most, 10 if taken["children"] <= 10 else 5_000)
 
-    async with opened() as agent, Agent(agent.config, model=priced(answer)) as dear:
+    provider = FakeKernelProvider()
+    async with opened() as agent, Agent(agent.config, model=priced(answer), kernel_provider=provider) as dear:
         [call], _, ended, result = await followed(dear.run("root"))
     bound = Decimal(call.bound.removeprefix("$"))
     ended.sort(key=lambda usage: usage.cost_usd)

@@ -7,7 +7,7 @@ from support.tables import each
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import ApprovalRequest, Decision, ToolOutput
-from freeact_sub.testing import ScriptedModel
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 RAN: list[str] = []
 
@@ -52,7 +52,10 @@ def agent(tmp_path, toolset, mode, **config):
     RAN.clear()
     calls = [ToolCallPart("deploy", {"place": "production"})]
     return Agent(
-        Config(workspace=tmp_path, mode=mode, **config), model=ScriptedModel([calls, calls, "done"]), toolsets=[toolset()]
+        Config(workspace=tmp_path, mode=mode, **config),
+        model=ScriptedModel([calls, calls, "done"]),
+        toolsets=[toolset()],
+        kernel_provider=FakeKernelProvider(),
     )
 
 
@@ -100,7 +103,9 @@ async def test_calls_that_need_no_approval_run_as_before(tmp_path):
     calls = [ToolCallPart("deploy", {"place": "staging"})]
     for toolset in (wrapped, raising):
         model = ScriptedModel([calls, "done"])
-        async with Agent(Config(workspace=tmp_path, mode="full"), model=model, toolsets=[toolset()]) as deployer:
+        async with Agent(
+            Config(workspace=tmp_path, mode="full"), model=model, toolsets=[toolset()], kernel_provider=FakeKernelProvider()
+        ) as deployer:
             events, _ = await read(deployer.run("x"))
         assert not of_kind(events, ApprovalRequest)
     assert RAN == ["staging"] * 2

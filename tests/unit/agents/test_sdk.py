@@ -82,6 +82,7 @@ def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(freeact_sub, "Agnet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [

@@ -83,6 +83,7 @@ print(json.dumps({"found": found, "journals": [path.name for path in pathlib.Pat
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_at_any_step_leaves_the_workspace_as_before_or_as_promoted(tmp_path):
     (tmp_path / "ws").mkdir()
     settings = tmp_path / "settings"

@@ -86,6 +86,7 @@ print(json.dumps({"found": found, "now": seen()}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["whole", "as far as it goes"])
 def test_a_workspace_is_as_before_or_as_it_was_to_be(how, tmp_path):
     (tmp_path / "settings").mkdir()

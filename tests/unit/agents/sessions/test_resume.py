@@ -315,6 +315,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_session_exists_once_its_agent_is_open(make, store, tmp_path):
     """The program is killed before its first prompt."""
     process = await asyncio.create_subprocess_exec(
