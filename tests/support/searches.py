@@ -1,10 +1,11 @@
 """Worlds to search in, without kernels: states that can be copied, and scripted players."""
 
-import asyncio
 import random
 from dataclasses import dataclass
 from fractions import Fraction
 from types import SimpleNamespace
+
+from support.waiting import turns
 
 from freeact_sub.strategies import Evaluation, Simulation
 
@@ -21,17 +22,17 @@ class Words:
     async def branch(self, description=""):
         del description
         assert self in self.world.open, "a state that is closed is not gone on with"
-        await asyncio.sleep(0)
+        await turns()
         return Words(self.world, self.word)
 
     async def execute(self, code):
         self.world.executed.append(self.word + code)
-        await asyncio.sleep(0)
+        await turns()
         self.word += code
         return SimpleNamespace(status="ok", text=self.word)
 
     async def close(self):
-        await asyncio.sleep(0)
+        await turns()
         self.world.open.discard(self)
 
 
@@ -51,12 +52,12 @@ class Hidden:
 
     async def propose(self, node, n):
         self.calls += 1
-        await asyncio.sleep(0)
+        await turns()
         return self.random.sample(self.letters, min(n, len(self.letters)))
 
     async def evaluate(self, node):
         self.calls += 1
-        await asyncio.sleep(0)
+        await turns()
         word = node.output
         if len(word) == len(self.answer):
             return Evaluation(score=10 if word == self.answer else 0, reason="the end", done=True)
@@ -66,7 +67,7 @@ class Hidden:
 
     async def simulate(self, node):
         self.calls += 1
-        await asyncio.sleep(0)
+        await turns()
         right = self.answer.startswith(node.output)
         if right and len(node.output) >= self.enough:
             return Simulation(score=1.0, answer=self.answer)

@@ -49,6 +49,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._clock.threads -= 1
 
 
+async def passes(seconds: float) -> None:
+    """Let so much of virtual time pass."""
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    await asyncio.sleep(seconds)
+
+
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
     """A test whose `asyncio.get_running_loop().time()` is virtual."""
 

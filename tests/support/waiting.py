@@ -1,9 +1,13 @@
-"""Wait for a condition, never for a time."""
+"""Wait for a condition, never for a time.
+
+What tests wait for is here. No other file sleeps but where time itself is what is tried, or where a program of a test runs
+alone; `file_rules.py` counts them.
+"""
 
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +17,17 @@ LOADED_MACHINE_SECONDS = 120
 """What ends at once on an idle machine has ended by then on any; what goes wrong takes far longer."""
 LIMIT_SECONDS = 120
 """A wait that nothing is concluded from but that the condition never comes true."""
+
+WORKS_ON = "import threading; threading.Event().wait()"
+"""Code of a cell or a program that never ends by itself."""
+AWAITS_ON = "import asyncio; await asyncio.Event().wait()"
+"""The same for a cell whose loop goes on."""
+
+
+def until_there(path: str | Path, *, indented: int = 0) -> str:
+    """Code of a cell or a program that waits for a file. Args: indented: by so many spaces, for a place in other code."""
+    code = f"import os, time\nwhile not os.path.exists({str(path)!r}): time.sleep(0.01)"
+    return code.replace("\n", "\n" + " " * indented)
 
 
 def wait_until(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
@@ -26,11 +41,37 @@ def wait_until(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECON
 
 async def eventually(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
     """The same while the event loop runs on."""
+
+    async def once() -> T:
+        return condition()
+
+    return await eventually_async(once, limit_seconds=limit_seconds)
+
+
+async def eventually_async(condition: Callable[[], Awaitable[T]], *, limit_seconds: float = LIMIT_SECONDS) -> T:
+    """The same for a condition that has to be asked for."""
     deadline = time.monotonic() + limit_seconds
-    while not (value := condition()):
+    while not (value := await condition()):
         assert time.monotonic() < deadline, f"not within {limit_seconds:g} s: {condition}"
         await asyncio.sleep(0.01)
     return value
+
+
+async def turns(number: int = 1) -> None:
+    """Let all other tasks of the loop have so many turns, which takes no time: for what is tried at each step of a loop."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def soon(value: T) -> T:
+    """Return it after a turn: what has to be awaited and is quick."""
+    await turns()
+    return value
+
+
+async def outlast(bound_seconds: float) -> None:
+    """Wait for longer than a bound of kernels or servers, whose clocks are real: it must not count meanwhile."""
+    await asyncio.sleep(bound_seconds + 1)
 
 
 def is_running(pid: int) -> bool:

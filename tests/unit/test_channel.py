@@ -2,7 +2,7 @@
 
 import asyncio
 
-from support.waiting import eventually
+from support.waiting import eventually, turns
 
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.events import Notice, Response
@@ -43,7 +43,7 @@ async def test_a_sender_that_is_cancelled_while_it_waits_leaves_no_gap_and_no_lo
     await channel.send(Response(content="first"))
     waiting = asyncio.create_task(channel.send(Response(content="never")))
     after = asyncio.create_task(channel.send(Response(content="second")))
-    await asyncio.sleep(0)
+    await turns()
     waiting.cancel()
     assert (await channel.receive()).content == "first"
     await after
@@ -55,7 +55,7 @@ async def test_after_the_reader_has_gone_sending_neither_waits_nor_fails():
     channel = EventChannel(size=1)
     await channel.send(Response(content="x"))
     waiting = [asyncio.create_task(channel.send(Response(content="y"))) for _ in range(5)]
-    await asyncio.sleep(0)
+    await turns()
     channel.abandon()
     await asyncio.wait_for(asyncio.gather(*waiting), 120)
     await asyncio.wait_for(channel.send(Response(content="z")), 120)

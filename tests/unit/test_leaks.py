@@ -17,14 +17,14 @@ import asyncio, os, socket, subprocess, sys, tempfile, threading, time
 import pytest
 
 kept = []
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 DAEMON = """
 import os, sys, time
 if os.fork(): sys.exit()
 os.setsid()
 if os.fork(): os._exit(0)
 sys.argv[0] = "the-daemon"
-os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", "the-daemon"])
+os.execv(sys.executable, [sys.executable, "-c", "import signal; signal.pause()", "the-daemon"])
 """
 
 def test_process():
@@ -34,7 +34,7 @@ def test_daemon():
     subprocess.run([sys.executable, "-c", DAEMON], check=True)
 
 async def test_task():
-    kept.append(asyncio.create_task(asyncio.sleep(600), name="the-task"))
+    kept.append(asyncio.create_task(asyncio.Event().wait(), name="the-task"))
 
 def test_socket():
     kept.append(socket.create_server(("127.0.0.1", 0)))
@@ -54,7 +54,7 @@ def test_thread():
 
 @pytest.fixture
 async def careless():
-    kept.append(asyncio.create_task(asyncio.sleep(600), name="task-of-the-fixture"))
+    kept.append(asyncio.create_task(asyncio.Event().wait(), name="task-of-the-fixture"))
     yield
 
 async def test_fixture(careless):
@@ -109,8 +109,8 @@ async def test_task_that_ends_after_the_test():
 
 def test_thread_and_process_that_end_after_the_test():
     threading.Timer(0.2, int).start()
-    late = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
-    threading.Thread(target=late.wait, daemon=True).start()
+    late = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    threading.Timer(0.2, late.communicate).start()
 
 def test_folder_that_is_removed():
     with tempfile.TemporaryDirectory(prefix="fa-"):
@@ -137,7 +137,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def careless():
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 
 def test_it(careless):
     assert careless.poll() is None
@@ -180,7 +180,7 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("test", "named"),
     [
-        ("test_process", "time.sleep(600)"),
+        ("test_process", "signal.pause()"),
         ("test_daemon", "the-daemon"),
         ("test_task", "the-task"),
         ("test_socket", "AF_INET at ('127.0.0.1'"),
@@ -212,4 +212,4 @@ def test_leak_of_a_wider_scope_fails_the_session(tmp_path: Path) -> None:
     said, process = run_pytest(tmp_path, SESSION, leak_seconds=1)
     assert said == {"test_it": ""}
     assert process.returncode == 1
-    assert "time.sleep(600)" in process.stderr
+    assert "signal.pause()" in process.stderr

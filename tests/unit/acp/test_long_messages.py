@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from support.waiting import turns
 
 from freeact_sub.acp.connection import MAX_MESSAGE_BYTES, pass_on_messages, too_long
 
@@ -18,7 +19,7 @@ async def test_a_line_beyond_the_limit_is_left_out_and_refused(pieces):
     text = b'{"a": 1}\n' + LONG + b'[1]\n{"b": 2}\n' + LONG + LONG + b'{"c": 3}\n' + LONG[:-1]
     for start in range(0, len(text), max(len(text) // pieces, 1)):
         source.feed_data(text[start : start + max(len(text) // pieces, 1)])
-        await asyncio.sleep(0)
+        await turns()
     source.feed_eof()
     await passing
     assert await target.read() == b'{"a": 1}\n{"b": 2}\n{"c": 3}\n'

@@ -9,7 +9,7 @@ from pydantic_ai.messages import ThinkingPart, ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
 from support.tables import each
 from support.virtual_time import in_virtual_time
-from support.waiting import eventually
+from support.waiting import eventually, turns
 
 from freeact_sub.events import (
     AgentFinished,
@@ -262,7 +262,7 @@ async def test_a_reader_that_stops_holds_the_agents_back_and_goes_on_later(make)
         assert first.seq == 0
         if isinstance(first, ApprovalRequest):
             first.approve()
-        await asyncio.sleep(0)
+        await turns()
         assert len(sent) <= 1 + 6
         received = 1
         async for event in run:
@@ -280,8 +280,7 @@ async def test_a_run_can_be_cancelled_at_any_step_and_leaves_no_task(make):
             before = asyncio.all_tasks()
             run = agent.run("go")
             reader = asyncio.create_task(run.result())
-            for _ in range(steps):
-                await asyncio.sleep(0)
+            await turns(steps)
             run.cancel()
             assert (await asyncio.wait_for(reader, 120)).status == "cancelled"
             kernels = {"watch kernel of " + agent.agent_id, "start kernel of " + agent.agent_id}

@@ -1,10 +1,9 @@
 """`Agent(approve=...)`: a function of the program answers before anybody else; and `Agent(store=...)`."""
 
-import asyncio
-
 from support.agents import cell, task
 from support.memory_store import MemoryStore
 from support.tables import each
+from support.waiting import turns
 
 from freeact_sub import (
     Agent,
@@ -20,7 +19,7 @@ CELLS = [[cell(str(number))] for number in range(3)]
 
 
 async def not_one(request):
-    await asyncio.sleep(0)
+    await turns()
     return request.call.code != "1"
 
 

@@ -9,6 +9,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.agents import cell, of_kind, read, task
 from support.tables import each
+from support.waiting import turns
 
 from freeact_sub.agents.from_code.ask import typed_answer_of
 from freeact_sub.config.budget import Budget
@@ -125,8 +126,7 @@ async def test_a_question_can_be_cancelled_at_any_step_and_leaves_no_task(make):
             agent.history.clear()
             run = agent.run("root")
             reader = asyncio.create_task(run.result())
-            for _ in range(steps):
-                await asyncio.sleep(0)
+            await turns(steps)
             run.cancel()
             assert (await asyncio.wait_for(reader, 120)).status == "cancelled"
             left = [found for found in asyncio.all_tasks() - before if "ScopedTask" in repr(found)]

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
+from support.waiting import eventually
 
 from freeact_sub.agents.children.child import NO_ANSWER
 from freeact_sub.errors import AgentBusyError
@@ -316,10 +317,8 @@ async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_ru
         with pytest.raises(AgentBusyError, match="or a detached child, is at work"):
             await agent.fork()
         go.set()
-        while agent.debug.at_work:
-            await asyncio.sleep(0)
-        while not agent.debug.waiting_messages:
-            await asyncio.sleep(0)
+        await eventually(lambda: not agent.debug.at_work)
+        await eventually(lambda: agent.debug.waiting_messages)
         assert child.run.status == "completed"
         result = await agent.run("and now?").result()
     assert "has ended]" in result.output

@@ -12,7 +12,7 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read, task
 from support.tables import each
 from support.thorough import sample
-from support.waiting import eventually
+from support.waiting import eventually, turns
 
 from freeact_sub import Budget, FreeactError, SpawnRequest
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
@@ -249,8 +249,7 @@ async def test_a_cancel_at_any_moment_ends_all_and_gives_back_all_slots(make, wa
 
         async def cancel():
             await begun.wait()
-            for _ in range(steps):
-                await asyncio.sleep(0)
+            await turns(steps)
             run.cancel(next(info.agent_id for info in agent.agents() if info.depth == 1))
             silent.set()
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ToolCallPart
 from support.sessions import as_after_a_crash
 from support.tables import each
+from support.waiting import eventually
 
 from freeact_sub import Agent, Budget, ChildRecord, SessionError, SpawnRequest, depth_of, parent_of
 from freeact_sub.testing import first_prompt
@@ -100,8 +101,7 @@ async def test_a_child_whose_program_was_killed_is_interrupted(make, tmp_path):
     go = asyncio.Event()
     async with make(lambda *_: [go, "late"], session="new") as agent:
         child = await agent.spawn("wait")
-        while child.status != "running":
-            await asyncio.sleep(0)
+        await eventually(lambda: child.status == "running")
         await as_after_a_crash(agent, tmp_path / "crashed")
         found = await asyncio.to_thread(elsewhere, child.record, XDG_STATE_HOME=str(tmp_path / "crashed"))
         assert (found.status, found.error) == ("interrupted", "its program ended before it")

@@ -12,7 +12,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from support.agents import allow, cell, check_stream, finished, of_kind, read, task
 from support.tables import each
 from support.thorough import THOROUGH, sample
-from support.waiting import eventually
+from support.waiting import eventually, turns
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import KernelStartError
@@ -54,8 +54,7 @@ async def read_while(run, steps, action):
             events.append(event)
 
     reading = asyncio.create_task(reader())
-    for _ in range(steps):
-        await asyncio.sleep(0)
+    await turns(steps)
     done = reading.done()
     action()
     await asyncio.wait_for(reading, 120)
@@ -134,11 +133,10 @@ async def test_the_reader_leaves_at_any_step(make):
 
             async def leave():
                 async for _ in agent.stream("root", budget=BOUNDS):
-                    await asyncio.sleep(0)
+                    await turns()
 
             reading = asyncio.create_task(leave())
-            for _ in range(steps):
-                await asyncio.sleep(0)
+            await turns(steps)
             reading.cancel()
             await asyncio.wait({reading}, timeout=120)
             if agent.present_run is not None:
@@ -230,7 +228,7 @@ async def our_objects() -> int:
     """How many objects of ours there are, but for those that asyncio keeps with timers that are cancelled and not yet due."""
     for _ in range(1000):  # of so many that are cancelled it keeps none
         asyncio.get_running_loop().call_later(3600, print).cancel()
-    await asyncio.sleep(0)
+    await turns()
     gc.collect()
     return sum(str(type(item).__module__).startswith("freeact_sub") for item in gc.get_objects())
 

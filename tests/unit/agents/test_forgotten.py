@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import finished, of_kind, read, task
-from support.waiting import eventually
+from support.waiting import eventually, soon
 
 from freeact_sub import Budget
 from freeact_sub.events import AgentFinished, AgentStarted
@@ -168,7 +168,7 @@ async def test_children_that_a_program_leaves_behind_are_told_as_well(make):
 
         _, result = await read(agent.run_program(program))
         assert result.warnings == (f"{result.output} was still at work when the run ended, and was cancelled",)
-        _, result = await read(agent.run_program(lambda: asyncio.sleep(0)))
+        _, result = await read(agent.run_program(lambda: soon(None)))
     assert result.warnings == ()
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.tables import each
 from support.thorough import examples
+from support.waiting import turns
 
 from freeact_sub.agents.budgets.estimate import LEAST, Estimate
 from freeact_sub.agents.budgets.ledger import Account, Ledger
@@ -111,7 +112,7 @@ def test_no_account_passes_its_bound_whoever_asks_at_once_and_nothing_stays_rese
             for size, output, percent in requests:
                 reservation = await ledger.reserve(account, estimate(size, output, report=200))
                 check()
-                await asyncio.sleep(0)
+                await turns()
                 took = reservation.output_tokens * percent // 100
                 cost = Decimal(size + 4 * took) / 100_000
                 account.book(Usage(turns=1, input_tokens=size, output_tokens=took, cost_usd=cost))
@@ -148,7 +149,7 @@ async def test_a_request_waits_for_those_in_flight_and_is_refused_only_when_none
     one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
     first = await ledger.reserve(one, estimate(100, 800))
     waiting = asyncio.create_task(ledger.reserve(two, estimate(100, 400)))
-    await asyncio.sleep(0)
+    await turns()
     assert not waiting.done()
     one.book(Usage(input_tokens=300))
     first.give_up()
@@ -167,7 +168,7 @@ async def test_a_child_that_is_short_itself_still_waits_for_what_its_siblings_ma
     two = ledger.open("two", Budget(tokens=1000), root)
     first = await ledger.reserve(one, estimate(100, 1700))
     waiting = asyncio.create_task(ledger.reserve(two, estimate(100, 4000)))
-    await asyncio.sleep(0)
+    await turns()
     assert not waiting.done()
     one.book(Usage(input_tokens=500))
     first.give_up()
@@ -186,7 +187,7 @@ async def test_a_request_that_waits_can_be_cancelled_and_leaves_nothing():
     one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
     first = await ledger.reserve(one, estimate(100, 800))
     waiting = asyncio.create_task(ledger.reserve(two, estimate(100, 800)))
-    await asyncio.sleep(0)
+    await turns()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
 from support.tables import each
-from support.waiting import LOADED_MACHINE_SECONDS
+from support.waiting import eventually
 from typing_extensions import TypedDict
 
 from freeact_sub import Agent, Budget, Config, FreeactError, InvalidRequestError, StrategyProgress
@@ -239,10 +239,9 @@ async def test_a_kill_loses_at_most_the_open_requests(tmp_path):
     kept = tmp_path / "kept.jsonl"
     program = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), str(kept)], env={**os.environ})
     try:
-        async with asyncio.timeout(LOADED_MACHINE_SECONDS):
-            while not kept.exists() or kept.read_text().count("\n") < 41:
-                assert program.poll() is None
-                await asyncio.sleep(0.05)
+        lines = lambda: kept.read_text().count("\n") if kept.exists() else 0
+        await eventually(lambda: lines() >= 41 or program.poll() is not None)
+        assert program.poll() is None
     finally:
         program.send_signal(signal.SIGKILL)
         program.wait()

@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, finished, of_kind, read, task
 from support.tables import each
+from support.waiting import eventually
 
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.tree import MAX_HISTORIES
@@ -151,7 +152,7 @@ async def test_places_for_kernels_are_given_in_order():
         places.give_back(holder)
 
     waiting = [asyncio.create_task(work(holder)) for holder in holders[1:]]
-    await asyncio.sleep(0)
+    await eventually(lambda: places.waiting == 3)
     assert not places.stuck
     waiting[1].cancel()
     await asyncio.wait({waiting[1]})
@@ -166,7 +167,7 @@ async def test_places_are_stuck_when_somebody_waits_and_all_who_have_one_wait_fo
     places.take_now(parent)
     places.take_now(other)
     waiting = asyncio.create_task(places.take(HoldingAgent()))
-    await asyncio.sleep(0)
+    await eventually(lambda: places.waiting == 1)
     assert (places.stuck, places.would_never_come(parent)) == (False, False)
     other.waits_for_child = True
     assert (places.stuck, places.would_never_come(parent)) == (False, True)
@@ -182,9 +183,9 @@ async def test_who_waits_is_refused_when_the_last_place_goes_to_a_node():
     places.take_now(parent)
     places.take_now(worker)
     first = asyncio.create_task(places.take(node))
-    await asyncio.sleep(0)
+    await eventually(lambda: places.waiting == 1)
     second = asyncio.create_task(places.take(HoldingAgent()))
-    await asyncio.sleep(0)
+    await eventually(lambda: places.waiting == 2)
     places.give_back(worker)
     await asyncio.wait_for(first, 120)
     with pytest.raises(SpawnForbiddenError, match=r"kernel\.max_live"):

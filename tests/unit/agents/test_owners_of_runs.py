@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai.messages import ToolReturnPart
 from support.agents import cell
 from support.tables import each
+from support.waiting import eventually, turns
 
 from freeact_sub import AgentBusyError, ApprovalRequest, Callbacks, FreeactError, ResponseChunk, dispatch
 from freeact_sub.testing import prompts
@@ -27,10 +28,8 @@ def reply(messages, _):
 
 async def until_it_is_at_work(agent):
     """Wait until its run waits for a model or a person."""
-    while agent.scripted.requests == 0 or agent.present_run is None:
-        await asyncio.sleep(0)
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await eventually(lambda: agent.scripted.requests and agent.present_run is not None)
+    await turns(50)
 
 
 async def cancelled(agent, reading):
@@ -254,7 +253,7 @@ async def test_a_run_that_start_has_begun_goes_on_whoever_reads_it(make):
         run.start()
         for read in (run.result(), read_on(run)):
             reader = asyncio.create_task(read)
-            await asyncio.sleep(0.05)
+            await until_it_is_at_work(agent)
             reader.cancel()
             await asyncio.wait({reader})
         with pytest.raises(AgentBusyError):
@@ -317,8 +316,7 @@ async def test_work_in_a_run_ends_with_it_by_an_error_and_not_by_a_cancel(make, 
             run.start()
             await anext(run)
             task = asyncio.create_task(program(agent, call))
-            for _ in range(200):  # it is at work by then, wherever it waits
-                await asyncio.sleep(0)
+            await turns(200)  # it is at work by then, wherever it waits
             run.cancel()
             assert (await asyncio.wait_for(run.result(), LIMIT_SECONDS)).status == "cancelled"
             assert not task.done()
@@ -335,8 +333,7 @@ async def test_a_cancelled_program_waits_for_its_call_and_a_node_that_is_just_ma
     async with make(reply, config={"mode": "full"}) as agent:
         for steps in range(60):
             branching = asyncio.create_task(agent.branch())
-            for _ in range(steps):
-                await asyncio.sleep(0)
+            await turns(steps)
             branching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await (await branching).close()

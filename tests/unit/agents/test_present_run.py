@@ -1,9 +1,8 @@
 """Who an agent is never changes; what is known of its run is plain data. Kernels are fakes."""
 
-import asyncio
-
 from pydantic import TypeAdapter
 from support.agents import cell, read, task
+from support.waiting import eventually
 
 from freeact_sub.agents.runs.present_run import RunRecord
 from freeact_sub.events import AgentFinished, ApprovalRequest
@@ -36,7 +35,9 @@ async def test_the_seconds_of_a_run_leave_out_those_in_which_a_person_was_asked(
 
     async def follow(event):
         if isinstance(event, ApprovalRequest) and event.depth == 1:
-            await asyncio.sleep(answered_after)  # a person thinks
+            asked = agent.debug.agents[event.agent_id].run
+            begun = asked.age
+            await eventually(lambda: asked.age >= begun + answered_after)  # a person thinks
             event.approve()
         elif isinstance(event, ApprovalRequest):
             event.approve()

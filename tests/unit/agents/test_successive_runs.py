@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai.messages import ToolReturnPart
 from support.agents import cell, read
 from support.tables import each
+from support.waiting import soon
 
 from freeact_sub import AgentBusyError, ApprovalDeniedError, FreeactError, SpawnRequest
 from freeact_sub.testing import prompts
@@ -136,7 +137,7 @@ async def test_the_agent_can_be_used_at_once_after(way, following, make):
                 case "run_cell":
                     assert (await asyncio.wait_for(agent.run_cell("1 + 1").result(), 120)).status == "completed"
                 case "run_program":
-                    assert (await agent.run_program(lambda: asyncio.sleep(0, 7)).result()).output == 7
+                    assert (await agent.run_program(lambda: soon(7)).result()).output == 7
                 case "stream":
                     assert [event async for event in agent.stream("again")][-1].status == "completed"
                 case "undo":

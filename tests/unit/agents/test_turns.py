@@ -1,6 +1,5 @@
 """The turns of a run: what its reader sees, what its model reads, and what stays in its history."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +18,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from support.agents import cell, read, task
+from support.waiting import turns
 
 from freeact_sub import Agent, Config
 from freeact_sub.agents.budgets.booking import Booking
@@ -173,7 +173,7 @@ async def test_an_answer_that_was_shown_stays_also_if_the_run_is_cancelled(make,
 
     async def cancel():
         run.cancel()
-        await asyncio.sleep(0)
+        await turns()
 
     @contextlib.asynccontextmanager
     async def request_stream(*args):

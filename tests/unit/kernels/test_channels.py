@@ -7,7 +7,7 @@ import select
 import pytest
 import zmq
 from jupyter_client.session import Session
-from support.waiting import eventually
+from support.waiting import eventually, turns
 
 from freeact_sub.errors import KernelLostError
 from freeact_sub.kernels.wire.channels import DELIMITER, MESSAGES_AT_ONCE, MessageError, ZmqChannels
@@ -58,7 +58,7 @@ async def test_messages_come_in_order_however_many_there_are_and_others_get_thei
     async with asyncio.timeout(60):
         while len(peer.heard) < MESSAGES:
             seen.append(len(peer.heard))
-            await asyncio.sleep(0)
+            await turns()
         peer.send(MESSAGES)
         await eventually(lambda: len(peer.heard) > MESSAGES)
     assert peer.numbers == [*range(MESSAGES + 1)]
@@ -68,7 +68,7 @@ async def test_messages_come_in_order_however_many_there_are_and_others_get_thei
 async def test_a_message_that_comes_while_another_is_sent_is_heard(peer):
     """zmq's descriptor falls silent once the socket has been used, whether its messages were read or not."""
     peer.listen()
-    await asyncio.sleep(0)  # it is read now
+    await turns()  # it is read now
     peer.send(7)
     assert peer.is_readable()
     while peer.is_readable():
@@ -102,7 +102,7 @@ async def test_nothing_is_heard_after_a_listener_has_closed_the_channels(peer):
     await eventually(lambda: peer.heard)
     watched = asyncio.get_running_loop()._selector.get_map()  # noqa: SLF001  # nothing else tells
     assert not [key for key in watched.values() if "_Inbox" in str(key.data)]
-    await asyncio.sleep(0)
+    await turns()
     assert peer.numbers == [0]
     with pytest.raises(KernelLostError):
         peer.channels.send("shell", "execute_request", {})

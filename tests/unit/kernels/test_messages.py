@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jupyter_client.session import DELIM, Session
 from support.tables import each
 from support.thorough import examples
+from support.waiting import turns
 
 from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.errors import KernelLostError, KernelStartError
@@ -222,8 +223,7 @@ async def opened(first: str = "shell") -> AsyncIterator[tuple[KernelClient, Play
     channels.put("iopub", {"msg_type": "iopub_welcome"}, {}, {}, {})
     channels.put(first, {"msg_type": "kernel_info_reply"}, asked.pop(first), {}, {})
     [(second, parent)] = asked.items()
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await turns(100)
     assert not opening.done(), f"open before it has heard anything on {second}"
     channels.put(second, {"msg_type": "kernel_info_reply"}, parent, {}, {})
     await opening
@@ -243,8 +243,7 @@ async def test_a_kernel_is_open_once_it_has_answered_on_every_channel(first):
 async def test_a_kernel_that_greets_is_open_then_and_is_asked_nothing():
     channels, client = PlayedChannels(), KernelClient(Owner())
     opening = asyncio.create_task(client.open(channels, greets=True))
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await turns(100)
     assert not opening.done()
     channels.put("iopub", {"msg_type": "iopub_welcome"}, {}, {}, {})
     await opening
@@ -255,7 +254,7 @@ async def test_a_kernel_that_greets_is_open_then_and_is_asked_nothing():
 async def test_a_kernel_that_ends_before_it_greets_has_not_started():
     client = KernelClient(Owner())
     opening = asyncio.create_task(client.open(PlayedChannels(), greets=True))
-    await asyncio.sleep(0)
+    await turns()
     client.lose("its process ended with exit code 3")
     with pytest.raises(KernelStartError, match="exit code 3"):
         await opening
@@ -268,7 +267,7 @@ async def test_what_a_kernel_sent_before_its_end_is_read_though_the_end_was_hear
         parent = {"msg_id": await channels.request_id()}
         client.lose("its process ended with exit code 0")
         for number in range(5):
-            await asyncio.sleep(0)
+            await turns()
             channels.put("iopub", {"msg_type": "stream"}, parent, {}, {"name": "stdout", "text": f"{number}\n"})
         reply = {"status": "ok", "execution_count": 1, "payload": [{"source": "ask_exit"}]}
         channels.put("shell", {"msg_type": "execute_reply"}, parent, {}, reply)

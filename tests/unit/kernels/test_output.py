@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import in_virtual_time
+from support.waiting import turns
 
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteReply, ExecuteResult, StreamText
 from freeact_sub.channel import EventChannel
@@ -138,7 +139,7 @@ async def test_text_and_displays_keep_their_order_and_their_bound_on_the_way_to_
                 text = f"{number} "
                 buffer.add(out(text) if number % 7 < 3 else DisplayData(data={"text/plain": text}))
                 if number % 11 == 0:
-                    await asyncio.sleep(0)
+                    await turns()
             buffer.end(ExecuteReply(status="ok"))
 
         playing = asyncio.create_task(play())
@@ -154,7 +155,7 @@ async def test_text_and_displays_keep_their_order_and_their_bound_on_the_way_to_
         read += (output.text if isinstance(output, StreamText) else output.data["text/plain"]).split()
         assert len(channel._waiting) <= 4  # noqa: SLF001  # the bound
         if len(read) % pause == 0:
-            await asyncio.sleep(0)
+            await turns()
     await running
     assert read == [str(number) for number in range(20_000)]
 

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from support.waiting import eventually, turns
 
 from freeact_sub.kernels.gateway.kernel import PIECES_AHEAD, in_order
 
@@ -15,8 +16,7 @@ async def test_results_come_in_order_and_no_more_run_at_once_than_are_allowed():
         nonlocal running, most
         running += 1
         most = max(most, running)
-        for _ in range(20 - number):  # later ones end earlier
-            await asyncio.sleep(0)
+        await turns(20 - number)  # later ones end earlier
         running -= 1
         return number
 
@@ -38,7 +38,7 @@ async def test_nothing_runs_any_more_when_one_fails_or_the_reader_goes(ending):
         try:
             if number == 2 and ending == "fails":
                 raise OSError("no room")
-            await asyncio.sleep(0 if number < 2 else 3600)
+            await (turns() if number < 2 else asyncio.Event().wait())
             return number
         finally:
             ended.append(number)
@@ -55,8 +55,7 @@ async def test_nothing_runs_any_more_when_one_fails_or_the_reader_goes(ending):
 
     reading = asyncio.create_task(read())
     if ending == "cancelled":
-        while 2 not in started:
-            await asyncio.sleep(0)
+        await eventually(lambda: 2 in started)
         reading.cancel()
     await asyncio.wait({reading}, timeout=60)
     assert reading.done()

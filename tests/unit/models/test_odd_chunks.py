@@ -1,6 +1,5 @@
 """Servers that keep to OpenAI's chat protocol loosely, over real HTTP: what they send is read, or told in one sentence."""
 
-import asyncio
 import codecs
 import gzip
 import json
@@ -10,6 +9,7 @@ import pytest
 from support.agents import of_kind, read
 from support.serving import serving
 from support.tables import each
+from support.waiting import turns
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput
@@ -63,7 +63,7 @@ async def server_of(*bodies, kind="text/event-stream", headers="", piece_bytes=N
         for start in range(0, len(body), piece_bytes or len(body) or 1):
             writer.write(body[start : start + (piece_bytes or len(body))])
             await writer.drain()
-            await asyncio.sleep(0)
+            await turns()
         writer.close()
         await writer.wait_closed()
 

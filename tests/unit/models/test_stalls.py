@@ -7,7 +7,7 @@ import pytest
 from pydantic_ai.exceptions import ModelConnectionError
 from support.agents import read
 from support.chat_server import ChatCall, ChatServer
-from support.virtual_time import in_virtual_time
+from support.virtual_time import in_virtual_time, passes
 
 from freeact_sub import Agent, Config
 from freeact_sub.models.steady import Silence
@@ -69,7 +69,7 @@ async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
         async for event in run:
             if event.seq == 5 and not slept:
                 slept = True
-                await asyncio.sleep(5)
+                await passes(5)
         result = await run.result()
     assert (result.status, len(server.requests)) == ("completed", 1)
 
@@ -77,7 +77,7 @@ async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
 async def is_cancelled(listen):
     """Whether it ends as cancelled when it is cancelled after two seconds."""
     listening = asyncio.create_task(listen())
-    await asyncio.sleep(2)
+    await passes(2)
     listening.cancel()
     await asyncio.wait({listening})
     return listening.cancelled()
@@ -109,7 +109,7 @@ async def test_a_cancelled_answer_whose_end_outlasts_the_limit_of_silence_is_can
             yield 1
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(5)
+            await passes(5)
 
     async def listen():
         async for _ in Silence("local", first_event_seconds=None, stall_seconds=4).watched(ends_slowly()):

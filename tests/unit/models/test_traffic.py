@@ -8,7 +8,8 @@ import anyio
 import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError
 from support.tables import each
-from support.virtual_time import in_virtual_time
+from support.virtual_time import in_virtual_time, passes
+from support.waiting import eventually
 
 from freeact_sub.models.observers import Meter, watch
 from freeact_sub.models.traffic import Admission, Traffic
@@ -26,8 +27,7 @@ async def test_a_request_whose_turn_comes_in_a_pause_gives_its_place_to_other_pr
 
     async with Admission(busy, Meter("x"), 7_200).granted():
         waiting = asyncio.create_task(request(busy))
-        while not traffic.limiter.waiting_count:
-            await asyncio.sleep(0)
+        await eventually(lambda: traffic.limiter.waiting_count)
         busy.open_at = anyio.current_time() + 3_600
     assert await asyncio.wait_for(request(other), 60) == "sent"
     assert not waiting.done()
@@ -67,9 +67,9 @@ async def test_a_provider_that_stays_busy_is_given_up_however_slow_the_machine_i
     async def ask_again_and_again():
         for _ in range(100):
             async with admission.granted():
-                await asyncio.sleep(slow_seconds)
+                await passes(slow_seconds)
             admission.failed(ModelHTTPError(429, "x"))
-            await asyncio.sleep(slow_seconds)
+            await passes(slow_seconds)
 
     with pytest.raises(ModelHTTPError):
         await ask_again_and_again()
@@ -95,7 +95,7 @@ async def sendings(error, *, patience=300.0, takes=0.1, traffic=None):
             while True:
                 async with admission.granted():
                     sent.append(anyio.current_time())
-                    await asyncio.sleep(takes)
+                    await passes(takes)
                     admission.failed(error)
     return sent, told
 
@@ -163,9 +163,9 @@ async def test_a_person_may_have_a_wait_over(status):
         asyncio.create_task(sendings(ModelHTTPError(status, "x", headers={"retry-after": "50"}), traffic=traffic))
         for _ in range(3)
     ]
-    await asyncio.sleep(10)
+    await passes(10)
     assert traffic.try_now()
-    await asyncio.sleep(0.5)
+    await passes(0.5)
     assert not any(task.done() for task in running)
     for task in running:
         task.cancel()
@@ -179,7 +179,7 @@ async def test_requests_that_a_person_hastens_are_sent_at_once():
     traffic = Traffic(max_concurrent=1, patience_seconds=300)
     running = asyncio.create_task(sendings(ModelHTTPError(429, "x", headers={"retry-after": "200"}), traffic=traffic))
     for _ in range(3):
-        await asyncio.sleep(20)
+        await passes(20)
         traffic.try_now()
     sent, _ = await running
     assert [round(at) for at in sent[:4]] == [0, 20, 40, 60]
@@ -192,7 +192,7 @@ async def test_the_next_request_does_not_wait_for_one_that_was_cancelled():
         asyncio.create_task(sendings(ModelHTTPError(429, "x", headers={"retry-after": "200"}), traffic=traffic))
         for _ in range(2)
     )
-    await asyncio.sleep(5)
+    await passes(5)
     first.cancel()
     await asyncio.wait({first})
     lane = traffic.lane(ScriptedModel([]))

@@ -11,6 +11,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 from support.sample_events import one_of_each
 from support.sessions import root, writing
+from support.waiting import turns
 
 from freeact_sub.agents.sessions.resume import load
 from freeact_sub.cells import CellError, StreamText
@@ -392,7 +393,7 @@ async def test_a_commit_can_be_cancelled_and_what_it_waited_for_is_kept(store):
         writer.put(lambda to: go_on.wait(60))
         root(writer)
         waiting = asyncio.create_task(writer.commit())
-        await asyncio.sleep(0)
+        await turns()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 from support.agents import cell, task
+from support.waiting import turns
 
 from freeact_sub import Callbacks, dispatch
 from freeact_sub.errors import FreeactError
@@ -68,7 +69,7 @@ async def test_coroutine_functions_are_awaited_in_order(make):
 
     async def slow(event):
         order.append("begin")
-        await asyncio.sleep(0)
+        await turns()
         order.append("end")
 
     async with make([[cell("1")], "done"], config={"headless": "allow"}) as agent:
@@ -116,7 +117,7 @@ async def test_a_second_task_that_reads_a_run_gets_one_sentence_and_takes_nothin
         run, talks = agent.run("root"), asyncio.Event()
         reading = asyncio.create_task(dispatch(run, Callbacks(on_text=lambda event: talks.set())))
         await talks.wait()
-        await asyncio.sleep(0)
+        await turns()
         for second in (run.result, run.__anext__, lambda: dispatch(run, Callbacks())):
             with pytest.raises(FreeactError, match="another task reads this run"):
                 await second()

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from support.waiting import soon, turns
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies import Step, plan_and_execute
@@ -111,13 +112,12 @@ async def test_a_cancel_at_any_step_leaves_nothing(fake):
     steps = [Step(task="a"), Step(task="b"), Step(task="c", depends_on=[0, 1])]
     for after in range(1, 40, 2):
         agent = fake(
-            lambda prompt, request: asyncio.sleep(
-                0, "x" if "history" not in request else steps if request["output"] == list[Step] else Review(answer="y")
+            lambda prompt, request: soon(
+                "x" if "history" not in request else steps if request["output"] == list[Step] else Review(answer="y")
             )
         )
         work = asyncio.create_task(plan_and_execute(agent, "?"))
-        for _ in range(after):
-            await asyncio.sleep(0)
+        await turns(after)
         work.cancel()
         await asyncio.wait({work}, timeout=60)
         assert work.done()

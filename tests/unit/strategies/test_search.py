@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 from support.searches import Hidden, Player24, Table, Words, sampled, tree_of_thoughts
 from support.tables import each
+from support.waiting import soon, turns
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies import LATS, BeamSearch, BestFirst, Evaluation, Search, Simulation, search
@@ -120,7 +121,7 @@ async def test_states_that_are_needed_no_more_are_closed_while_it_goes_on():
 
 async def test_the_best_state_is_kept_if_that_is_wished_and_a_root_of_its_own_is_closed():
     root = Words()
-    agent = SimpleNamespace(branch=lambda description: asyncio.sleep(0, root))
+    agent = SimpleNamespace(branch=lambda description: soon(root))
     player = Hidden(2)
     result = await search(agent, "", tree=LATS(simulations=16), player=player, keep=True)
     assert root.world.open == {result.best.state}
@@ -166,7 +167,7 @@ async def test_a_search_with_twice_as_many_states_is_twice_the_work(grown):
             nonlocal calls
             calls += event in ("call", "c_call")
 
-        agent = SimpleNamespace(progress=lambda **step: asyncio.sleep(0))
+        agent = SimpleNamespace(progress=lambda **step: turns())
         sys.setprofile(count)
         try:
             result = await search(agent, "", tree=grown(states), root=Words(), player=Indifferent(1), max_trials=10_000)
@@ -192,10 +193,9 @@ async def test_step_by_step_and_what_is_best_so_far():
 async def test_a_cancel_at_any_step_leaves_nothing(tree):
     for steps in (*range(1, 40), *range(40, 200, 7)):
         root = Words()
-        agent = SimpleNamespace(branch=lambda description, root=root: asyncio.sleep(0, root))
+        agent = SimpleNamespace(branch=lambda description, root=root: soon(root))
         work = asyncio.create_task(search(agent, "", tree=tree, player=Hidden(steps), keep=True))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        await turns(steps)
         work.cancel()
         await asyncio.wait({work}, timeout=60)
         assert work.done()

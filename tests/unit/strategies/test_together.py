@@ -4,12 +4,13 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from support.waiting import soon, turns
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies import Member, debate, mixture, parallel, pipeline, plan_and_execute, vote
 
 
-def turns(*answers):
+def in_turn(*answers):
     """Answers one after another, whoever asks."""
     rest = list(answers)
     return lambda _prompt, _request: rest.pop(0)
@@ -39,7 +40,7 @@ async def test_parallel_that_is_cancelled_has_ended_all_when_it_returns():
             begun.set()
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0)  # its end takes a moment
+            await turns()  # its end takes a moment
             ended.append(name)
 
     work = asyncio.create_task(parallel([lambda: slow("a"), lambda: slow("b")]))
@@ -71,7 +72,7 @@ async def test_a_pipeline_has_no_barrier():
 
 
 async def test_a_vote_asks_the_same_n_times_and_takes_the_most(fake):
-    agent = fake(turns("4", " 5", "5\n", RuntimeError("down"), "4 "))
+    agent = fake(in_turn("4", " 5", "5\n", RuntimeError("down"), "4 "))
     found = await vote(agent, "2 + 3?")
     assert [request["prompt"] for request in agent.asked] == ["2 + 3?"] * 5
     assert all(request["history"] == [] for request in agent.asked)
@@ -81,7 +82,7 @@ async def test_a_vote_asks_the_same_n_times_and_takes_the_most(fake):
 
 
 async def test_votes_are_counted_by_key_and_a_clear_one_is_not_tied(fake):
-    agent = fake(turns("so: 7", "hence: 8", "that is: 8"))
+    agent = fake(in_turn("so: 7", "hence: 8", "that is: 8"))
     found = await vote(agent, "?", ["small", Member(model="large"), Member()], key=lambda text: text.split()[-1])
     assert [request["model"] for request in agent.asked] == ["small", "large", None]
     assert (found.answer, found.votes, found.tied) == ("hence: 8", 2, False)
@@ -96,14 +97,14 @@ async def test_a_typed_vote_counts_values(fake):
     class Point:
         x: int
 
-    agent = fake(turns(Point(1), Point(2), Point(2)))
+    agent = fake(in_turn(Point(1), Point(2), Point(2)))
     found = await vote(agent, "?", 3, output=Point)
     assert (found.answer, found.votes) == (Point(2), 2)
     assert agent.asked[0]["output"] is Point
 
 
 async def test_a_debate_is_message_by_message_that_of_du_et_al(fake):
-    agent = fake(turns("10", "12", "10", "10", "10", "12"))
+    agent = fake(in_turn("10", "12", "10", "10", "10", "12"))
     found = await debate(agent, "What is 5 + 5?")
     first, second = agent.asked[:3], agent.asked[3:]
     assert first == [{"prompt": "What is 5 + 5?", "model": None, "output": None, "history": []}] * 3
@@ -122,7 +123,7 @@ async def test_a_debate_is_message_by_message_that_of_du_et_al(fake):
 
 
 async def test_in_a_third_round_the_conversation_has_all_before_it(fake):
-    agent = fake(turns("a", "b", "c", "d", "e", "f"))
+    agent = fake(in_turn("a", "b", "c", "d", "e", "f"))
     await debate(agent, "?", 2, 3)
     assert agent.asked[4]["history"] == ["?", "a", agent.asked[2]["prompt"], "c"]
     assert "One agent's solution:\nd" in agent.asked[4]["prompt"]
@@ -130,7 +131,7 @@ async def test_in_a_third_round_the_conversation_has_all_before_it(fake):
 
 
 async def test_a_judge_reads_the_last_answers_and_decides(fake):
-    agent = fake(turns("a", "b", "a", "b", "b it is"))
+    agent = fake(in_turn("a", "b", "a", "b", "b it is"))
     found = await debate(agent, "?", 2, judge=Member(role="You are fair.", model="large"))
     last = agent.asked[-1]
     assert (found.answer, found.judged, found.vote.tied) == ("b it is", True, True)
@@ -140,7 +141,7 @@ async def test_a_judge_reads_the_last_answers_and_decides(fake):
 
 
 async def test_a_debater_that_fails_takes_nothing_from_the_others(fake):
-    agent = fake(turns("a", RuntimeError("down"), "b", "c", RuntimeError("down again"), "c"))
+    agent = fake(in_turn("a", RuntimeError("down"), "b", "c", RuntimeError("down again"), "c"))
     found = await debate(agent, "?")
     assert [str(answer) for answer in found.rounds[0]] == ["a", "down", "b"]
     assert agent.asked[3]["prompt"].count("One agent's solution") == 1
@@ -155,7 +156,7 @@ async def test_a_debater_that_fails_takes_nothing_from_the_others(fake):
 
 
 async def test_debaters_that_act_are_children_and_read_what_was_said_as_text(fake):
-    agent = fake(turns("1", "2", "2", "2"))
+    agent = fake(in_turn("1", "2", "2", "2"))
     found = await debate(
         agent, "?", [Member(name="code", acts=True), Member(name="books", agent_type="reader", role="Be brief.")]
     )
@@ -170,7 +171,7 @@ async def test_debaters_that_act_are_children_and_read_what_was_said_as_text(fak
 
 
 async def test_a_mixture_hands_all_proposals_to_the_aggregator(fake):
-    agent = fake(turns("Paris.", RuntimeError("down"), "It is Paris.", "Paris"))
+    agent = fake(in_turn("Paris.", RuntimeError("down"), "It is Paris.", "Paris"))
     found = await mixture(agent, "Capital of France?", ["one", "two", "three"], "big", output=str)
     assert [request["prompt"] for request in agent.asked[:3]] == ["Capital of France?"] * 3
     assert [request["model"] for request in agent.asked] == ["one", "two", "three", "big"]
@@ -182,7 +183,7 @@ async def test_a_mixture_hands_all_proposals_to_the_aggregator(fake):
 
 
 async def test_proposers_of_a_second_layer_read_all_of_the_first(fake):
-    agent = fake(turns("a", "b", "c", "d", "e"))
+    agent = fake(in_turn("a", "b", "c", "d", "e"))
     found = await mixture(agent, "?", 2, layers=2)
     second = [request["prompt"] for request in agent.asked[2:4]]
     assert second[0] == second[1]
@@ -196,10 +197,9 @@ async def test_proposers_of_a_second_layer_read_all_of_the_first(fake):
 @pytest.mark.parametrize("strategy", [vote, debate, mixture])
 async def test_a_cancel_at_any_step_leaves_nothing(fake, strategy):
     for steps in range(1, 40, 3):
-        agent = fake(lambda *_: asyncio.sleep(0, "x"))
+        agent = fake(lambda *_: soon("x"))
         work = asyncio.create_task(strategy(agent, "?", 3))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        await turns(steps)
         work.cancel()
         await asyncio.wait({work}, timeout=60)
         assert work.done()

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from support.searches import Hidden, Words
 from support.tables import each
+from support.waiting import soon
 
 from freeact_sub.errors import SpawnForbiddenError, StrategyError
 from freeact_sub.events.ending import RunStatus
@@ -97,7 +98,7 @@ async def cancels_itself(*_):
 
 async def test_work_that_is_cancelled_by_itself_is_a_failure_in_its_place(fake):
     """As when a user's function waits for a task that somebody else cancels: nobody has cancelled the strategy."""
-    one, two = await parallel([cancels_itself, lambda: asyncio.sleep(0, 2)])
+    one, two = await parallel([cancels_itself, lambda: soon(2)])
     assert isinstance(one, StrategyError)
     assert two == 2
     [lost] = await pipeline([1], cancels_itself)

@@ -16,24 +16,24 @@ import freeact_sub.system.guard
 
 GUARD = [sys.executable, "-I", "-S", freeact_sub.system.guard.__file__]
 
-SLEEPER = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+SLEEPER = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 
 STUBBORN = """
-import os, signal, time
+import os, signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 print(os.getpid(), flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 FAMILY = """
-import os, signal, sys, time
+import os, signal, sys
 
 def report(role):
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.write(1, f"{os.getpid()} {role}\\n".encode())
-    time.sleep(600)
+    signal.pause()
 
 if not os.fork():           # a child in a session of its own
     os.setsid()
@@ -51,10 +51,10 @@ report("program")
 """
 
 HOST = """
-import os, subprocess, sys, threading, time
+import os, signal, subprocess, sys
 program = sys.argv[1]
 guard = subprocess.Popen([sys.executable, "-I", "-S", sys.argv[2], str(os.getpid()), sys.executable, "-c", program])
-time.sleep(600)
+signal.pause()
 """
 
 HOST_THREAD = """
@@ -120,7 +120,7 @@ def test_hands_on_the_standard_streams_and_the_environment() -> None:
 
 
 def test_lets_go_of_the_streams_that_the_program_closes() -> None:
-    program = "import os, time; os.write(1, b'last words'); os.close(1); os.close(2); time.sleep(600)"
+    program = "import os, signal; os.write(1, b'last words'); os.close(1); os.close(2); signal.pause()"
     with guarded(*python(program)) as process:
         assert process.stdout.read() == "last words"
         assert process.poll() is None
@@ -159,9 +159,9 @@ def test_when_the_program_ends_what_it_has_started_ends_too() -> None:
 
 def test_an_interrupt_of_the_group_reaches_the_program_only() -> None:
     program = """
-import time
+import signal
 try:
-    print("ready", flush=True); time.sleep(600)
+    print("ready", flush=True); signal.pause()
 except KeyboardInterrupt:
     print("interrupted", flush=True); input()
 """

@@ -1,11 +1,11 @@
 """A session goes on with its model at its address, or says that it cannot."""
 
-import asyncio
 import json
 
 import pytest
 from pydantic_ai.models.test import TestModel
 from support.agents import of_kind, read
+from support.waiting import soon
 
 from freeact_sub import Agent
 from freeact_sub.config.load import load_config
@@ -106,7 +106,7 @@ async def test_it_is_told_which_model_the_settings_name(begun, tmp_path):
     session = await begun(**KEPT)
     config = load_config(tmp_path, environment={"FREEACT_MODEL": "openai-chat:public"})
     async with Agent.resume(session, config, kernel_provider=FakeKernelProvider()) as agent:
-        events, _ = await read(agent.run_program(lambda: asyncio.sleep(0)))
+        events, _ = await read(agent.run_program(lambda: soon(None)))
     assert any(
         "keeps its model openai-chat:m: that of the settings, openai-chat:public" in event.content
         for event in of_kind(events, Notice)

@@ -9,6 +9,7 @@ from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import cell, of_kind, read, task
 from support.sessions import as_after_a_crash, root, writing
+from support.waiting import eventually
 
 from freeact_sub import Agent, Config, list_sessions
 from freeact_sub.errors import ConfigError, SessionError
@@ -291,13 +292,12 @@ async def test_a_crash_in_a_cell_names_what_its_code_had_done(make, store, tmp_p
 
 
 async def _begun(store, agent):
-    while not store.folder.exists() or not store.sessions():
-        await asyncio.sleep(0.01)
-    while True:
+    def has_called():
         with store.reader(agent.session_id) as reader:
-            if reader.calls():
-                return
-        await asyncio.sleep(0.01)
+            return reader.calls()
+
+    await eventually(lambda: store.folder.exists() and store.sessions())
+    await eventually(has_called)
 
 
 IS_KILLED = """
