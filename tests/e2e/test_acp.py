@@ -14,13 +14,14 @@ import pytest
 from support.acp_client import AcpClient, AcpError, environment, violations
 from support.chat_server import ChatCall, ChatReply
 from support.cli import chat
+from support.waiting import WORKS_ON, is_running, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PLOT = f"import base64\nfrom IPython.display import Image, display\ndisplay(Image(base64.b64decode({PICTURE!r})))"
 COUNT = "x = globals().get('x', 40) + 1\nx"
-SLEEP = "import time\nprint('begun-' + str(1), flush=True)\ntime.sleep(600)"
+WORKS = f"print('begun-' + str(1), flush=True)\n{WORKS_ON}"
 PLAN = {"plan": [{"step": "look", "status": "completed"}, {"step": "write", "status": "in_progress"}]}
 
 
@@ -30,7 +31,7 @@ def script(request: dict[str, Any]) -> ChatReply:
     text = str(last["content"])
     if last["role"] == "tool":
         return ["It is ", text]
-    cells = {"count": COUNT, "plot": PLOT, "sleep": SLEEP, "ask": "print('never')", "write": "open('note.txt', 'w').close()"}
+    cells = {"count": COUNT, "plot": PLOT, "sleep": WORKS, "ask": "print('never')", "write": "open('note.txt', 'w').close()"}
     for word, code in cells.items():
         if word in text:
             return [ChatCall("execute_ipython_cell", {"code": code})]
@@ -246,21 +247,11 @@ def test_nothing_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
         command = [sys.executable, str(program), str(tmp_path), *server.options, "--mode", "ask"]
         client = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
         try:
-            wait_until(lambda: (tmp_path / "ready").exists() or client.poll() is not None, 200)
+            wait_until(lambda: (tmp_path / "ready").exists() or client.poll() is not None)
             agent = psutil.Process(int((tmp_path / "ready").read_text()))
             running = [agent, *agent.children(recursive=True)]
             assert len(running) > 3, "kernels are among them"
         finally:
             os.kill(client.pid, signal.SIGKILL)
             client.wait()
-        _, left = psutil.wait_procs(running, timeout=5)
-    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE], left
-
-
-def wait_until(condition: Any, seconds: float) -> None:
-    import time
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        wait_until(lambda: not [process for process in running if is_running(process.pid)])

@@ -10,7 +10,7 @@ import pytest
 from support.chat_server import ChatCall, ChatReply, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, prompt_of, texts_of, turn_of
 from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
-from support.waiting import is_running, wait_until
+from support.waiting import is_running, until_there, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
@@ -98,7 +98,7 @@ def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path:
         if last["role"] == "tool":
             return ["The cell gave ", last["content"], "."]
         if "wait" in str(last["content"]):
-            return cell("import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n'went on'")
+            return cell(f"{until_there('go')}\n'went on'")
         return cell("x = 20 + 1; x" if "first" in str(last["content"]) else "x * 2")
 
     with chat(script) as server:
@@ -116,7 +116,7 @@ def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path:
         terminal.wait_for("time  tokens")
         terminal.enter("wait for me")
         terminal.wait_at_bottom("1 agent at work")
-        terminal.wait_at_bottom("time.sleep(0.01)")
+        terminal.wait_at_bottom("os.path.exists(")
         terminal.enter("and hurry")
         terminal.wait_at_bottom("queued: and hurry")
         terminal.press(ENTER)
@@ -151,7 +151,7 @@ def test_two_children_ask_at_once(start: Start) -> None:
 
 
 def test_a_child_is_seen_at_work_told_something_and_cancelled_and_the_run_goes_on(start: Start, tmp_path: Path) -> None:
-    waits = "import os, time\nopen('NAME', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)"
+    waits = f"open('NAME', 'w').close()\n{until_there('go')}"
 
     def script(request: dict[str, Any]) -> ChatReply:
         prompt = prompt_of(request)

@@ -5,7 +5,6 @@ import csv
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from support.chat_server import ChatCall, ChatReply, HttpError
 from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment, prompt_of
+from support.waiting import wait_until
 from support.warm import WarmProgram, run_program
 
 pytestmark = [pytest.mark.e2e]
@@ -170,11 +170,8 @@ def _never() -> Any:
 
 
 def _wait(condition: Callable[[], bool], program: "subprocess.Popen[str]") -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert program.poll() is None, program.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: condition() or program.poll() is not None)
+    assert program.poll() is None, program.communicate()
 
 
 def test_half_a_character_is_written_as_it_stands_in_the_file(server: Chat, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitResult
 from support.chat_server import ChatCall, ChatReply
 from support.cli import PROGRAM, chat, environment, prompt_of, texts_of
-from support.waiting import eventually, wait_until
+from support.waiting import WORKS_ON, eventually, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.mcp]
 
@@ -261,25 +261,25 @@ from mcp.client.stdio import StdioServerParameters
 async def main(folder, tool, arguments, *command):
     async def never(*_):
         open(folder + "/asked", "w").close()
-        await asyncio.sleep(1000)
+        await asyncio.Event().wait()
     started = StdioServerParameters(command=command[0], args=[*command[1:]])
     async with mcp.Client(started, mode="legacy", elicitation_callback=never) as client:
         await client.call_tool(tool, json.loads(arguments))
 asyncio.run(main(*sys.argv[1:]))
 """
-SLEEPS = "import subprocess, time; subprocess.Popen(['sleep', '777'])\nopen('begun', 'w').close()\ntime.sleep(1000)"
+WORKS = f"import subprocess; subprocess.Popen(['sleep', '777'])\nopen('begun', 'w').close()\n{WORKS_ON}"
 
 
 def with_child(request: dict[str, Any]) -> ChatReply:
     if "child's work" in prompt_of(request):
-        return [ChatCall("execute_ipython_cell", {"code": SLEEPS})]
+        return [ChatCall("execute_ipython_cell", {"code": WORKS})]
     return [ChatCall("task", {"prompt": "child's work", "description": "sleeps"})]
 
 
 @pytest.mark.parametrize(
     ("mode", "tool", "arguments", "sign"),
     [
-        ("auto", "execute", {"code": SLEEPS}, "begun"),
+        ("auto", "execute", {"code": WORKS}, "begun"),
         ("ask", "execute", {"code": "import subprocess; subprocess.run(['touch', '../beside'])"}, "asked"),
         ("auto", "run", {"prompt": "have a child sleep"}, "begun"),
     ],
@@ -304,7 +304,7 @@ from mcp.client.streamable_http import streamable_http_client
 async def main(folder, address, token, calls):
     async def never(*_):
         open(folder + "/asked", "w").close()
-        await asyncio.sleep(1000)
+        await asyncio.Event().wait()
     async with (
         httpx2.AsyncClient(headers={"Authorization": token}, timeout=1000) as web,
         mcp.Client(streamable_http_client(address, http_client=web), mode="legacy", elicitation_callback=never) as client,
@@ -319,7 +319,7 @@ async def test_the_work_of_a_client_that_is_killed_ends_over_http_and_its_kernel
         async with connected_over_http(address, token) as client:
             made = [client.done("execute", code="x = 42") for _ in range(3)]
             sleeps, asks, child = [each["kernel_id"] for each in await asyncio.gather(*made)]
-        cell = "open('in_cell', 'w').close()\nimport time; time.sleep(1000)"
+        cell = f"open('in_cell', 'w').close()\n{WORKS_ON}"
         asking = "await agent.shell('touch ran', reason='test')"
         calls = [
             ("execute", {"code": cell, "kernel_id": sleeps}),

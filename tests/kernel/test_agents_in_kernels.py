@@ -11,7 +11,7 @@ import psutil
 import pytest
 from pydantic_ai.messages import ToolReturnPart
 from support.agents import allow, cell, finished, of_kind, read, task
-from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, wait_until
+from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, is_running, until_there, wait_until
 
 from freeact_sub.events import (
     AgentStarted,
@@ -57,7 +57,7 @@ async def test_five_of_twelve_children_work_at_once_each_in_a_kernel_of_its_own(
         if most == 5:
             (tmp_path / "go").touch()
 
-    code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint(os.getpid())"
+    code = f"{until_there('go')}\nprint(os.getpid())"
     script = {
         "root": [[task(f"child {number}", description=str(number)) for number in range(12)], "done"],
         "child": [[cell(code)], "ok"],
@@ -105,19 +105,19 @@ WAITS = {
     # the pause gives the kernel's output thread the interpreter's lock, which the loop then never lets go of
     "C loop": [["x", cell("print('on', flush=True)\nimport time; time.sleep(0.3)\nsum(range(10**12))")]],
     "approval": [[cell("1")]],
-    "sleep": [["x", cell("print('on', flush=True)\nimport time; time.sleep(1000)")]],
+    "sleep": [["x", cell(f"print('on', flush=True)\n{WORKS_ON}")]],
 }
 
 
 @pytest.mark.parametrize("where", WAITS)
-async def test_a_cancelled_child_ends_in_time_and_its_sibling_goes_on(make, where, monkeypatch):
+async def test_a_cancelled_child_ends_in_time_and_its_sibling_goes_on(make, where, monkeypatch, tmp_path):
     monkeypatch.setattr(client, "INTERRUPT_GRACE_SECONDS", 2.0)  # a loop in C does not heed the interrupt
     silent = asyncio.Event()
     turns = WAITS[where] or [["thinking", silent]]
     script = {
         "root": [[task("cancelled child", description="cancelled"), task("sibling", description="sibling")], "done"],
         "cancelled child": turns,
-        "sibling": [[cell("import time\ntime.sleep(1)\nprint('fine')")], "fine"],
+        "sibling": [[cell(f"{until_there('ended')}\nprint('fine')")], "fine"],
     }
     loop = asyncio.get_running_loop()
     times: dict[str, float] = {}
@@ -139,6 +139,7 @@ async def test_a_cancelled_child_ends_in_time_and_its_sibling_goes_on(make, wher
             assert run.cancel(child)
         if type(event).__name__ == "AgentFinished" and event.agent_id == child:
             times["end"] = loop.time()
+            (tmp_path / "ended").touch()
 
     def rule(request):
         return None if where == "approval" and request.agent_id == child else Decision(allowed=True)
@@ -175,7 +176,7 @@ async def test_the_root_is_cancelled_in_time_and_its_kernel_is_there_for_the_nex
 
 
 async def test_a_timeout_of_a_cell_is_told_to_the_model_and_the_kernel_lives(make):
-    script = [[cell("x = 1\nimport time; time.sleep(1000)")], [cell("x")], "done"]
+    script = [[cell(f"x = 1\n{WORKS_ON}")], [cell("x")], "done"]
     async with make(script, kernel={"cell_timeout_seconds": 10}) as agent:
         events, _ = await read(agent.run("go"))
     first, second = of_kind(events, CodeExecutionOutput)
@@ -353,7 +354,7 @@ def cell(code): return ToolCallPart("execute_ipython_cell", {"code": code})
 script = {
     "root": [[ToolCallPart("task", {"prompt": f"child {i}"}) for i in range(2)]],
     "child": [[cell("import os, subprocess\\nsubprocess.Popen(['setsid', 'sleep', '1000'])\\nprint(os.getpid())")],
-              [cell("import time; time.sleep(1000)")]],
+              [cell("import threading; threading.Event().wait()")]],
 }
 
 async def main():

@@ -7,7 +7,7 @@ import psutil
 import pytest
 from support.branches import branched, host, like, text_of
 from support.kernels import no_host, open_kernel, run_cell, spec
-from support.waiting import eventually
+from support.waiting import AWAITS_ON, eventually
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import ApprovalDeniedError
@@ -127,7 +127,7 @@ async def test_output_of_processes_that_a_branch_forks_arrives_there(kernel):
 async def test_a_time_limit_and_an_interrupt_reach_the_branch_only(kernel):
     async with branched(kernel) as branch:
         assert (await run_cell(branch, "while True: pass", limit=0.3)).status == "timeout"
-        assert (await run_cell(branch, "import asyncio; await asyncio.sleep(1000)", limit=0.3)).status == "timeout"
+        assert (await run_cell(branch, AWAITS_ON, limit=0.3)).status == "timeout"
         assert await text_of(branch, "x = 1; x") == "1\n"
         waiting = asyncio.create_task(run_cell(kernel, "!sleep 1.5; echo done"))
         assert (await run_cell(branch, "!sleep 1000", limit=0.3)).status == "timeout"

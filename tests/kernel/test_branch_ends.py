@@ -9,7 +9,7 @@ import psutil
 import pytest
 from support.branches import branched, host, like, refused, text_of
 from support.kernels import no_host, open_kernel, run_cell, spec
-from support.waiting import eventually, is_running
+from support.waiting import WORKS_ON, eventually, is_running, turns
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
@@ -122,7 +122,7 @@ async def test_a_kernel_in_a_subprocess_and_one_that_has_ended_are_refused(provi
         assert "has ended" in await refused(kernel)
 
 
-@pytest.mark.parametrize("code", ["import time; time.sleep(1000)", "while True: pass"])
+@pytest.mark.parametrize("code", [WORKS_ON, "while True: pass"])
 async def test_a_kernel_that_is_busy_is_refused_in_time_with_the_end_of_its_log_and_no_branch_comes_later(
     kernel, tmp_path, code
 ):
@@ -369,10 +369,9 @@ async def test_where_no_copy_can_be_laid_the_reason_is_told_and_who_gives_up_lea
             "origin": None,
         }
         assert await server.lay(settings) == "[Errno 18] the kernel has no mounts of its own"
-        for turns in range(4):
+        for number in range(4):
             laying = asyncio.create_task(server.lay(settings))
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await turns(number)
             laying.cancel()
             await asyncio.wait({laying}, timeout=60)
             assert laying.cancelled()

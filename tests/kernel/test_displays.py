@@ -6,6 +6,7 @@ import json
 import pytest
 import pytest_asyncio
 from support.kernels import open_kernel, run_cell
+from support.waiting import until_there
 
 from freeact_sub.cells import DisplayData, StreamText
 from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider
@@ -68,7 +69,7 @@ threads = [threading.Thread(target=lambda first: [display(first + n) for n in ra
 
 
 async def test_a_display_is_there_while_its_cell_runs_though_nothing_follows(kernel, tmp_path):
-    waits = "import os, time\nfor n in range(5): display(n)\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    waits = f"for n in range(5): display(n)\n{until_there('go')}"
     shown = []
     async with asyncio.timeout(240), kernel.execute(waits, CellOutputBuffer(), CellClock(None)) as cell:
         async for output in cell:

@@ -14,6 +14,8 @@ pytestmark = [
 
 HELPERS = """
 import asyncio, ctypes, multiprocessing, os, subprocess, sys, threading
+async def turn():
+    await asyncio.sleep(0)
 def code_of(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 def fork_and_note(into):
@@ -32,8 +34,8 @@ FORKS = {
     "calls exit()": ("if pid == 0: exit()", "", 0),
     "shows": ("if pid == 0: display('shown')", "'shown'", 0),
     "writes in C": ("if pid == 0: ctypes.CDLL(None).printf(b'from C')", "from C", 0),
-    "ends an awaiting cell": ("if pid == 0: print('half')\nelse: await asyncio.sleep(0)", "half", 0),
-    "awaits": ("if pid == 0: await asyncio.sleep(60)", "Error", 1),
+    "ends an awaiting cell": ("if pid == 0: print('half')\nelse: await turn()", "half", 0),
+    "awaits": ("if pid == 0: await asyncio.Event().wait()", "Error", 1),
     "forks again": (
         "if pid == 0:\n    if os.fork() == 0: print('a quarter')\n    else: os.wait(); print('half')",
         "half",
@@ -53,7 +55,7 @@ async def kernel(shared_provider, tmp_path_factory):
 @pytest.mark.parametrize("name", FORKS)
 async def test_a_half_ends_with_its_cell_and_the_cell_goes_on(kernel, name):
     code, text, exit_code = FORKS[name]
-    first, rest = ("await asyncio.sleep(0)\n", code) if "await" in code else ("", code)
+    first, rest = ("await turn()\n", code) if "await" in code else ("", code)
     ran = await run_cell(kernel, f"{first}pid = os.fork()\n{rest}\nif pid: print('exit code', code_of(pid))\nNone")
     assert ran.status == "ok", ran.text
     assert f"exit code {exit_code}" in ran.text
@@ -71,7 +73,7 @@ async def test_the_value_of_a_cell_is_that_of_the_kernel(kernel):
     "code",
     [
         "thread = threading.Thread(target=fork_and_note, args=(codes,)); thread.start(); thread.join()",
-        "asyncio.get_running_loop().call_later(0.01, fork_and_note, codes)\nwhile not codes: await asyncio.sleep(0.01)",
+        "asyncio.get_running_loop().call_later(0.01, fork_and_note, codes)\nwhile not codes: await turn()",
         "async def task(): fork_and_note(codes)\nawait asyncio.create_task(task())",
         (
             "process = multiprocessing.get_context('fork').Process(target=print, args=('half',), kwargs={'flush': True})\n"

@@ -18,7 +18,7 @@ from support.agents import cell, hand_over, of_kind, read, root_text
 from support.gateways import SETTINGS, TOKEN, Proxy, behind, serve
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.mcp_host import McpHost
-from support.waiting import eventually, is_running, wait_until
+from support.waiting import WORKS_ON, eventually, is_running, until_there, wait_until
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
@@ -115,7 +115,7 @@ async def test_a_kernel_whose_host_is_gone_ends_with_its_lease_though_a_cell_run
             kernel = await provider.start(spec(Path({folder!r})), no_host)
             ran = await run_cell(kernel, "import os, subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True); os.getpid(), p.pid")
             print(ran.text, flush=True)
-            busy = asyncio.create_task(run_cell(kernel, "import time; time.sleep(1000)"))
+            busy = asyncio.create_task(run_cell(kernel, "import threading; threading.Event().wait()"))
             await asyncio.wait({{busy}}, timeout=0.5)
             os.kill(os.getpid(), signal.SIGKILL)
         asyncio.run(main())
@@ -248,7 +248,7 @@ async def test_a_run_whose_gateway_hangs_or_is_gone_ends_as_kernel_lost_and_cull
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.SILENT_SECONDS", 3.0)
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.LOST_SECONDS", 3.0)
     culling = ("--MappingKernelManager.cull_idle_timeout=20", "--MappingKernelManager.cull_interval=2")
-    script = [[cell("print('here', flush=True)\nimport time; time.sleep(1000)")], "done"]
+    script = [[cell(f"print('here', flush=True)\n{WORKS_ON}")], "done"]
 
     async def lost_by(end):
         def on_event(event):
@@ -317,8 +317,8 @@ async def test_a_request_that_is_lost_comes_again_and_one_that_waits_for_its_ans
 
     async def answer(method, params, clock):
         asked.append(method)
-        while method == "slow" and heard.count("slow") < 2:
-            await asyncio.sleep(0.05)
+        if method == "slow":
+            await eventually(lambda: heard.count("slow") == 2)
         return method
 
     monkeypatch.setattr(GatewayKernel, "on_request", lossy)
@@ -340,9 +340,9 @@ results = await asyncio.gather(*(agent.task(f"child {n}.", output=int) for n in 
 print(sorted(r.output for r in results), {r.status for r in results}, sum(r.usage.turns for r in results))
 """
     wait = f"""
-import os, time
+import os
 print("ready at %d" % os.getppid(), flush=True)
-while not os.path.exists({str(go_on)!r}): time.sleep(0.05)
+{until_there(go_on)}
 print("value", {{n}} ** 2)
 """
 

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 
+import psutil
 import pytest
 import pytest_asyncio
 from support.host import RecordingHost
@@ -174,7 +175,7 @@ async def test_what_is_started_without_an_event_or_under_another_name_is_asked_a
     assert (await run_cell(kernel, SETUP)).status == "ok"
     ran = await run_cell(kernel, f"try:\n    exec({OTHER_STARTS[how]!r})\nexcept PermissionError as error: print(error)")
     assert "denied" in ran.text, (ran.text, host.subjects)
-    await run_cell(kernel, "import time; time.sleep(0.2)")
+    await eventually(lambda: not psutil.Process(kernel.pid).children())
     assert not made.exists()
 
 

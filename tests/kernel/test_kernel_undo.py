@@ -11,7 +11,7 @@ import pytest
 from jupyter_client import AsyncKernelManager
 from support.chat_server import ChatCall, ChatServer, by_turn
 from support.sandbox import NEEDS_A_WALL
-from support.waiting import LOADED_MACHINE_SECONDS, eventually
+from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually
 
 from freeact_sub.kernels.forkserver import pasts, provisioner
 from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
@@ -107,7 +107,7 @@ async def test_a_kernel_goes_back_to_before_a_cell(tmp_path, monkeypatch, wall):
 
         assert await page.typed("line = input()", "hello") == "ok"
         assert await page.text("line") == "'hello'"
-        waiting = page.client.execute("import time; print(1); time.sleep(600)")
+        waiting = page.client.execute(f"print(1); {WORKS_ON}")
         while (await page.client.get_iopub_msg(timeout=LOADED_MACHINE_SECONDS))["msg_type"] != "stream":
             pass
         await page.manager.interrupt_kernel()
@@ -235,7 +235,7 @@ async def test_the_whole_copy_becomes_the_kernel_and_that_can_be_undone(tmp_path
         assert await page.text("1/0") == "division by zero"
         await page.run("None")  # what is sent right behind an error is aborted
         assert await page.typed("line = input()", "hello") == "ok"
-        waiting = page.client.execute("import time; print(1); time.sleep(600)")
+        waiting = page.client.execute(f"print(1); {WORKS_ON}")
         while (await page.client.get_iopub_msg(timeout=LOADED_MACHINE_SECONDS))["msg_type"] != "stream":
             pass
         await page.manager.interrupt_kernel()

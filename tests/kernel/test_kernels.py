@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.kernels import PROVIDERS, open_kernel, run_cell, spec
 from support.thorough import THOROUGH
-from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
+from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, is_running, outlast
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import KernelStartError
@@ -55,7 +55,7 @@ async def test_output_values_errors_and_pictures_come_in_order_and_state_is_kept
 @IN_A_CELL
 async def test_shell_commands_await_and_magics_work(kernel, tmp_path):
     (tmp_path / "a file").write_text("hello")
-    ran = await run_cell(kernel, "!cat 'a file'\nimport asyncio\nawait asyncio.sleep(0)\n%pwd")
+    ran = await run_cell(kernel, "!cat 'a file'\nimport asyncio\nawait asyncio.to_thread(int)\n%pwd")
     assert "hello" in ran.text
     assert str(tmp_path) in ran.text
     said = (await run_cell(kernel, "import os; os.system('echo from the shell');")).text
@@ -127,7 +127,7 @@ async def test_kernels_share_nothing(provider, tmp_path):
 
 @IN_A_CELL
 async def test_cells_of_one_kernel_run_one_after_the_other(kernel):
-    cells = [f"import time\nx = {number}\ntime.sleep(0.05)\nprint(x)" for number in range(5)]
+    cells = [f"x = {number}\nfor _ in range(10**6): pass\nprint(x)" for number in range(5)]
     ran = await asyncio.gather(*(run_cell(kernel, code) for code in cells))
     assert [cell.text for cell in ran] == [f"{number}\n" for number in range(5)]
 
@@ -141,7 +141,7 @@ async def test_cells_of_one_kernel_run_one_after_the_other(kernel):
         "import asyncio; await asyncio.sleep(1000)",
         "import subprocess; subprocess.run(['sleep', '1000'])",
         "!sleep 1000",
-        "import threading; threading.Event().wait()",
+        WORKS_ON,
         "while True:\n    try:\n        import time; time.sleep(1)\n    except BaseException: pass",
     ],
 )
@@ -168,7 +168,7 @@ async def test_the_time_that_a_person_is_asked_does_not_count(provider, tmp_path
     async def handler(method, params, clock):
         with clock.paused():
             asked.set()
-            await asyncio.sleep(10.5)  # the person thinks, for longer than the cell may run
+            await outlast(10)  # the person thinks, for longer than the cell may run
         return "yes"
 
     async with open_kernel(provider, tmp_path, handler, mcp_servers=("a",)) as kernel:
@@ -203,7 +203,7 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         open({str(pids)!r}, "a").write(f"{{os.getpid()}}\\n")
-        import time; time.sleep(1000)
+        import signal; signal.pause()
     os._exit(0)
 os.wait()
 """
@@ -218,7 +218,7 @@ async def test_a_closed_cell_reader_interrupts_the_cell(kernel):
     await run_cell(kernel, "x = 1")
     buffer = CellOutputBuffer()
     loop = asyncio.get_running_loop()
-    async with kernel.execute("print('on', flush=True)\nimport time\ntime.sleep(1000)", buffer, CellClock(None)) as cell:
+    async with kernel.execute(f"print('on', flush=True)\n{WORKS_ON}", buffer, CellClock(None)) as cell:
         assert isinstance(await anext(cell), StreamText)
         started = loop.time()
     assert loop.time() - started < LOADED_MACHINE_SECONDS
@@ -231,7 +231,7 @@ async def test_no_output_is_lost_with_a_reader_that_pauses(kernel, tmp_path):
     buffer = CellOutputBuffer(file=tmp_path / "all")
     async with kernel.execute("for i in range(4000): print('x' * 4999, flush=True)", buffer, CellClock(None)) as cell:
         got = len((await anext(cell)).text)
-        await asyncio.sleep(2)  # a slow reader
+        await eventually(lambda: buffer.total_chars == 20_000_000)  # a slow reader
         async for output in cell:
             got += len(getattr(output, "text", ""))
     assert got + buffer.left_out_chars == buffer.total_chars == 20_000_000

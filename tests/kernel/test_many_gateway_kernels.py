@@ -8,6 +8,7 @@ import pytest
 from support.agents import cell, of_kind, read, root_text
 from support.gateways import SETTINGS, behind, serve
 from support.thorough import THOROUGH
+from support.waiting import until_there
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import AgentFinished, CodeExecutionOutput, CodeExecutionOutputChunk
@@ -42,9 +43,8 @@ results = await asyncio.gather(*(agent.task(f"child {{n}}.") for n in range({CHI
 print(sum(r.output == f"answer {{n}}" for n, r in enumerate(results)), {{r.status for r in results}})
 """
     wait = f"""
-import os, time
 print("alive", flush=True)
-while not os.path.exists({str(go_on)!r}): time.sleep(0.2)
+{until_there(go_on)}
 print("value", {{n}} ** 2)
 """
 

@@ -38,20 +38,20 @@ for arguments in ({"nme": "a"}, {"a": 1}, {"a": 1, "b": 2, "c": 3}):
 async def test_an_mcp_call_that_code_gives_up_has_an_end_and_ends_at_its_server(make):
     code = """
 import asyncio
-call = asyncio.create_task(agent.mcp.demo.slow(name='given up', seconds=600))
+call = asyncio.create_task(agent.mcp.demo.slow(name='given up', endless=True))
 while not await agent.mcp.demo.still_running():
-    await asyncio.sleep(0.05)
+    pass
 call.cancel()
 try:
     await call
 except asyncio.CancelledError:
     print("given up")
 while running := await agent.mcp.demo.still_running():
-    await asyncio.sleep(0.05)
+    pass
 print(running)
-left = asyncio.create_task(agent.mcp.demo.slow(name='left behind', seconds=600))
+left = asyncio.create_task(agent.mcp.demo.slow(name='left behind', endless=True))
 while not await agent.mcp.demo.still_running():
-    await asyncio.sleep(0.05)
+    pass
 """
     async with make([[cell(code)], "done"], mcp_servers=SERVER, mode="full") as agent:
         events, result = await read(agent.run("go"))
@@ -153,7 +153,7 @@ async def test_code_and_model_follow_as_a_server_changes_its_tools_and_nothing_e
 before = agent.mcp.demo.add
 await agent.mcp.demo.grow()
 while not hasattr(agent.mcp.demo, "grown_tool"):
-    await asyncio.sleep(0.05)
+    await agent.mcp.demo.still_running()
 print(await agent.mcp.demo.grown_tool(), before is not None)
 """
     script = [

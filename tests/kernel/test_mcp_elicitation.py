@@ -12,6 +12,7 @@ from pydantic_ai.messages import ToolCallPart
 from support import asking_mcp_server
 from support.agents import cell, of_kind
 from support.mcp_host import McpHost, http_server
+from support.waiting import outlast
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.mcp_server import McpServerConfig
@@ -111,7 +112,7 @@ async def test_a_form_is_asked_and_its_defaults_are_filled_in(run_asking, server
 @pytest.mark.parametrize("tool", FORMS)
 async def test_code_in_a_cell_calls_and_its_clock_stands_still(run_asking, server_of, tool):
     async def late(event):
-        await asyncio.sleep(limit + 1)  # longer than the cell, and than the call, may take
+        await outlast(limit)  # that of the cell, and of the call
         assert event.answer(BOOKED)
 
     limit = 10 if tool == "book_anew" else 3  # for it the server is started once more
@@ -183,7 +184,6 @@ async def test_a_cancel_withdraws_the_question_and_the_connection_works_on(tmp_p
 
 async def test_the_time_without_a_question_counts(tmp_path, server_of):
     async def answer(_):
-        await asyncio.sleep(1)
         return Answer(values={"people": 2, "day": "Sunday"}, text="")
 
     async with McpHost(tmp_path).servers(asking=server_of(call_timeout_seconds=2)) as servers:

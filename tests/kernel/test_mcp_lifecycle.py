@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import plain_mcp_server
 from support.mcp_host import McpHost
-from support.waiting import eventually, wait_until
+from support.waiting import eventually, turns, wait_until
 
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import McpError
@@ -157,8 +157,7 @@ async def test_closing_while_a_server_starts_leaves_no_process(host: McpHost) ->
 async def test_closing_at_any_moment_of_a_start_leaves_nothing(host: McpHost, steps: int) -> None:
     servers = host.servers(plain=host.plain())
     use = asyncio.create_task(servers.tools("plain"))
-    for _ in range(steps):
-        await asyncio.sleep(0)
+    await turns(steps)
     await servers.aclose()
     with pytest.raises(McpError, match=r"closed"):
         await use
@@ -170,7 +169,7 @@ async def test_closing_is_carried_out_though_the_closing_task_is_cancelled(host:
     servers = host.servers(plain=host.plain("stubborn", "family"))
     await servers.call("plain", "pid", {})
     closing = asyncio.create_task(servers.aclose())
-    await asyncio.sleep(0)
+    await turns()
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing

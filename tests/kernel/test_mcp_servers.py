@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import plain_mcp_server, sdk_mcp_server, session_mcp_server
 from support.mcp_host import McpHost, http_server
-from support.waiting import eventually
+from support.waiting import eventually, eventually_async, turns
 
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.errors import McpError
@@ -73,28 +73,34 @@ async def test_ten_calls_run_side_by_side_and_can_be_cancelled(host: McpHost, de
             return (await servers.call("demo", "still_running", {})).value
 
         names = [f"call {number}" for number in range(10)]
-        calls = [asyncio.create_task(servers.call("demo", "slow", {"name": name, "seconds": 600})) for name in names]
-        async with asyncio.timeout(120):
-            while await running() != names:
-                await asyncio.sleep(0.01)
-            for call in calls:
-                call.cancel()
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            assert all(isinstance(result, asyncio.CancelledError) for result in results)
-            while await running():
-                await asyncio.sleep(0.01)
-        assert (await servers.call("demo", "slow", {"name": "another", "seconds": 0})).value == "another"
+        calls = [asyncio.create_task(servers.call("demo", "slow", {"name": name, "endless": True})) for name in names]
+
+        async def all_run() -> bool:
+            return await running() == names
+
+        async def none_runs() -> bool:
+            return not await running()
+
+        await eventually_async(all_run)
+        for call in calls:
+            call.cancel()
+        results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 120)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        await eventually_async(none_runs)
+        assert (await servers.call("demo", "slow", {"name": "another", "endless": False})).value == "another"
 
 
 async def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(host: McpHost, demo: McpServerConfig) -> None:
     async with host.servers(demo=demo.model_copy(update={"call_timeout_seconds": 10})) as servers:
         await servers.tools("demo")
         with pytest.raises(McpError, match=r"demo.slow did not respond within 10 s.*`call_timeout_seconds`") as caught:
-            await servers.call("demo", "slow", {"name": "late", "seconds": 600})
+            await servers.call("demo", "slow", {"name": "late", "endless": True})
         assert caught.value.server == "demo"
-        async with asyncio.timeout(120):
-            while (await servers.call("demo", "still_running", {})).value:
-                await asyncio.sleep(0.01)
+
+        async def none_runs() -> bool:
+            return not (await servers.call("demo", "still_running", {})).value
+
+        await eventually_async(none_runs)
 
 
 async def test_a_server_that_reads_nothing_is_given_up_in_time(host: McpHost) -> None:
@@ -103,7 +109,7 @@ async def test_a_server_that_reads_nothing_is_given_up_in_time(host: McpHost) ->
         with pytest.raises(McpError, match="did not respond"):
             await servers.call("plain", "pid", {"much": "x" * 1_000_000})
         call = asyncio.create_task(servers.call("plain", "pid", {}))
-        await asyncio.sleep(0)
+        await turns()
         call.cancel()
         await asyncio.wait({call})
 
@@ -198,7 +204,7 @@ async def test_a_connection_that_lists_anew_goes_to_nobody_until_it_has_and_then
     async with host.servers(plain=config) as root, host.servers(plain=config) as child:
         await root.tools("plain")
         wrong = asyncio.create_task(root.call("plain", "nowhere", {}))
-        await asyncio.sleep(0)  # it has asked for the tools
+        await turns()  # it has asked for the tools
         async with host.servers(plain=config) as other:
             await other.call("plain", "pid", {})
         with pytest.raises(McpError, match="has no tool 'nowhere'"):

@@ -6,7 +6,7 @@ import re
 import pytest
 from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from support.agents import allow, cell, check_stream, of_kind, read, root_text, task
-from support.waiting import eventually
+from support.waiting import WORKS_ON, eventually
 
 from freeact_sub import KernelError, KernelLostError, SpawnForbiddenError, SpawnRequest
 from freeact_sub.events import AgentFinished, ApprovalRequest, ToolCallStarted, ToolOutput
@@ -132,7 +132,7 @@ async def test_code_that_waits_for_a_branch_is_refused_when_the_last_place_goes_
 async def test_a_node_whose_kernel_dies_says_so_and_a_cancel_leaves_the_node(make):
     async with make(LOAD, mode="auto") as agent:
         node = await agent.branch()
-        busy = asyncio.create_task(node.execute("import time, pathlib\npathlib.Path('began').touch()\ntime.sleep(1000)"))
+        busy = asyncio.create_task(node.execute(f"open('began', 'w').close()\n{WORKS_ON}"))
         await eventually(lambda: (agent.config.workspace / "began").exists())
         busy.cancel()
         with pytest.raises(asyncio.CancelledError):

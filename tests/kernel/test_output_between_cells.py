@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, read, task
 from support.kernels import open_kernel, run_cell
-from support.waiting import eventually
+from support.waiting import THERE, eventually
 
 from freeact_sub import Agent, Config
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
@@ -17,14 +17,15 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.asyncio(loop_scope="module")]
 
-START = "import asyncio, threading\nloop, steps = asyncio.get_running_loop(), asyncio.Queue()\nfrom pathlib import Path\n"
+START = f"{THERE}\nimport threading\nloop, steps = asyncio.get_running_loop(), asyncio.Queue()\nfrom pathlib import Path\nsaid = Path('said').touch\n"
 
+LATE = "async def work():\n    await there('go'); print('late', flush=True)\nkept = asyncio.create_task(work())"
 MAKERS = {
-    "task": "async def work():\n    await steps.get(); {say}\nkept = asyncio.create_task(work())",
-    "timer": "kept = loop.call_later({delay}, lambda: [{say}])",
-    "callback of a task": "kept = asyncio.create_task(steps.get()); kept.add_done_callback(lambda _: [{say}])",
-    "thread": "go = threading.Event()\ndef work():\n    go.wait(); {say}\nkept = threading.Thread(target=work); kept.start()",
-    "executor": "go = threading.Event()\ndef work():\n    go.wait(); {say}\nkept = loop.run_in_executor(None, work)",
+    "task": "async def work():\n    await steps.get(); {say}; said()\nkept = asyncio.create_task(work())",
+    "timer": "def work():\n    if steps.empty(): loop.call_later(0.01, work)\n    else: {say}; said()\nkept = loop.call_later(0.01, work)",
+    "callback of a task": "kept = asyncio.create_task(steps.get()); kept.add_done_callback(lambda _: [{say}, said()])",
+    "thread": "go = threading.Event()\ndef work():\n    go.wait(); {say}; said()\nkept = threading.Thread(target=work); kept.start()",
+    "executor": "go = threading.Event()\ndef work():\n    go.wait(); {say}; said()\nkept = loop.run_in_executor(None, work)",
 }
 SAYINGS = {
     "print('said')": "said",
@@ -38,17 +39,17 @@ SAYINGS = {
 @pytest.mark.parametrize("maker", MAKERS)
 async def test_output_of_what_an_earlier_cell_made_is_in_the_cell_that_runs(shared_provider, tmp_path, maker, say):
     async with open_kernel(shared_provider, tmp_path) as kernel:
-        made = await run_cell(kernel, START + MAKERS[maker].format(say=say, delay=0.05))
+        made = await run_cell(kernel, START + MAKERS[maker].format(say=say))
         assert SAYINGS[say] not in made.text
         release = "go.set()" if "go" in MAKERS[maker] else "steps.put_nowait(1)"
-        ran = await run_cell(kernel, f"{release}\nprint('own')\nawait asyncio.sleep(0.3)")
+        ran = await run_cell(kernel, f"{release}\nprint('own')\nawait there('said')")
         assert (ran.status, SAYINGS[say] in ran.text, "own" in ran.text) == ("ok", True, True), ran.text
 
 
 async def test_output_between_two_cells_waits_for_the_next_one(shared_provider, tmp_path):
     async with open_kernel(shared_provider, tmp_path) as kernel:
-        code = "async def work():\n    await asyncio.sleep(0.05); print('late'); Path('said').touch()\nkept = asyncio.create_task(work())"
-        await run_cell(kernel, START + code)
+        await run_cell(kernel, START + LATE)
+        (tmp_path / "go").touch()
         await eventually(lambda: "late" in kernel.unread)
         assert (await run_cell(kernel, "print('own')")).text == f"{BETWEEN}late\nown\n"
         assert (await run_cell(kernel, "print('own')")).text == "own\n"
@@ -62,11 +63,11 @@ async def test_the_error_of_a_task_that_a_variable_holds_is_told_once(shared_pro
     async with open_kernel(shared_provider, tmp_path) as kernel:
         task = "asyncio.ensure_future(fail())"
         await run_cell(kernel, f"{START}async def fail(): raise ValueError('in the task')\n" + holder.format(task=task))
-        first = await run_cell(kernel, "await asyncio.sleep(0.01)")
+        first = await run_cell(kernel, "await asyncio.to_thread(int)")
         assert ("ValueError: in the task" in first.text, first.status) == (True, "ok")
         assert (
             "in the task"
-            not in (await run_cell(kernel, "import gc; del kept; _ = gc.collect(); await asyncio.sleep(0)")).text
+            not in (await run_cell(kernel, "import gc; del kept; _ = gc.collect(); await asyncio.to_thread(int)")).text
         )
 
 
@@ -122,7 +123,8 @@ async def test_a_cell_that_ends_its_kernel_says_so_itself(shared_provider, tmp_p
 async def test_a_cell_that_ends_itself_leaves_the_kernel(shared_provider, tmp_path, code):
     async with open_kernel(shared_provider, tmp_path) as kernel:
         await run_cell(kernel, code)
-        assert (await run_cell(kernel, "import time; time.sleep(0.3); 'next'")).text == "'next'\n"
+        for number in range(5):
+            assert (await run_cell(kernel, f"import asyncio; await asyncio.to_thread(int); {number}")).text == f"{number}\n"
 
 
 def handed(earlier):
@@ -159,11 +161,10 @@ async def test_output_of_programs_belongs_to_the_cell_that_runs_whoever_reads_it
                 while not ran.done():
                     kernel.ask_about((("tool", f"{number}"),))
                     kernel.ask_about(())
-                    await asyncio.sleep(0.001)
+                    await asyncio.wait({ran}, timeout=0.001)
             assert ran.result().text == f"{number}\n" * 5
 
 
-LATE = "async def work():\n    await asyncio.sleep(0.05); print('late', flush=True); Path('said').touch()\nkept = asyncio.create_task(work())"
 ENDS = {
     "the agent goes on": [],
     "the kernel is reset": [ToolCallPart("reset_kernel", {})],
@@ -176,14 +177,15 @@ ENDS = {
 async def test_output_after_the_last_cell_is_told_at_the_end_of_the_run(tmp_path, depth, end):
     said, tasks = asyncio.Event(), set()
 
-    async def wait():
-        await eventually((tmp_path / "said").exists)
-        await asyncio.sleep(0.3)  # until it has come through the socket
+    async def wait(agent_id):
+        kernel = await agent.debug.agents[agent_id].resources.kernel.live()
+        await eventually(lambda: "late" in kernel.unread)
         said.set()
 
     def on_event(event):
         if isinstance(event, CodeExecutionOutput) and not tasks:
-            tasks.add(asyncio.create_task(wait()))
+            (tmp_path / "go").touch()
+            tasks.add(asyncio.create_task(wait(event.agent_id)))
 
     turns = [[cell(START + LATE)], [said, *ENDS[end]], "done"] if ENDS[end] else [[cell(START + LATE)], [said, "done"]]
     script = {"child": turns, "root": [[task("child")], "done"] if depth else turns}

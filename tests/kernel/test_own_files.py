@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.agents import cell
 from support.sandbox import NEEDS_A_WALL
-from support.waiting import eventually, is_running, wait_until
+from support.waiting import eventually, is_running, turns, wait_until
 
 from freeact_sub import SpawnRequest, WorkspaceConflictError
 from freeact_sub.system.private_folders import sweep
@@ -167,10 +167,9 @@ async def test_random_programs_of_siblings_change_nobody_elses_files(make, works
 async def test_a_cancel_while_a_copy_is_made_leaves_nothing(make, workspace):
     async with make({}, mode="auto") as agent:
         first = await agent.branch()
-        for turns in (1, 5, 20):
+        for number in (1, 5, 20):
             making = asyncio.create_task(agent.branch(own_files=True))
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await turns(number)
             making.cancel()
             await asyncio.wait({making})
         assert (await first.execute("1")).text == "1"

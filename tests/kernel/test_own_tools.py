@@ -1,6 +1,5 @@
 """Functions of the program in cells: with signature, approval and errors, run in the program."""
 
-import asyncio
 import os
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from pydantic_ai import ModelRetry, RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired
 from pydantic_ai.messages import ToolCallPart
 from support.agents import allow, cell, of_kind, read, root_text, task
+from support.waiting import turns
 
 from freeact_sub import Agent, Config, ConfigError, Decision
 from freeact_sub.events import ApprovalRequest, ToolCallStarted, ToolOutput
@@ -41,7 +41,7 @@ def price(item: str, count: int = 1) -> float:
 
 async def stock(ctx: RunContext[Shop], item: str) -> dict:
     """How many there are."""
-    await asyncio.sleep(0)
+    await turns()
     return {"item": item, "left": ctx.deps.stock[item], "pid": os.getpid()}
 
 

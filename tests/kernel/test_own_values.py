@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind
+from support.waiting import WORKS_ON
 
 from freeact_sub import Agent, Budget, Config, InvalidRequestError, KernelError, KernelLostError, KernelValueError, NoModel
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
@@ -261,7 +262,7 @@ portable.write_variable = write
         "a pipe": "os.mkfifo(path)",
         "a folder": "os.mkdir(path)",
         "too much": "os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 2 ** 31)",
-        "an endless value": "\n    while True: time.sleep(0.01)",
+        "an endless value": WORKS_ON,
         "much text": "raise ValueError('x' * 10 ** 6)",
     }
     async with make([], mode="full", kernel={"cell_timeout_seconds": 3}) as agent:

@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 from support.agents import cell, of_kind, task
 from support.gateways import behind
+from support.waiting import outlast
 
 from freeact_sub import Agent, Callbacks, Config, dispatch
 from freeact_sub.config.schema import KernelConfig
@@ -156,7 +157,7 @@ async def test_the_time_of_a_person_is_not_the_cells(tmp_path):
         ends = []
         async for event in agent.run("root"):
             if isinstance(event, QuestionRequest):
-                await asyncio.sleep(3)  # longer than the cell may take
+                await outlast(2)
                 event.answer("late")
             elif isinstance(event, CodeExecutionOutput):
                 ends.append((event.status, event.text))

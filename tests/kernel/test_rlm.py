@@ -71,7 +71,7 @@ ANSWERS = {
     "found = 42\nFINAL_VAR(found)": "42",
     "answer['content'] = 'a'\nanswer['ready'] = True": "a",
     "answer = {'content': 'b', 'ready': True}": "b",
-    "import asyncio\nawait asyncio.sleep(0)\nFINAL('awaited')": "awaited",
+    "import asyncio\nawait asyncio.to_thread(int)\nFINAL('awaited')": "awaited",
     "FINAL('first')\n1 / 0": "first",
     "FINAL(context['a'] + context['b'])": "xy",
     "FINAL(sorted(SHOW_VARS()))": "['answer', 'context']",

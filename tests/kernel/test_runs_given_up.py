@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import anyio
 import psutil
@@ -15,6 +16,7 @@ from pydantic_ai.messages import ToolReturnPart
 from support.agents import cell
 from support.cli import environment
 from support.thorough import THOROUGH
+from support.waiting import eventually, turns
 
 from freeact_sub import Agent, Config
 from freeact_sub.testing import ScriptedModel, prompts
@@ -43,7 +45,7 @@ async def read_to_the_end(events):
 
 async def read_slowly(events):
     async for _ in events:
-        await asyncio.sleep(0.05)
+        await turns(100)
 
 
 async def read_until(events, late):
@@ -62,8 +64,7 @@ async def in_a_block(agent, prompt):
 async def in_a_group(agent, prompt, late):
     with contextlib.suppress(ExceptionGroup):
         async with asyncio.TaskGroup() as group:
-            group.create_task(agent.run(prompt).result())
-            await asyncio.sleep(late)
+            await asyncio.wait({group.create_task(agent.run(prompt).result())}, timeout=late)
             raise KeyError
 
 
@@ -93,7 +94,7 @@ async def given_up(agent, way, work, prompt, late):
     match way:
         case "task.cancel":
             task = asyncio.create_task(WORK[work](agent, prompt))
-            await asyncio.sleep(late)
+            await asyncio.wait({task}, timeout=late)
             task.cancel()
             await asyncio.wait({task})
         case "timeout":
@@ -133,36 +134,31 @@ async def test_after_a_cancel_at_any_moment_the_next_call_is_an_ordinary_one(tmp
             slowest = max(slowest, time.monotonic() - began)
             assert slowest < SOON_SECONDS, what
             assert mine.cancelling() == 0, what
-        await asyncio.wait_for(_gone(me, before), SOON_SECONDS)
+        # there are no more processes than before, but for a spare kernel
+        await eventually(lambda: len({process.pid for process in me.children(recursive=True)} - before) <= 1)
     print(f"the slowest next call took {slowest:.2f} s")
 
 
-async def _gone(me, before):
-    """Wait until there are no more processes than before, but for a spare kernel."""
-    while len({process.pid for process in me.children(recursive=True)} - before) > 1:
-        await asyncio.sleep(0.05)
-
-
 PROGRAM = """
-import asyncio, gc, os, signal, sys, tempfile, threading, time
+import asyncio, gc, os, signal, tempfile, threading
 import psutil
 from pydantic_ai.messages import ToolCallPart
-from freeact_sub import Agent, Config, FreeactError
+from support.waiting import WORKS_ON, eventually, turns, wait_until
+from freeact_sub import Agent, Config
 from freeact_sub.testing import ScriptedModel
 
-SLEEPS = ToolCallPart("execute_ipython_cell", {"code": "import time; time.sleep(1000)"})
+WORKS = ToolCallPart("execute_ipython_cell", {"code": WORKS_ON})
 
 def make(provider="fork"):
     folder = tempfile.mkdtemp(dir=os.getcwd())
-    return Agent(Config(workspace=folder, mode="auto", kernel={"provider": provider}), model=ScriptedModel(lambda *_: [SLEEPS]))
+    return Agent(Config(workspace=folder, mode="auto", kernel={"provider": provider}), model=ScriptedModel(lambda *_: [WORKS]))
 
 async def use(agent):
     await agent.open()
     assert (await agent.execute("1")).status == "ok"
 
 async def until_it_works(agent):
-    while not any(info.action for info in agent.agents()):
-        await asyncio.sleep(0.01)
+    await eventually(lambda: any(info.action for info in agent.agents()))
 
 async def work(agent):
     await use(agent)
@@ -175,11 +171,8 @@ def interrupt(agent):
         os.kill(os.getpid(), signal.SIGINT)
     return asyncio.create_task(soon())
 
-def left():
-    end = time.monotonic() + 10
-    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < end:
-        time.sleep(0.02)
-    return left
+def all_gone():
+    return wait_until(lambda: not psutil.Process().children(recursive=True))
 
 def bare(main):
     loop = asyncio.new_event_loop()
@@ -213,7 +206,7 @@ async def main():
     agent = make()
     await work(agent)
     os.kill(os.getpid(), signal.SIGINT)
-    await asyncio.sleep(1000)
+    await asyncio.Event().wait()
 """,
     "Ctrl-C in run_sync": """
 def main():
@@ -233,10 +226,11 @@ except KeyboardInterrupt:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_loop_that_ends_leaves_no_process_of_an_agent(ending, tmp_path):
-    code = f"{PROGRAM}\n{ENDINGS[ending]}\n{CTRL_C if 'Ctrl-C' in ending else ''}\nprint(left())"
+    code = f"{PROGRAM}\n{ENDINGS[ending]}\n{CTRL_C if 'Ctrl-C' in ending else ''}\nprint(all_gone())"
     command = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment(), check=False)
-    assert done.stdout.split() == [*(["interrupted"] if "Ctrl-C" in ending else []), "[]"], done.stdout + done.stderr
+    own = environment() | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path, env=own, check=False)
+    assert done.stdout.split() == [*(["interrupted"] if "Ctrl-C" in ending else []), "True"], done.stdout + done.stderr
     assert done.returncode in (0, -signal.SIGINT), done.stderr
     assert "Traceback" not in done.stderr, done.stderr
 

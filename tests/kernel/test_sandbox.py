@@ -20,6 +20,7 @@ from support.sandbox import (
     replace_config,
     sandboxed,
 )
+from support.waiting import LOADED_MACHINE_SECONDS, turns
 
 from freeact_sub.cells import CellError
 from freeact_sub.config.schema import KernelConfig
@@ -67,7 +68,7 @@ with multiprocessing.get_context("spawn").Pool(1) as pool:
 print(subprocess.run(["sh", "-c", "cat moved | tr x y; ls / > /dev/null && echo there"], capture_output=True, text=True, check=True).stdout)
 child = subprocess.Popen(["cat"], stdin=subprocess.PIPE); child.terminate(); print(child.wait())
 !echo from the shell
-import asyncio; await asyncio.sleep(0)
+import asyncio; await asyncio.to_thread(int)
 """
     async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)) as kernel:
         ran = await run_cell(kernel, code)
@@ -218,10 +219,9 @@ for _ in range(3): os.wait()
         try:
             async with open_kernel(provider, tmp_path, **sandboxed(mode, tmp_path)) as kernel:
                 seen = (await run_cell(kernel, code, model_chars=10_000_000)).text
-                for _ in range(100):
-                    if all(str(number) * 500_000 in seen for number in range(3)):
-                        break
-                    seen += (await run_cell(kernel, "import time; time.sleep(0.1)", model_chars=10_000_000)).text
+                async with asyncio.timeout(LOADED_MACHINE_SECONDS):
+                    while not all(str(number) * 500_000 in seen for number in range(3)):
+                        seen += (await run_cell(kernel, "None", model_chars=10_000_000)).text
         finally:
             await provider.aclose()
         assert [seen.count(str(number)) for number in range(3)] == [500_000] * 3
@@ -239,7 +239,7 @@ async def test_a_kernel_somebody_else_has_connected_to_while_it_started_is_not_u
                 for path in temporary.glob("fa-*/**/k-2"):
                     if str(path) not in before:  # of other kernels, or connected to already
                         connect(path)
-            await asyncio.sleep(0)
+            await turns()
 
     def connect(path: Path) -> None:
         intruder = socket.socket(socket.AF_UNIX)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from support.branches import branched, text_of
 from support.kernels import open_kernel
-from support.waiting import eventually, is_running
+from support.waiting import eventually, is_running, until_there
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
@@ -23,14 +23,14 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-GATE = """
-import os, time
+GATE = f"""
+import os
 class Gate:
     def __getstate__(self):
         with open("saving", "w") as file: file.write(str(os.getpid()))
         os.rename("saving", "begun")
-        while not os.path.exists("open"): time.sleep(0.01)
-        return {}
+        {until_there("open", indented=8)}
+        return {{}}
 gate = Gate()
 """
 """A variable that takes until a file is there to be pickled."""

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from support.agents import cell, of_kind, read, root_text, task
+from support.waiting import THERE, WORKS_ON
 
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision, ToolCallStarted, ToolOutput
 
@@ -161,7 +162,7 @@ except agent.TaskError as error:
 
 async def test_the_clock_of_the_cell_stands_still_while_a_child_works(make):
     answer = asyncio.Event()
-    code = "import time\nr = agent.task('slow')\nprint(r.output)\nprint('over', time.sleep(1000))"
+    code = f"r = agent.task('slow')\nprint(r.output)\n{WORKS_ON}\nprint('over')"
     script = {"root": [[cell(code)], "done"], "slow": [[answer, "slow answer"]]}
 
     def on_event(event):
@@ -213,7 +214,7 @@ async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
             if len(started) == 3:
                 run.cancel()
 
-    script = {"root": [[cell(code)], "done"], "child": [[cell("print('on', flush=True)\nimport time; time.sleep(1000)")]]}
+    script = {"root": [[cell(code)], "done"], "child": [[cell(f"print('on', flush=True)\n{WORKS_ON}")]]}
     async with make(script) as agent:
         run = agent.run("root")
         events, result = await read(run, on_event=on_event)
@@ -223,23 +224,19 @@ async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
 
 
 async def test_code_that_waits_no_more_cancels_its_child_and_a_run_that_ends_cancels_what_it_left(make, tmp_path):
-    code = """
-import asyncio, os
-async def begun(name):
-    while not os.path.exists(name):
-        await asyncio.sleep(0.05)
+    code = f"""{THERE}
 waits = asyncio.create_task(agent.task("child waits"))
-await begun("one")
+await there("one")
 waits.cancel()
 try:
     await waits
 except asyncio.CancelledError:
     print("gave up")
-await begun("ended")
+await there("ended")
 left = asyncio.create_task(agent.task("other one", description="left"))
-await begun("two")
+await there("two")
 """
-    wait = "open({!r}, 'w').close(); import time; time.sleep(1000)"
+    wait = "open({!r}, 'w').close(); " + WORKS_ON
     script = {"root": [[cell(code)], "done"], "child": [[cell(wait.format("one"))]], "other": [[cell(wait.format("two"))]]}
 
     def note(event):

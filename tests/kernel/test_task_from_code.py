@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, hand_over, of_kind, read, root_text, task
+from support.waiting import until_there
 
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, ToolCallStarted, ToolOutput
 from freeact_sub.testing import first_prompt
@@ -211,7 +212,7 @@ results = await asyncio.gather(*(agent.task(f"child {i}", inputs={"i": i}, outpu
 print([r.output for r in results])
 """
     script = {"root": [[cell(code)], "done"]}
-    wait = cell("import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint(i)")
+    wait = cell(f"{until_there('go')}\nprint(i)")
     script |= {f"child {i}": [[wait], [hand_over(i * i)]] for i in range(8)}
     async with make(script, subagents={"max_concurrent": 3}) as agent:
         events, _ = await read(agent.run("root"), on_event=on_event)

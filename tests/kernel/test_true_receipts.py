@@ -1,12 +1,12 @@
 """Receipts name what the agent did: not what a person saved meanwhile, and not what libraries start by themselves."""
 
-import asyncio
 import sys
 
 import pytest
 from support.agents import cell
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON
+from support.waiting import tick_of_files, until_there
 
 from freeact_sub import Agent, Config
 from freeact_sub.calls import CodeAction
@@ -18,14 +18,14 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
-WAIT = "import time, os\nprint('now', flush=True)\nwhile not os.path.exists('person.txt'): time.sleep(0.01)\ntime.sleep(0.1)"
+WAIT = f"print('now', flush=True)\n{until_there('../saved')}"
 CELLS = {
     "no program": ("x = 1", []),
     "Python writes": ("open('own.txt', 'w').close()", ["own.txt"]),
     "a program after the card": ("!echo a > own.txt", ["own.txt"]),
     "a command outside": ("await agent.shell('echo a > own.txt', reason='it must')", ["own.txt"]),
     "a person saves without a card": (WAIT, []),
-    "a program before": (f"!echo a > own.txt\nimport time; time.sleep(0.5)\n{WAIT}", ["own.txt"]),
+    "a program before": (f"!echo a > own.txt\n{WAIT}", ["own.txt"]),
     "a library of processes": ("import subprocess\nsubprocess.run(['touch', 'own.txt'])", ["own.txt"]),
     "a program that runs": (f"import subprocess\np = subprocess.Popen(['sleep', '600'])\n{WAIT}\np.kill(); p.wait()", ["person.txt"]),
 }  # fmt: skip
@@ -34,18 +34,23 @@ CELLS = {
 @pytest.mark.parametrize("name", CELLS)
 async def test_files_that_a_person_saves_are_not_the_agents(tmp_path, name):
     code, written = CELLS[name]
-    async with Agent(Config(workspace=tmp_path, effects=ON), model=ScriptedModel([cell(code), "done"])) as agent:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    async with Agent(Config(workspace=workspace, effects=ON), model=ScriptedModel([cell(code), "done"])) as agent:
         run = agent.run("root")
         async for event in run:
             if isinstance(event, ApprovalRequest):
                 if isinstance(event.call, CodeAction) and WAIT not in code:
                     assert (await event.effects_ready()).status != "refused"
                 if WAIT not in code:
-                    (tmp_path / f"saved-{event.request_id}.txt").write_text("mine")
-                    await asyncio.sleep(0.1)  # the clock of files is coarse
+                    (workspace / f"saved-{event.request_id}.txt").write_text("mine")
+                    await tick_of_files(workspace)
                 event.approve()
             elif isinstance(event, CodeExecutionOutputChunk) and "now" in str(event.output):
-                (tmp_path / "person.txt").write_text("mine")
+                await tick_of_files(workspace)
+                (workspace / "person.txt").write_text("mine")
+                await tick_of_files(workspace)
+                (tmp_path / "saved").touch()
         result = await run.result()
     assert sorted(result.files_written) == written
     assert [file.path for file in result.receipts.files_written] == written

@@ -7,6 +7,7 @@ import pytest
 from support.agents import cell
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON, asking
+from support.waiting import eventually_async
 
 from freeact_sub import Agent, Config
 from freeact_sub.calls import CodeAction
@@ -61,8 +62,11 @@ async def test_a_cell_is_tried_after_the_cells_before_it(tmp_path):
     async def second_first(first, second):
         assert [change.name for change in (await first.effects_ready()).variables] == ["zz"]
         second.approve(code="zz = 7")  # the older trial of the first one is of another kernel from now on
-        while await first.effects_ready() and first.effects.variables:
-            await asyncio.sleep(0.05)
+
+        async def is_tried_anew():
+            return not (await first.effects_ready()).variables
+
+        await eventually_async(is_tried_anew)
         first.approve()
 
     for decide in (in_order, first_denied, first_changed, second_first):

@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_client import AsyncKernelManager
 
 from freeact_sub.config.hooks import HOOK_EVENTS
+from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
 
 LIMIT_SECONDS = 120
 
@@ -274,3 +275,8 @@ def note_hooks(folder: Path) -> Callable[[], list[str]]:
     (folder / ".agents").mkdir()
     (folder / ".agents" / "hooks.json").write_text(json.dumps({"hooks": dict.fromkeys(HOOK_EVENTS, notes)}))
     return lambda: [json.loads(line)["hook_event_name"] for line in (folder / "heard.jsonl").read_text().splitlines()]
+
+
+async def until_it_is_a_persons_cell() -> None:
+    """Wait for as long as a front end may take to send cells that were queued: the next one is then a person's."""
+    await asyncio.sleep(QUEUED_SECONDS)

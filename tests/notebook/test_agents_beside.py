@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from notebook_kernel import LIMIT_SECONDS, NotebookCell, notebook_kernel
+from notebook_kernel import LIMIT_SECONDS, NotebookCell, notebook_kernel, until_it_is_a_persons_cell
 from support.chat_server import ChatCall, ChatServer, by_turn
-from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
-
-from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
+from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, until_there
 
 pytestmark = pytest.mark.kernel
 
@@ -24,12 +22,11 @@ def host():
     children = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     return " ".join(child.split()[0] for child in children if "freeact_sub.notebook.host" in child)
 """
-SLOW = """
-import time, pathlib
+SLOW = f"""
+import time
 begun = time.time()
 print("working")
-while not pathlib.Path("go").exists():
-    time.sleep(0.02)
+{until_there("go")}
 df["c"] = 1
 x = y = 5
 """
@@ -87,7 +84,7 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
         options = f"--model openai-chat:local --base-url {server.base_url} --yes"
         async with notebook.running(f"%%agent {options}\nWork.", cell_id="first") as page:
             await page.wait_for(lambda page: "working" in page.html)
-            await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the first
+            await until_it_is_a_persons_cell()
             mine = notebook.send("x = 'mine'\nprint(list(df.columns), x)")
         mine = await notebook.ended(mine)
         assert "done" not in page.html
@@ -100,7 +97,7 @@ async def test_the_users_cells_do_not_wait_for_the_agent(tmp_path):
         Path(tmp_path, "go").unlink()
         async with notebook.running("%%agent\nAgain.", cell_id="second") as second:
             await second.wait_for(lambda page: "working" in page.html)
-            await asyncio.sleep(QUEUED_SECONDS)
+            await until_it_is_a_persons_cell()
             after = notebook.send("1 + 1")
         await notebook.ended(after)
         interrupted = await interrupted_wait(notebook)
@@ -163,13 +160,13 @@ async def test_a_question_in_a_line_of_text_waits_for_a_cell_that_waits_for_the_
         options = f"--model openai-chat:local --base-url {server.base_url} --mode ask --sandbox off --questions input"
         async with notebook.running(f"%%agent {options}\nWork.", answer=lambda _: "y", cell_id="first") as page:
             await page.wait_for(lambda page: "working" in page.html)
-            await asyncio.sleep(QUEUED_SECONDS)
+            await until_it_is_a_persons_cell()
             mine = notebook.send("x = 'mine'")
         await notebook.ended(mine)
         Path(tmp_path, "go").touch()
         async with asyncio.timeout(LIMIT_SECONDS):
             while len(server.requests) < 2:  # and its answer is the cell that is asked about
-                await notebook.run("await asyncio.sleep(0.05)", answer=False)
+                await notebook.run("None", answer=False)
         asked = len(notebook.asked)
         waited = await notebook.run("%agent_wait", answer=lambda _: "y")
     assert asked == 1

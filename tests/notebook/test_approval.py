@@ -7,7 +7,8 @@ import pytest
 from ipywidgets.widgets.widget import _instances as widgets_by_id
 from support.sample_events import question, request
 from support.tables import each
-from support.waiting import eventually
+from support.virtual_time import in_virtual_time, passes
+from support.waiting import eventually, turns
 
 from freeact_sub.calls import CodeAction, FanOut, FileWrite, McpCall, NetworkConnect, ShellCommand
 from freeact_sub.events import Decision
@@ -123,14 +124,14 @@ async def test_all_that_has_stood_for_a_moment_is_approved_at_once(monkeypatch):
     (every,) = [button for box in panel_of(screen).children for name, button in buttons_of(box)[0].items() if "all " in name]
     assert every.description == "Approve all 2"
     every.click()
-    await asyncio.sleep(0.01)
+    await turns(10)
     assert answers == {}  # nobody can have read them
     monkeypatch.setattr(buttons_module, "SETTLE_SECONDS", 0.0)
     every.click()
     await eventually(lambda: len(answers) == 2)
     assert set(answers.values()) == {Decision(allowed=True)}
     asking.close()
-    await asyncio.sleep(0)
+    await turns()
     assert widgets_by_id == {}
 
 
@@ -148,27 +149,28 @@ async def test_code_is_changed_and_run():
     await eventually(lambda: len(answers) == 1)
     assert answers["one"] == Decision(allowed=True, code="other()")
     asking.close()
-    await asyncio.sleep(0)
+    await turns()
     assert widgets_by_id == {}
 
 
 @pytest.mark.parametrize("clicks", [False, True])
+@in_virtual_time
 async def test_a_page_that_was_loaded_again_leaves_no_question_open(monkeypatch, clicks):
     """The new page asks for all widgets; whoever has only lost the connection still sees the buttons, and clicks."""
-    monkeypatch.setattr(buttons_module, "RELOAD_SECONDS", 0.3)
+    monkeypatch.setattr(buttons_module, "RELOAD_SECONDS", 30)
     screen, answers, declined = FakeScreen(), Answers(), []
     asking = ButtonQuestions(screen, on_refused=lambda: None)
     for name in ("one", "two"):
         asking.ask(answers.ask(name))
     asking.ask(question("three", declined.append))
     panel = panel_of(screen)
-    await asyncio.sleep(0.4)
+    await passes(40)
     assert answers == {}
     panel.get_state(drop_defaults=False)  # as ipywidgets does it for `request_states`
     if clicks:
-        await asyncio.sleep(0)
+        await turns()
         buttons_of(panel.children[0])[0]["Deny"].click()
-        await asyncio.sleep(0.6)
+        await passes(60)
         assert (len(answers), declined) == (1, [])
     else:
         await eventually(lambda: len(answers) == 2 and len(declined) == 1)
@@ -204,7 +206,7 @@ async def test_a_question_that_has_moved_takes_no_click_for_a_moment():
     four["Approve"].click()
     await eventually(lambda: len(answers) == 4)
     asking.close()
-    await asyncio.sleep(0)
+    await turns()
     assert widgets_by_id == {}
 
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 from jupyter_client import AsyncKernelClient, AsyncKernelManager
 from support.chat_server import ChatCall, ChatServer
-from support.waiting import LOADED_MACHINE_SECONDS, eventually
+from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, turns, until_there
 
 from freeact_sub.acp.notebooks import NotebookTask, Outputs
 from freeact_sub.errors import FreeactError
@@ -20,9 +20,7 @@ def script(request):
     if last["role"] == "tool":
         return ["It is ", str(last["content"])]
     code = (
-        "import time; open('begun', 'w').close(); time.sleep(600)"
-        if "Wait" in str(last["content"])
-        else "rows.append(2); print(sum(rows))"
+        f"open('begun', 'w').close(); {WORKS_ON}" if "Wait" in str(last["content"]) else "rows.append(2); print(sum(rows))"
     )
     return [ChatCall("execute_ipython_cell", {"code": code})]
 
@@ -41,12 +39,11 @@ async def test_a_chat_neither_stops_nor_aborts_the_cells_of_the_user(tmp_path):
         for client in (page, chat):
             client.start_channels()
             await client.wait_for_ready(timeout=LOADED_MACHINE_SECONDS)
-        wait = "while not os.path.exists('go'): time.sleep(0.05)"
-        mine = asyncio.create_task(Outputs(page).of(f"import os, time\nopen('begun', 'w').close()\n{wait}\nprint('mine')"))
+        mine = asyncio.create_task(Outputs(page).of(f"open('begun', 'w').close()\n{until_there('go')}\nprint('mine')"))
         await eventually((tmp_path / "begun").exists)
         queued = Outputs(chat)
         fails = asyncio.create_task(queued.of("1/0"))
-        await asyncio.sleep(0)
+        await turns()
         queued.interrupt()  # it is not its turn
         (tmp_path / "go").touch()
         assert "mine" in await mine

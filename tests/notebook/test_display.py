@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from support.agents import cell, task
 from support.sample_events import CHILD, ROOT, picture
+from support.virtual_time import in_virtual_time, passes
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config
@@ -29,7 +30,7 @@ class RecordingScreen:
     def publish(self, display_id, data, *, update):
         assert update == (display_id in self.shown)
         self.shown[display_id] = data
-        self.times.setdefault(display_id, []).append(time.monotonic())
+        self.times.setdefault(display_id, []).append(asyncio.get_running_loop().time())
         self.drawn.set()
 
     @property
@@ -71,17 +72,18 @@ async def test_a_page_can_be_drawn_again():
     assert re.findall(r"prompt of (\w+)", screen.text) == ["root", "a", "a1", "b"]
 
 
+@in_virtual_time
 async def test_a_part_is_drawn_ten_times_a_second_at_most_and_the_last_state_always():
     screen = RecordingScreen()
     async with Page(screen) as page:
         page.take(started("root"))
         await screen.drawn.wait()
-        begun = time.monotonic()
+        begun = asyncio.get_running_loop().time()
         for n in range(3000):
             page.take(ResponseChunk(agent_id="root", content=f"{n} "))
             if n % 100 == 0:
-                await asyncio.sleep(0.02)  # the chunks of a quick model
-        seconds = time.monotonic() - begun
+                await passes(0.02)  # the chunks of a quick model
+        seconds = asyncio.get_running_loop().time() - begun
     *times, _ = screen.times[next(reversed(screen.times))]
     assert 2 < len(times) <= seconds / INTERVAL_SECONDS + 2
     assert all(later - earlier > INTERVAL_SECONDS * 0.9 for earlier, later in itertools.pairwise(times))

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from notebook_kernel import until_it_is_a_persons_cell
 from support.chat_server import ChatCall, ChatServer
-from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
+from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, eventually_async, is_running
 
 from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
-from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
 
 pytest.importorskip("jupyterlab")
 playwright = pytest.importorskip("playwright.async_api")
@@ -43,7 +43,7 @@ STEPS = {
     "Double": "df['c'] = df.a * 2\nprint('doubled', df.c.sum())",
     "Square": "df['d'] = df.a ** 2\nprint('squared', df.d.sum())",
     "Keep": "made = iter('abc')\nlog = (each for each in next(made))",
-    "Wait": "import os, time\nprint('works', os.getpid())\ntime.sleep(600)",
+    "Wait": f"import os\nprint('works', os.getpid())\n{WORKS_ON}",
 }
 WIDGET = """
 import ipywidgets
@@ -216,12 +216,12 @@ async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
         await notebook.click(asks, "Approve")
         await notebook.says(asks, "squared 14")
         await notebook.click(asks, "Insert the code")
-        await eventually_async(lambda: notebook.source(asks + 1), STEPS["Square"])
+        await shows(lambda: notebook.source(asks + 1), STEPS["Square"])
         await notebook.picture("inserted")
         await notebook.click(asks, "Adopt…")
-        await eventually_async(lambda: notebook.source(asks + 1), "%agent_adopt df")
+        await shows(lambda: notebook.source(asks + 1), "%agent_adopt df")
         await notebook.click(asks, "Discard")
-        await eventually_async(lambda: notebook.source(asks + 1), "%agent_discard")
+        await shows(lambda: notebook.source(asks + 1), "%agent_discard")
         shown = await notebook.add("print([*df.columns])")
         await notebook.says(shown, "['a', 'c']")
         await notebook.picture("discarded")
@@ -229,7 +229,7 @@ async def test_a_person_works_with_an_agent_in_jupyterlab(tmp_path):
         stopped = await notebook.add("%%agent\nWait for me.")
         await notebook.click(stopped, "Approve")
         await notebook.says(stopped, WORKS)
-        await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the last one
+        await until_it_is_a_persons_cell()
         other = await notebook.add("%%agent --mode ask --name other\nDouble the column.")
         await notebook.click(other, "Approve")
         await notebook.says(other, "doubled 12")
@@ -270,7 +270,7 @@ async def test_a_page_that_is_loaded_again_shows_the_run_and_its_question_again(
     async with begun(tmp_path) as (url, notebook):
         await notebook.run(1)
         await notebook.says(1, "df.a * 2")
-        await asyncio.sleep(QUEUED_SECONDS)  # a person's cell, not one that was sent with the last one
+        await until_it_is_a_persons_cell()
         await notebook.page.goto(url, timeout=MILLISECONDS)
         await notebook.cell(1).locator(".cm-content").first.wait_for(timeout=MILLISECONDS)
         waits = await notebook.add("%agent_wait")
@@ -309,9 +309,10 @@ async def test_a_person_goes_back_and_takes_the_whole_copy(tmp_path):
         await notebook.picture("whole")
 
 
-async def eventually_async(read, wanted):
+async def shows(read, wanted):
     """Waits until the page has it."""
-    async with asyncio.timeout(LOADED_MACHINE_SECONDS):
-        while (found := await read()) != wanted:
-            await asyncio.sleep(0.1)
-    return found
+
+    async def is_there():
+        return await read() == wanted
+
+    await eventually_async(is_there)

@@ -79,14 +79,15 @@ again.execute("insert into points values (3)")
 again.commit()
 print("MEMORY", memory.execute("select * from points").fetchall())
 seen = ticks
-await asyncio.sleep(0.05)
+for _ in range(100):
+    await asyncio.to_thread(int)
 print("TICKS", ticks - seen)
 """
 MINE_AFTERWARDS = """
 print(len(axes.lines), next(numbered), conn.execute("select * from points").fetchall())
 seen = ticks
 while ticks == seen:
-    await asyncio.sleep(0.01)
+    await asyncio.to_thread(int)
 """
 WAL = "conn.execute('pragma journal_mode = wal'); conn.execute('insert into points values (4)'); conn.commit()"
 

@@ -12,7 +12,7 @@ from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from notebook_kernel import NotebookCell, note_hooks, notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
-from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
+from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, until_there
 
 pytestmark = pytest.mark.kernel
 
@@ -74,8 +74,8 @@ async def test_nbclient_runs_a_notebook(tmp_path):
 async def test_text_questions_are_answered_one_after_another_while_the_others_go_on(tmp_path):
     async with notebook_kernel(tmp_path) as notebook:
         await notebook.run(
-            SETUP
-            + "agent = await start({'root': [[task('busy'), task('asker')], 'done'], 'busy': [cell('import time\\nfor n in range(12):\\n    print(n); time.sleep(.1)'), 'busy done'], 'asker': [cell('1 + 1'), cell('2 + 2'), 'asker done']})"
+            f"{SETUP}BUSY = {until_there('go')!r}\n"
+            "agent = await start({'root': [[task('busy'), task('asker')], 'done'], 'busy': [cell(BUSY), 'busy done'], 'asker': [cell('1 + 1'), cell('2 + 2'), 'asker done']})"
         )
         page = NotebookCell()
         seen_while_asked = []
@@ -83,6 +83,7 @@ async def test_text_questions_are_answered_one_after_another_while_the_others_go
         def answer(prompt):
             seen_while_asked.append(page.html)
             if "2 + 2" in prompt:
+                (tmp_path / "go").touch()
                 return "only once"
             return "" if len(notebook.asked) == 2 else "y"  # an empty line decides nothing: the question comes again
 

@@ -70,13 +70,14 @@ async def test_a_named_agent_that_is_closed_is_said(notebook):
     assert "'agent' is your own agent: choose its settings where you make it" in chosen.text
 
 
-ONLY_ASYNC = "%load_ext freeact_sub.notebook\nimport asyncio\nawait asyncio.sleep(0)"
+TURN = "await asyncio.sleep(0)"
+ONLY_ASYNC = f"%load_ext freeact_sub.notebook\nimport asyncio\n{TURN}"
 FAILING = {
     "wrong options": "%%agent --nonsense\nHello",
     "no prompt": "%%agent\n\n",
     "a name that nobody has": "%agent_close nobody",
-    "a usage error of a person": "await asyncio.sleep(0)\nfrom IPython.core.error import UsageError\nraise UsageError('no')",
-    "an error with a traceback": "await asyncio.sleep(0)\n1 / 0",
+    "a usage error of a person": f"{TURN}\nfrom IPython.core.error import UsageError\nraise UsageError('no')",
+    "an error with a traceback": f"{TURN}\n1 / 0",
 }
 
 
@@ -93,7 +94,7 @@ async def by_nbclient(folder, *sources):
 
 
 async def test_a_cell_that_fails_after_nothing_but_async_cells_ends(tmp_path):
-    _, *failed, last = await by_nbclient(tmp_path, ONLY_ASYNC, *FAILING.values(), "await asyncio.sleep(0, 'alive')")
+    _, *failed, last = await by_nbclient(tmp_path, ONLY_ASYNC, *FAILING.values(), f"{TURN}\n'alive'")
     assert all(cell.execution_count for cell in failed)
     assert "ZeroDivisionError" in str(failed[-1].outputs)
     assert "alive" in str(last.outputs)
@@ -104,7 +105,7 @@ async def test_a_reply_has_no_traceback_of_an_earlier_cell(tmp_path):
         await kernel.run(ONLY_ASYNC)
         await kernel.run("1 / 0")
         replies = [(await kernel.run(source)).reply for source in FAILING.values()]
-        fine = await kernel.run("await asyncio.sleep(0)")
+        fine = await kernel.run(TURN)
     assert [reply["status"] for reply in replies] == ["error"] * len(FAILING)
     assert ["ZeroDivisionError" in str(reply["traceback"]) for reply in replies] == [False] * 4 + [True]
     assert fine.reply["status"] == "ok"

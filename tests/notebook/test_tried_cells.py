@@ -9,7 +9,7 @@ from notebook_kernel import notebook_kernel
 from support.chat_server import ChatCall, ChatServer, by_turn
 from support.sample_events import request
 from support.sandbox import NEEDS_A_WALL
-from support.waiting import eventually
+from support.waiting import eventually, turns
 from test_approval import FakeScreen, panel_of
 
 from freeact_sub.calls import CodeAction
@@ -130,7 +130,7 @@ async def test_trials_that_are_off_show_nothing(asked):
     asking.ask(event)
     (box,) = panel_of(screen).children
     await eventually(lambda: cell.asked)
-    await asyncio.sleep(0)
+    await turns()
     assert "trials are off" not in box.children[0].value
     asking.close()
 

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from support.serving import serving
+from support.waiting import turns
 
 PIECE_CHARS = 7
 INPUT_TOKENS, OUTPUT_TOKENS = 11, 5
@@ -140,7 +141,7 @@ class ChatServer:
             data = b"data: " + (chunk if isinstance(chunk, bytes) else json.dumps(chunk).encode()) + b"\n\n"
             writer.write(b"%x\r\n%s\r\n" % (len(data), data))
             await writer.drain()
-            await asyncio.sleep(0)  # so that the pieces go out one by one
+            await turns()  # so that the pieces go out one by one
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 

@@ -56,7 +56,7 @@ ACTIONS = {
     "threads": [
         "t = threading.Thread(target=lambda: x.append('t{n}')); t.start(); t.join()",
         "t = threading.Thread(target=lambda: Path('of-thread-{n}').write_text('t')); t.start(); t.join(); del t",
-        "import asyncio; await asyncio.gather(*(asyncio.sleep(0.001) for _ in range({k}))); w = {n}",
+        "import asyncio; await asyncio.gather(*(asyncio.to_thread(int) for _ in range({k}))); w = {n}",
     ],
     "subprocesses": [
         "out = subprocess.run(['ls'], capture_output=True, text=True).stdout",

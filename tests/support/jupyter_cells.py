@@ -173,7 +173,7 @@ ASYNC = {
         "async with C(): print('body')"
     ),
     "await raises": "async def bad(): raise ValueError('async')\nawait bad()",
-    "gather": "await asyncio.gather(*(asyncio.sleep(0, n) for n in range(3)))",
+    "gather": "await asyncio.gather(*(asyncio.to_thread(abs, n) for n in range(3)))",
     "task group": (
         "async def say(n): print(n)\nasync with asyncio.TaskGroup() as group: tasks = [group.create_task(say(n)) for n in range(2)]"
     ),
@@ -191,7 +191,7 @@ ASYNC = {
     "timer of an earlier cell": "handle = asyncio.get_running_loop().call_later(0.05, print, 'from the timer')",
     "timer awaited": "await asyncio.sleep(0.3); print('own')",
     "failed task held": "async def fail(): raise ValueError('in the task')\nheld = asyncio.create_task(fail())",
-    "failed task": "await asyncio.sleep(0.01)",
+    "failed task": "await asyncio.to_thread(int)",
 }
 MAGICS = {
     "pwd": "p = %pwd\ntype(p).__name__",
@@ -267,8 +267,8 @@ BORDERS = {
     "popen iter": "import subprocess\nwith subprocess.Popen(['printf', 'a\\\\nb\\\\n'], stdout=subprocess.PIPE, text=True) as p:\n    for line in p.stdout: print('got', line, end='')",
     "mp process exits": "import multiprocessing, sys\np = multiprocessing.get_context('fork').Process(target=sys.exit, args=(4,)); p.start(); p.join(); p.exitcode",
     "mp queue": "import multiprocessing\nc = multiprocessing.get_context('fork'); q = c.Queue(); p = c.Process(target=q.put, args=('queued',)); p.start(); v = q.get(timeout=20); p.join(); v",
-    "wait_for": "await asyncio.wait_for(asyncio.sleep(10), 0.01)",
-    "new loop in thread": "import asyncio, threading\ndef run(): print(asyncio.run(asyncio.sleep(0, 'in thread')))\nt = threading.Thread(target=run); t.start(); t.join()",
+    "wait_for": "await asyncio.wait_for(asyncio.Event().wait(), 0.01)",
+    "new loop in thread": "import asyncio, threading\ndef run(): print(asyncio.run(asyncio.to_thread(str, 'in thread')))\nt = threading.Thread(target=run); t.start(); t.join()",
     "stdout replaced": "import io, sys\nold = sys.stdout; sys.stdout = io.StringIO(); print('hidden'); v = sys.stdout.getvalue(); sys.stdout = old; v",
     "stdin isatty": "import sys; sys.stdin.isatty()",
     "help value": "help(int.bit_length)",

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from support.chat_server import ChatCall, ChatServer, _Request, _write_json
@@ -15,10 +15,10 @@ class MessagesServer(ChatServer):
         self,
         script: Callable[[dict[str, Any]], Sequence[str | ChatCall]],
         *,
-        answers_after: float = 0,
+        answers_after: Callable[[], Awaitable[object]] | None = None,
         forgets: bool = False,
     ) -> None:
-        """Args: script: see `ChatServer`. answers_after: seconds before an answer begins. forgets: it has no cache."""
+        """Args: script: see `ChatServer`. answers_after: is waited for before an answer begins. forgets: it has no cache."""
         super().__init__(script)
         self._answers_after, self._forgets = answers_after, forgets
         self._known: list[str] = []
@@ -37,8 +37,8 @@ class MessagesServer(ChatServer):
         self.requests.append(body)
         usage = self._usage_of(body)
         self.usages.append(usage)
-        if self._answers_after:
-            await asyncio.sleep(self._answers_after)
+        if self._answers_after is not None:
+            await self._answers_after()
         self._known += [] if self._forgets else prefixes_of(body)  # others read it once the answer begins
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         for event in _events(body, self._script(body), usage):

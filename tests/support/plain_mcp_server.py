@@ -101,7 +101,7 @@ def serve(behaviour: set[str]) -> None:
             case "tools/call":
                 call(request)
                 if "deaf" in behaviour:
-                    time.sleep(600)
+                    signal.pause()
             case _:
                 answer(request, error={"code": -32601, "message": "method not found"})
 
@@ -115,15 +115,15 @@ if __name__ == "__main__":
         os.setsid()
         note_pid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(600)
+        signal.pause()
     while "late" in behaviour and not Path(os.environ["PID_FILE"]).with_name("go").exists():
         time.sleep(0.01)
     if "hang" in behaviour:
-        time.sleep(600)
+        signal.pause()
     if "noisy" in behaviour:
         print("Welcome!\n", flush=True)
     if "stubborn" in behaviour:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     serve(behaviour)
     if "stubborn" in behaviour:
-        time.sleep(600)
+        signal.pause()

@@ -6,13 +6,13 @@ The model waits, where its script says so, until a file of that name is in the w
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
+from support.waiting import eventually, wait_until
 
 from freeact_sub.agent import Agent
 from freeact_sub.config.effects import EffectsConfig
@@ -31,8 +31,7 @@ def when(name: str) -> asyncio.Event:
     event = asyncio.Event()
 
     async def poll() -> None:
-        while not Path(name).exists():
-            await asyncio.sleep(0.01)
+        await eventually(Path(name).exists)
         event.set()
 
     background.add(asyncio.create_task(poll()))
@@ -139,8 +138,8 @@ def main() -> int:
         return Agent(changed, model=ScriptedModel(script), kernel_provider=provider, session=session)
 
     def open_agent() -> Agent:
-        while os.environ.get("STARTS_WITH") and not Path(os.environ["STARTS_WITH"]).exists():
-            time.sleep(0.01)
+        if starts_with := os.environ.get("STARTS_WITH"):
+            wait_until(Path(starts_with).exists)
         return open_session(os.environ.get("SESSION"))
 
     prompt = sys.argv[1] if len(sys.argv) > 1 else None

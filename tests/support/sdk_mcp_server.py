@@ -96,10 +96,11 @@ def fail(why: str) -> str:
 
 
 @server.tool()
-async def slow(name: str, seconds: float) -> str:
+async def slow(name: str, endless: bool) -> str:
     running.add(name)
     try:
-        await asyncio.sleep(seconds)
+        if endless:
+            await asyncio.Event().wait()
     finally:
         running.discard(name)
     return name
@@ -159,7 +160,8 @@ def pixel() -> bytes:
 
 @server.resource("demo://cities/{city}", description="A city")
 async def city(city: str) -> str:
-    await asyncio.sleep(60 if city == "far-away" else 0)
+    if city == "far-away":
+        await asyncio.Event().wait()
     return f"about {city}"
 
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from support.waiting import turns
+
 STEPS = 3
 """So many steps of the event loop after it was taken, a connection has been handed over."""
 
@@ -34,8 +36,7 @@ async def serving(
     finally:
         for listening in server.sockets:  # what it has taken and not handed over when it is closed, asyncio loses
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(STEPS):
-            await asyncio.sleep(0)
+        await turns(STEPS)
         server.close()
         for task in running:
             task.cancel()

@@ -22,6 +22,8 @@ WORKS_ON = "import threading; threading.Event().wait()"
 """Code of a cell or a program that never ends by itself."""
 AWAITS_ON = "import asyncio; await asyncio.Event().wait()"
 """The same for a cell whose loop goes on."""
+THERE = "import asyncio, os\nasync def there(path):\n    while not os.path.exists(path): await asyncio.sleep(0.01)\n"
+"""Code of a cell with a function that awaits a file."""
 
 
 def until_there(path: str | Path, *, indented: int = 0) -> str:
@@ -42,17 +44,19 @@ def wait_until(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECON
 async def eventually(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
     """The same while the event loop runs on."""
 
-    async def once() -> T:
+    async def ask() -> T:
         return condition()
 
-    return await eventually_async(once, limit_seconds=limit_seconds)
+    return await eventually_async(ask, limit_seconds=limit_seconds, name=str(condition))
 
 
-async def eventually_async(condition: Callable[[], Awaitable[T]], *, limit_seconds: float = LIMIT_SECONDS) -> T:
-    """The same for a condition that has to be asked for."""
+async def eventually_async(
+    condition: Callable[[], Awaitable[T]], *, limit_seconds: float = LIMIT_SECONDS, name: str = ""
+) -> T:
+    """The same for a condition that has to be asked for. Args: name: the condition's, for the error."""
     deadline = time.monotonic() + limit_seconds
     while not (value := await condition()):
-        assert time.monotonic() < deadline, f"not within {limit_seconds:g} s: {condition}"
+        assert time.monotonic() < deadline, f"not within {limit_seconds:g} s: {name or condition}"
         await asyncio.sleep(0.01)
     return value
 
@@ -72,6 +76,19 @@ async def soon(value: T) -> T:
 async def outlast(bound_seconds: float) -> None:
     """Wait for longer than a bound of kernels or servers, whose clocks are real: it must not count meanwhile."""
     await asyncio.sleep(bound_seconds + 1)
+
+
+async def tick_of_files(folder: Path) -> None:
+    """Wait until a file that is written now is younger than one that was written before: the clock of files is coarse."""
+    mark = folder.parent / f"{folder.name}.mark"
+    mark.touch()
+    before = mark.stat().st_mtime_ns
+
+    def is_later() -> bool:
+        mark.touch()
+        return mark.stat().st_mtime_ns > before
+
+    await eventually(is_later)
 
 
 def is_running(pid: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 from support.agents import read
 from support.serving import serving
+from support.waiting import turns
 
 from freeact_sub import Agent, Config, RunResult
 from freeact_sub.testing import FakeKernelProvider
@@ -127,7 +128,7 @@ class WireServer:
         for start in range(0, len(body), self.piece_bytes or len(body) or 1):
             writer.write(body[start : start + (self.piece_bytes or len(body))])
             await writer.drain()
-            await asyncio.sleep(0)
+            await turns()
         writer.close()
         await writer.wait_closed()
 

@@ -13,7 +13,7 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 from rich.console import RenderableType
 from rich.text import Text
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import VirtualTimeLoop, passes
 
 from freeact_sub.terminal.driver import Keyboard
 from freeact_sub.terminal.screen import DRAW_SECONDS, Screen
@@ -55,7 +55,7 @@ def test_the_region_is_drawn_twenty_times_a_second_at_most(
                 if prints:
                     screen.post(Text(f"event {number}"))
                 screen.refresh(None)
-                await asyncio.sleep(SECONDS / EVENTS)
+                await passes(SECONDS / EVENTS)
             return picture.drawings - before
 
     loop = VirtualTimeLoop()

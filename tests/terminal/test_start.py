@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.cli import environment
 from support.terminal import Terminal
+from support.waiting import until_there
 
 pytestmark = pytest.mark.e2e
 
@@ -22,15 +23,13 @@ HEAVY = (
     "pygments",
 )
 PROGRAM = f"""
-import sys, time
-from pathlib import Path
+import sys
 from freeact_sub.cli import commands
 from freeact_sub.errors import FreeactError
 
 def open_agent(config, session, **_):
     heavy = sorted(set({HEAVY!r}) & set(sys.modules))
-    while not Path("go").exists():
-        time.sleep(0.01)
+    {until_there("go", indented=4)}
     raise FreeactError(f"imported before the prompt: {{heavy}}")
 
 commands._agent = open_agent

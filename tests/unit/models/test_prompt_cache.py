@@ -14,6 +14,7 @@ from support.agents import finished, of_kind, read
 from support.chat_server import ChatCall, ChatServer
 from support.messages_server import MessagesServer, prompt_of
 from support.tables import each
+from support.waiting import eventually, turns
 
 from freeact_sub import Agent, AgentStarted, Budget, Config, ToolOutput, UsageUpdated
 from freeact_sub.agents.budgets.estimate import highest_price_of, price_of
@@ -325,7 +326,13 @@ async def test_the_first_of_children_is_sent_before_the_others_where_writing_the
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     if not waits:
         monkeypatch.setattr("freeact_sub.agents.turn.run_hooks.prefix_of", lambda agent: None)
-    async with MessagesServer(fan_out(20), answers_after=0.3) as server:
+
+    async def all_have_come():
+        """Or as many as come at once."""
+        if any(map(is_child, server.requests)):
+            await (turns(500) if waits else eventually(lambda: sum(map(is_child, server.requests)) == 20))
+
+    async with MessagesServer(fan_out(20), answers_after=all_have_come) as server:
         many = {"subagents": {"max_concurrent": 20}, "models": {"max_concurrent": 20}}
         config = Config(workspace=tmp_path, mode="full", model=f"anthropic:{MODEL}", base_url=server.base_url, **many)
         async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
@@ -340,9 +347,9 @@ async def test_the_first_of_children_is_sent_before_the_others_where_writing_the
 
 async def test_the_log_tells_of_a_run_that_never_reads_its_cache(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
-    for turns, forgets, told in ((7, True, 1), (7, False, 0), (4, True, 0)):
+    for number, forgets, told in ((7, True, 1), (7, False, 0), (4, True, 0)):
         caplog.clear()
-        async with MessagesServer(cells(turns), forgets=forgets) as server:
+        async with MessagesServer(cells(number), forgets=forgets) as server:
             config = Config(workspace=tmp_path, mode="full", model=f"anthropic:{MODEL}", base_url=server.base_url)
             async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
                 await read(agent.run("go"))
