@@ -152,12 +152,12 @@ async def test_a_callback_and_the_run_answer_by_id_and_from_another_thread(tmp_p
 
 
 async def test_the_time_of_a_person_is_not_the_cells(tmp_path):
-    config = Config(workspace=tmp_path, mode="full", kernel=KernelConfig(cell_timeout_seconds=2))
+    config = Config(workspace=tmp_path, mode="full", kernel=KernelConfig(cell_timeout_seconds=4))
     async with Agent(config, model=ScriptedModel([[cell("print(input())")], "done"])) as agent:
         ends = []
         async for event in agent.run("root"):
             if isinstance(event, QuestionRequest):
-                await outlast(2)
+                await outlast(4)
                 event.answer("late")
             elif isinstance(event, CodeExecutionOutput):
                 ends.append((event.status, event.text))

@@ -1,9 +1,10 @@
-"""Three rules about files, and the size of each room. The exit status tells whether a rule is broken.
+"""Four rules about files, and the size of each room. The exit status tells whether a rule is broken.
 
 - No two files of tests have one name: pytest wants that.
 - No more than three files import each other in a circle. Imports for type checkers and in functions count too.
 - Private names of other libraries stand only in files `borrowed_*.py`. Each such file says what for, and
   `tests/unit/test_borrowed.py` fails when a library has another name.
+- No more than 60 lines of tests sleep. The others wait for conditions (`tests/support/waiting.py`).
 """
 
 import subprocess
@@ -19,6 +20,7 @@ from benchmarks.structure import BORROWED, Source  # noqa: E402
 CIRCLE = 3
 BUDGET = 0.75
 """Lines of tests for a line of the package, at most. It is a figure to look at, no error."""
+SLEEPS = 60
 
 
 def main() -> int:
@@ -44,10 +46,11 @@ def main() -> int:
     ]
     lines, counts = source.lines(), source.counts()
     print(*(f"{name}: {size:,} lines in {counts[name]} files" for name, size in lines.most_common()), sep="; ")
-    tests = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files if path.parts[0] == "tests")
-    print(
-        f"{lines.total():,} lines in {counts.total()} files; {tests / lines.total():.2f} lines of tests for each, wanted {BUDGET}"
-    )
+    tests = [line for path in files if path.parts[0] == "tests" for line in path.read_text(encoding="utf-8").splitlines()]
+    share = len(tests) / lines.total()
+    print(f"{lines.total():,} lines in {counts.total()} files; {share:.2f} lines of tests for each, wanted {BUDGET}")
+    if (sleeping := sum("sleep" + "(" in line for line in tests)) > SLEEPS:
+        wrong.append(f"tests: {sleeping} lines sleep, {SLEEPS} may: wait for a condition")
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0
 
