@@ -175,7 +175,8 @@ async def test_what_is_started_without_an_event_or_under_another_name_is_asked_a
     assert (await run_cell(kernel, SETUP)).status == "ok"
     ran = await run_cell(kernel, f"try:\n    exec({OTHER_STARTS[how]!r})\nexcept PermissionError as error: print(error)")
     assert "denied" in ran.text, (ran.text, host.subjects)
-    await eventually(lambda: not psutil.Process(kernel.pid).children())
+    evil = str(tmp_path / "workspace" / "evil")
+    await eventually(lambda: not [each for each in psutil.process_iter(["cmdline"]) if evil in (each.info["cmdline"] or ())])
     assert not made.exists()
 
 
