@@ -178,7 +178,7 @@ async def test_output_after_the_last_cell_is_told_at_the_end_of_the_run(tmp_path
     said, tasks = asyncio.Event(), set()
 
     async def wait(agent_id):
-        kernel = await agent.debug.agents[agent_id].resources.kernel.live()
+        kernel = await agent.debug.agents[agent_id].kernel.get()
         await eventually(lambda: "late" in kernel.unread)
         said.set()
 

@@ -143,7 +143,7 @@ PROGRAM = """
 import asyncio, gc, os, signal, tempfile, threading
 import psutil
 from pydantic_ai.messages import ToolCallPart
-from support.waiting import WORKS_ON, eventually, turns, wait_until
+from support.waiting import WORKS_ON, eventually, wait_until
 from freeact_sub import Agent, Config
 from freeact_sub.testing import ScriptedModel
 

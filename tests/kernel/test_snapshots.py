@@ -26,10 +26,12 @@ pytestmark = [
 GATE = f"""
 import os
 class Gate:
+    def wait(self):
+        {until_there("open", indented=8)}
     def __getstate__(self):
         with open("saving", "w") as file: file.write(str(os.getpid()))
         os.rename("saving", "begun")
-        {until_there("open", indented=8)}
+        self.wait()
         return {{}}
 gate = Gate()
 """
