@@ -151,8 +151,8 @@ async def generator_dropped(agent):
 
     async for _ in texts():
         break
-    while agent.present_run is not None:  # Python closes generators that were dropped at the next turns of the loop
-        await asyncio.sleep(0)
+    # Python closes generators that were dropped at the next turns of the loop
+    await eventually(lambda: agent.present_run is None)
 
 
 async def event_by_hand(agent):
