@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 from support.agents import cell, of_kind, read
+from support.waiting import THERE, eventually_async
 
 from freeact_sub import Agent, Config
 from freeact_sub.errors import ConfigError
@@ -136,11 +137,15 @@ async def after_calls_side_by_side(agent):
 
 async def after_a_task_of_a_cell_has_gone_on(agent):
     await agent.execute(
-        "async def later():\n    global x\n    await asyncio.sleep(0.3)\n    x = 41\n    open('ready', 'w').close()\n"
-        "import asyncio\nx = 0\ntask = asyncio.create_task(later())"
+        f"{THERE}async def later():\n    global x\n    await there('go')\n    x = 41\n    open('ready', 'w').close()\n"
+        "x = 0\ntask = asyncio.create_task(later())"
     )
-    while "ready" not in (await agent.execute("import os; print(os.listdir())")).text:
-        await asyncio.sleep(0.05)
+    await agent.execute("open('go', 'w').close()")
+
+    async def is_ready():
+        return "ready" in (await agent.execute("print(os.listdir())")).text
+
+    await eventually_async(is_ready)
     agent.mode = "plan"
 
 
