@@ -1,7 +1,7 @@
 """Wait for a condition, never for a time.
 
-What tests wait for is here. No other file sleeps but where time itself is what is tried, or where a program of a test runs
-alone; `file_rules.py` counts them.
+Other files sleep only where time itself is tried, where a cell or a program is to take some, or where a program of a test
+cannot import this; `file_rules.py` counts their lines.
 """
 
 import asyncio
