@@ -186,10 +186,13 @@ ASYNC = {
     "subprocess async": (
         "p = await asyncio.create_subprocess_exec('echo', 'x', stdout=asyncio.subprocess.PIPE)\n(await p.communicate())[0]"
     ),
-    "task of an earlier cell": "async def job():\n    await asyncio.sleep(0.05); print('from the task')\nt = asyncio.create_task(job())",
-    "task awaited": "await t; print('own')",
-    "timer of an earlier cell": "handle = asyncio.get_running_loop().call_later(0.05, print, 'from the timer')",
-    "timer awaited": "await asyncio.sleep(0.3); print('own')",
+    "task of an earlier cell": "go = asyncio.Event()\nasync def job():\n    await go.wait(); print('from the task')\nt = asyncio.create_task(job())",
+    "task awaited": "go.set(); await t; print('own')",
+    "timer of an earlier cell": (
+        "go, done = asyncio.Event(), asyncio.Event()\ndef tick():\n    if go.is_set(): print('from the timer'); done.set()\n"
+        "    else: asyncio.get_running_loop().call_later(0.01, tick)\ntick()"
+    ),
+    "timer awaited": "go.set(); await done.wait(); print('own')",
     "failed task held": "async def fail(): raise ValueError('in the task')\nheld = asyncio.create_task(fail())",
     "failed task": "await asyncio.to_thread(int)",
 }
