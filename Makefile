@@ -20,7 +20,7 @@ test: $(STAMP)  ## those, and the ones with real kernels, servers, terminals and
 
 test-all: export THOROUGH ?= some
 test-all: test  ## all tests, with larger samples (THOROUGH=1: with all of what they else try a sample of)
-	$(BIN)/python -m pytest -n auto -m "(kernel or mcp or e2e or slow) and not contract" $(ARGS)
+	$(BIN)/python -m pytest -n 3 -m "(kernel or mcp or e2e or slow) and not contract" $(ARGS)
 
 test-for: $(STAMP)  ## the tests for a change: make test-for FILE... (without FILE: for what differs from the last commit)
 	@$(BIN)/python tests/support/tests_for.py $(filter-out $@,$(MAKECMDGOALS))
