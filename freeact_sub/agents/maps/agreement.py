@@ -98,13 +98,14 @@ class Agreement:
         self._agent.emitter.put(Notice(content=call.summary))
 
     def _bound(self, rest: Rest, told: Quote) -> Budget:
-        """The highest figure of the quote, and what the last request reserves that takes less."""
+        """The highest figure of the quote, and what the last requests reserve that take less: of children several at once."""
         given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
         last = RequestUsage(input_tokens=given, output_tokens=LEAST.tokens + (0 if rest.single else REPORT_TOKENS))
+        many = 1 if rest.single else min(rest.at_once, rest.quote().more)
         if told.cost_usd is not None and told.cost_usd.high > 0:
             prices = (price(last) or Decimal(0) for price in (rest.price, price_of(self._agent.model)))
-            return Budget(cost_usd=bound_for(told.cost_usd.high + float(max(prices))))
-        return Budget(tokens=int(bound_for(told.tokens.high + last.total_tokens)))
+            return Budget(cost_usd=bound_for(told.cost_usd.high + many * float(max(prices))))
+        return Budget(tokens=int(bound_for(told.tokens.high + many * last.total_tokens)))
 
     def _at_once(self, rest: Rest, budget: Budget) -> int:
         """How many requests are made at once: each reserves the most that it can take, and the bound must hold them all."""

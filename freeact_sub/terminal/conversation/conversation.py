@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.agents.history import texts_of_people
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
@@ -287,6 +286,8 @@ class Conversation:
             failed: What the run was about, if a request failed: it can be sent again. None: there is none such.
             history: The conversation since the run began: what was sent to the agent, and is not in there, nobody has read.
         """
+        from freeact_sub.agents.history import texts_of_people  # noqa: PLC0415  # it imports pydantic-ai
+
         read = "\n".join(texts_of_people(history))
         unread = [typed for typed, content in self.present.sent if content.strip() not in read]
         self.present.sent.clear()

@@ -100,9 +100,9 @@ async def test_subtasks_count_as_children(opened):
 
 
 async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one_is_asked_about(opened):
-    async with opened(children(40), children(11, first=40), children(80, first=51), budget={"children": 1000}) as agent:
+    async with opened(children(40), children(11, first=40), children(160, first=51), budget={"children": 1000}) as agent:
         asked, _, ended, _ = await followed(agent.run("root"))
-    assert len(ended) == 131
+    assert len(ended) == 211
     first, *later = asked
     assert first.more == 37
     assert later
