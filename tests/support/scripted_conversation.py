@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
-from support.waiting import eventually, wait_until
 
 from freeact_sub.agent import Agent
 from freeact_sub.config.effects import EffectsConfig
@@ -22,6 +21,10 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.terminal import screen
 from freeact_sub.terminal.conversation import converse
 from freeact_sub.testing import CHILD_NOTE, FakeKernelProvider, ScriptedModel
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.waiting import eventually, wait_until
 
 background: set[asyncio.Task[None]] = set()
 

@@ -43,6 +43,7 @@ def test_while_something_else_has_the_terminal_nothing_is_written() -> None:
     assert "\x1b[J" in written.getvalue()
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 def test_a_question_is_not_doubled_when_the_terminal_becomes_narrower(tmp_path: Path) -> None:
     def tmux(*words: str) -> str:

@@ -21,6 +21,7 @@ from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
 from freeact_sub.terminal.questions.trust_question import settings_lines
 
+pytestmark = pytest.mark.slow
 DEEP = 100_000
 MANY = 60_000
 
