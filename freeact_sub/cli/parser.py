@@ -258,8 +258,8 @@ def _add_gateway(commands: Any, looking: argparse.ArgumentParser) -> None:
     install = kernelspec.add_ways("install").add_parser(
         "install",
         help="install kernels that are forked",
-        description="Write a kernelspec whose kernels are forked: for your own notebooks without a wall (`%%kernel_undo` "
-        "works there), on a gateway's machine behind a --wall.",
+        description="Write a kernelspec whose kernels are forked: for your own notebooks without a wall, on a "
+        "gateway's machine behind a --wall.",
         allow_abbrev=False,
     )
     install.add_argument("--name", default="freeact", help="the name of the kernelspec (default: freeact)")

@@ -36,7 +36,7 @@ from freeact_sub.events import (
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.kernels.copies import CopyMaker, is_own, kernel_app, standing_still, unsafe
+from freeact_sub.kernels.copies import CopyMaker, kernel_app, unsafe
 from freeact_sub.notebook.display import hear
 from freeact_sub.notebook.peer import Peer, PeerLostError
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 class AgentsBeside:
     """See above. Its public methods may be called in any thread."""
 
-    def __init__(self, shell: Any, forget: Callable[[], Callable[[], None]]) -> None:
+    def __init__(self, shell: Any, forget: Callable[[], None]) -> None:
         """Starts the process. Args: shell, forget: see `CopyMaker`."""
         self.maker = CopyMaker(shell, forget)
         self.main: asyncio.AbstractEventLoop | None = None
@@ -85,9 +85,6 @@ class AgentsBeside:
         self.peer = Peer({name: getattr(self, f"_{name}") for name in handlers})
         self._thread = threading.Thread(target=self._serve, name=THREAD, daemon=True)
         self._thread.start()
-        pasts = sys.modules.get("freeact_pasts")  # there in a kernel that can go back to its past
-        if pasts is not None:
-            pasts.BESIDE[:] = [self]
 
     @property
     def is_lost(self) -> bool:
@@ -160,14 +157,6 @@ class AgentsBeside:
             found = Effects(status="refused", reason=str(error))
         self._tried[request_id] = found
         return found
-
-    def threads(self) -> list[threading.Thread]:
-        """Those that are no reason against a fork while the thread stands still."""
-        return [thread for thread in threading.enumerate() if is_own(thread)]
-
-    def standing_still(self) -> contextlib.AbstractContextManager[None]:
-        """Keeps the thread where it holds no lock. Raises: KernelStartError: it is busy."""
-        return standing_still(self._loop)
 
     def close(self) -> None:
         """Ends the process, which closes its agents first. Waits for that, but not for long."""

@@ -5,8 +5,6 @@ prompt that follows a prompt goes on in the same copy. The cell waits for the ag
 """
 
 import asyncio
-import os
-import signal
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,21 +14,11 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from freeact_sub.agents import RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
-from freeact_sub.kernels.copies import (
-    ADDRESS,
-    CopyChange,
-    changed,
-    kernel_app,
-    lives_below,
-    pasts_here,
-    report_here,
-    take,
-    unsafe,
-)
+from freeact_sub.kernels.copies import CopyChange, changed, kernel_app, report_here, take, unsafe
 from freeact_sub.kernels.guest.state import variables
 from freeact_sub.kernels.guest.values import RESERVED
 from freeact_sub.kernels.handover import write_beside
-from freeact_sub.kernels.variable_reports import About, compared, parsed
+from freeact_sub.kernels.variable_reports import About, parsed
 from freeact_sub.notebook.beside import AgentsBeside, HostedRun
 from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedError, interrupts_cancel, show_run
@@ -44,10 +32,6 @@ from freeact_sub.system.private_folders import KernelFolder, make_folder
 REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"
 REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken over: {names}"
 GOES_ON: Final = "The agent goes on beside your cells: %agent_wait{name} waits for it, %agent_stop{name} stops it."
-NO_PASTS: Final = (
-    "a copy becomes the kernel in kernels of our kernelspec only (`freeact-sub kernelspec install`): take over its "
-    "variables by name"
-)
 HIDDEN_AGENT: Final = "In the agent's copy, `agent` is the agent's own object. Your variable `agent` stays in your kernel."
 NOT_TAKEN: Final = "each kernel has its own, which is not taken over"
 NOTHING: Final = {"text/html": "", "text/plain": ""}
@@ -218,36 +202,6 @@ class CellConversation:
             raise KernelError("the values cannot be read together: take them over one by one, by name")
         values, more = await self._values(left) if left else ({}, {})
         return values, {**lost, **more}
-
-    async def changed_here(self) -> list[str]:
-        """The variables that this notebook has changed since the copy was made, other than the copy. Raises: as `diff`."""
-        before, now, copy = await self._reports()
-        differing = {change.name for change in compared(now, copy)}
-        return [change.name for change in compared(before, now) if change.name in differing and not change.imported]
-
-    async def become(self) -> None:
-        """The copy becomes this kernel, when the cell that runs has ended.
-
-        Raises:
-            KernelError: That cannot be; the message says why.
-        """
-        pasts = pasts_here()
-        if pasts is None:
-            raise KernelError(NO_PASTS)
-        address = {name: pasts.request[name] for name in ADDRESS}
-        place = {"cwd": str(Path.cwd()), "kept": pasts.kept, "address": address}
-        copy = await self._beside.call("copy", name=self._name)
-        successor = await self._beside.call("successor", name=self._name, place=place)
-        await self._beside.do(self._beside.maker.let_go(copy, successor))
-        try:
-            await self.aclose()  # all that belongs to the agent is gone before its process is the kernel
-        except BaseException:
-            if lives_below(successor, os.getpid()):
-                os.kill(successor, signal.SIGKILL)
-            raise
-        if not lives_below(successor, os.getpid()):
-            raise KernelLostError("the fork of the copy that was to become the kernel has ended; your kernel is as it was")
-        pasts.take(successor)
 
     async def code(self) -> tuple[str, int]:
         """The code of the cells that ended without an error, as one cell, and the number of the others.

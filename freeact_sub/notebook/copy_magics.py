@@ -23,9 +23,6 @@ UNASKED: Final = (
 )
 BOTH: Final = "Not taken over, for you have changed it as well since: {names} (%agent_adopt {first} takes the agent's)"
 NO_CHANGES: Final = "the copy has the same variables as this notebook"
-CHANGED_HERE: Final = (
-    "you have changed {names} since the copy was made, and would lose that: take over the copy's variables by name"
-)
 LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show", "%agent_wait", "%agent_stop")
 """Cells that begin so change no variable."""
 
@@ -60,9 +57,6 @@ class CopyMagics:
     async def agent_adopt(self, options: Namespace, _line: str) -> None:
         """`%agent_adopt [VARIABLES]`: takes over variables of the copy, or all that have changed."""
         conversation = self._named(options.name)
-        if options.whole:
-            await _become(conversation, options)
-            return
         names = [name for word in options.variables for name in word.split(",") if name]
         if not names and not await conversation.has_changes():
             print(f"Nothing to take over: {NO_COPY}.")  # noqa: T201  # IPython's way
@@ -128,24 +122,6 @@ class CopyMagics:
                 conversation.is_stale = True
 
 
-async def _become(conversation: CellConversation, options: Namespace) -> None:
-    """`%agent_adopt --whole`."""
-    if options.variables:
-        raise FreeactError("--whole takes over all there is: leave out the names")
-    await conversation.settled()
-    if here := await conversation.changed_here():
-        raise FreeactError(CHANGED_HERE.format(names=", ".join(here)))
-    if (
-        not options.yes
-        and await conversation.works_unasked()
-        and not await _says_yes(UNASKED.format(names="all of the copy"))
-    ):
-        print("Nothing was taken over.")  # noqa: T201  # the same
-        return
-    await conversation.become()
-    print("The copy becomes this kernel; %kernel_undo goes back to before.")  # noqa: T201  # the same
-
-
 def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChange], list[str]]:
     """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have changed.
 
@@ -160,12 +136,8 @@ def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChang
 
 
 async def _agreed(changes: list[CopyChange]) -> bool:
-    return await _says_yes(UNASKED.format(names=", ".join(change.name for change in changes)))
-
-
-async def _says_yes(question: str) -> bool:
     try:
-        answer = await ask_line(question)
+        answer = await ask_line(UNASKED.format(names=", ".join(change.name for change in changes)))
     except NobodyToAskError as error:
         raise FreeactError(f"{error}; `--yes` takes them over unasked") from error
     return answer.strip().lower() in ("y", "yes")

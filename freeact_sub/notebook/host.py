@@ -30,7 +30,7 @@ from freeact_sub.events.answers import ASKED
 from freeact_sub.events.effects import CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
 from freeact_sub.kernels import make_provider
-from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, report_of, successor_of
+from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues
 from freeact_sub.models.build import build_model
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
@@ -108,7 +108,7 @@ class NotebookHost:
     def handlers(self) -> Handlers:
         """What the kernel may call."""
         of_agents = ("start", "stored", "run", "cancel", "close", "shown", "effects")
-        names = (*of_agents, "copy", "report", "write_values", "successor", "code", "works_unasked", "drop")
+        names = (*of_agents, "copy", "report", "write_values", "code", "works_unasked", "drop")
         return {name: getattr(self, name) for name in names}
 
     async def start(
@@ -203,10 +203,6 @@ class NotebookHost:
         """Has a copy write variables. Returns file and folder. Raises: KernelError: it does not."""
         copy = self._agents[name].living
         return await copy.write_values(names), str(copy.scratch)
-
-    async def successor(self, *, name: str, place: Mapping[str, Any]) -> int:
-        """Forks a copy, for the place of the kernel. Args and raises: see `NotebookCopy.write_successor`."""
-        return await successor_of(self._agents[name].living, place)
 
     async def code(self, *, name: str) -> list[tuple[str, bool]]:
         """The cells that an agent has run in its copy, with whether each ended without an error."""

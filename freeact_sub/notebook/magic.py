@@ -188,20 +188,13 @@ class AgentMagics:
         if self._beside is not None and self._beside.is_lost and self._conversations:
             self._conversations.clear()
             self._settings.clear()
-            self._cells = None  # this kernel has perhaps gone back to its past, and is another one
             print(LOST)  # noqa: T201  # IPython's way
 
-    def _forget(self) -> Callable[[], None]:
-        """In a copy of this kernel: nothing here runs agents. What it returns is called if the copy becomes the kernel."""
+    def _forget(self) -> None:
+        """In a copy of this kernel: nothing here runs agents."""
         self.unload()
         self._shell.events.register("pre_execute", self._before_each_cell)
         _loaded.clear()
-
-        def load() -> None:
-            self._shell.events.unregister("pre_execute", self._before_each_cell)
-            load_ipython_extension(self._shell)
-
-        return load
 
     def _await_magics(self, lines: list[str]) -> list[str]:
         return await_magics(lines, ("agent", *NAMES, *copy_magics.NAMES))

@@ -95,7 +95,6 @@ def adopt_options() -> MagicParser:
     parser.add_argument(
         "variables", nargs="*", help="their names, with commas or spaces between; none: all that have changed"
     )
-    parser.add_argument("--whole", action="store_true", help="the copy becomes this kernel, with all that it has")
     parser.add_argument("--yes", action="store_true", help="do not ask, though the agent has worked unasked")
     return parser
 

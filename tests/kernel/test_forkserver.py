@@ -228,13 +228,13 @@ if pid == 0:
     os.write(writer, b"b")
     signal.pause()
 server = Server(theirs)
-server.kernels[pid], server.pipes.readers[bound] = True, pid
+server.kernels[pid], server.binding[bound] = True, pid
 select.select([bound], [], [])
 server.on_end({"pid": pid})
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 server.reap()
 theirs.close()
-print(server.pipes.readers, json.loads(ours.recv(1000)) == {"ended": pid, "code": -9})
+print(server.binding, json.loads(ours.recv(1000)) == {"ended": pid, "code": -9})
 """
 
 

@@ -31,9 +31,3 @@ class TestOurKernel(kernel_samples.PythonKernel):
     kernel_name = NAME
     completion_samples = [{"text": "zi", "matches": {"zip"}}, {"text": "isinst", "matches": {"isinstance"}}]
     code_execute_result = [{"code": "1+2+3", "result": "6"}, {"code": "[n*n for n in range(1, 4)]", "result": "[1, 4, 9]"}]
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        # each cell would keep a process, and a test that leaves one fails
-        cls.kc.execute_interactive("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()")

@@ -19,8 +19,6 @@ from notebook_kernel import until_it_is_a_persons_cell
 from support.chat_server import ChatCall, ChatServer
 from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, eventually_async, is_running
 
-from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
-
 pytest.importorskip("jupyterlab")
 playwright = pytest.importorskip("playwright.async_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -42,18 +40,8 @@ print("ready", os.getpid())
 STEPS = {
     "Double": "df['c'] = df.a * 2\nprint('doubled', df.c.sum())",
     "Square": "df['d'] = df.a ** 2\nprint('squared', df.d.sum())",
-    "Keep": "made = iter('abc')\nlog = (each for each in next(made))",
     "Wait": f"import os\nprint('works', os.getpid())\n{WORKS_ON}",
 }
-WIDGET = """
-import ipywidgets
-clicks, button, out = [], ipywidgets.Button(description="Click me"), ipywidgets.Output()
-def click(_):
-    clicks.append(1)
-    with out: print("clicked", len(clicks))
-button.on_click(click)
-ipywidgets.VBox([button, out])
-"""
 WORKS = re.compile(r"works (\d+)")
 
 
@@ -79,9 +67,6 @@ async def jupyterlab(folder, base_url):
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, work / "n.ipynb")
-    install_kernelspec(folder / "data", sys.executable)
-    notebook.metadata.kernelspec = {"name": NAME, "display_name": "Python (freeact-sub)", "language": "python"}
-    nbformat.write(notebook, work / "u.ipynb")
     quiet = folder / "settings/@jupyterlab/apputils-extension"
     quiet.mkdir(parents=True)
     asked = {"fetchNews": "false", "checkForUpdates": False}
@@ -186,12 +171,12 @@ async def opened(url, folder):
 
 
 @asynccontextmanager
-async def begun(folder, name="n.ipynb"):
+async def begun(folder):
     """The address of a notebook and its page, whose first cell has run."""
     async with (
         ChatServer(script) as server,
         jupyterlab(folder, server.base_url) as url,
-        opened(url := url.replace("n.ipynb", name), folder) as notebook,
+        opened(url, folder) as notebook,
     ):
         await notebook.run(0)
         await notebook.says(0, "ready")
@@ -280,33 +265,6 @@ async def test_a_page_that_is_loaded_again_shows_the_run_and_its_question_again(
         await notebook.says(waits, "doubled 12")
         await notebook.says(waits, "1 variable changed in the agent's copy")
         await notebook.picture("answered")
-
-
-async def test_a_person_goes_back_and_takes_the_whole_copy(tmp_path):
-    async with begun(tmp_path, "u.ipynb") as (_, notebook):
-        await notebook.run(1, WIDGET)
-        await notebook.click(1, "Click me")
-        await notebook.says(1, "clicked 1")
-        await notebook.add("df['regret'] = 1")
-        undone = await notebook.add("%kernel_undo")
-        await notebook.says(undone, "The kernel goes back to before cell 3.")
-        await notebook.ended(undone)
-        shown = await notebook.add("print([*df.columns], clicks)")
-        await notebook.says(shown, "['a'] [1]")
-        await notebook.picture("undone")
-        again = await notebook.add(WIDGET)
-        await notebook.click(again, "Click me")
-        await notebook.says(again, "clicked 1")
-        await notebook.picture("widgets-after-undo")
-
-        works = await notebook.add("%%agent --sandbox off --yes\nKeep a generator.")
-        await notebook.says(works, "changed in the agent's copy")
-        whole = await notebook.add("%agent_adopt --whole --yes")
-        await notebook.says(whole, "The copy becomes this kernel")
-        await notebook.ended(whole)
-        shown = await notebook.add("print('next', next(made))")
-        await notebook.says(shown, "next b")
-        await notebook.picture("whole")
 
 
 async def shows(read, wanted):

@@ -22,7 +22,7 @@ from benchmarks.structure import BORROWED
 
 PLACES = {
     IPKernelApp: "_bind_socket",
-    IPythonKernel: "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident _abort_queues _aborting",
+    IPythonKernel: "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident",
     IOPubThread: (
         "_events _handle_event _handle_pipe_msg _handle_subscription _is_master_process _really_send "
         "_run_event_pipe_gc _setup_event_pipe _setup_pipe_in _setup_pipe_out _setup_xpub_listener"
@@ -43,7 +43,7 @@ PLACES = {
     threading: "_register_atexit",
 }
 """By the class or module that has them. Those of classes may be set in their methods only."""
-LIMIT = 41
+LIMIT = 39
 OF_INSTANCES = {"_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_key="k")}
 
 

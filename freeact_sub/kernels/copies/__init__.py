@@ -4,7 +4,7 @@ The kernel and the host of agents are two processes. In the kernel, `safety.py` 
 it made (`forking.py`), with a guard between (`system/guard.py`), and `becoming.py` turns it into a kernel of its own. At the
 host, `kernel.py` is what an agent runs its cells in, `provider.py` hands it out, and `launcher.py` asks for the fork.
 `changes.py` finds out what was changed and takes values over, with `guest/state.py`, which runs in kernel and copy, and
-with `bare_forks.py`; `whole.py` lets a copy become the kernel. Linux only: elsewhere `unsafe` says so, and the modules that
+with `bare_forks.py`. Linux only: elsewhere `unsafe` says so, and the modules that
 fork are not imported.
 """
 
@@ -14,17 +14,15 @@ from freeact_sub.kernels.copies.changes import (
     changed,
     report_here,
     report_of,
-    successor_of,
     take,
 )
 from freeact_sub.kernels.copies.kernel import UNTRIED, NotebookCopy
 from freeact_sub.kernels.copies.launcher import Origin
-from freeact_sub.kernels.copies.making import CopyMaker, lives_below, standing_still
+from freeact_sub.kernels.copies.making import CopyMaker
 from freeact_sub.kernels.copies.provider import CopyProvider
-from freeact_sub.kernels.copies.safety import ADDRESS, is_own, kernel_app, pasts_here, unsafe
+from freeact_sub.kernels.copies.safety import kernel_app, unsafe
 
 __all__ = [
-    "ADDRESS",
     "UNTRIED",
     "CopyChange",
     "CopyMaker",
@@ -33,14 +31,9 @@ __all__ = [
     "NotebookCopy",
     "Origin",
     "changed",
-    "is_own",
     "kernel_app",
-    "lives_below",
-    "pasts_here",
     "report_here",
     "report_of",
-    "standing_still",
-    "successor_of",
     "take",
     "unsafe",
 ]

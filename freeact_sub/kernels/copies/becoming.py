@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.kernels.copies import whole
-from freeact_sub.kernels.copies.safety import ADDRESS, pasts_here
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
 from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
@@ -43,7 +41,7 @@ OWN_REFERENCES: Final = 4
 """To a value of the environment that nothing else has, such as code in which it is a constant."""
 
 
-def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], Callable[[], None]]) -> None:
+def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], None]) -> None:
     """Lets go of the kernel that this process is a fork of, opens another one, and runs it until it ends.
 
     Args:
@@ -51,7 +49,7 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
         loop: The event loop on which the fork was made.
         request: What the host chose: `log`, `connection`, `connection_file`, `environment`, `folders`, `cwd`, `wall`, and
             what the guest needs: `servers`, `skills`, `audit`.
-        forget: Takes what runs agents out of the shell; what it returns puts it back.
+        forget: Takes what runs agents out of the shell.
     """
     # by these names `detach` finds them
     sys.modules.setdefault("freeact_borrowed_app", borrowed_app)
@@ -62,12 +60,7 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
         if not hasattr(old, f"_{name}"):
             setattr(old, f"_{name}", getattr(sys, name))
     close_what_writes()
-    pasts = pasts_here()
-    if pasts is not None:
-        pasts.request = {name: value for name, value in pasts.request.items() if name not in ADDRESS}
-    if request["wall"] is not None:
-        pasts = None
-    detach.leave_descriptors(request["log"], old, -1 if pasts is None else pasts.pipe, None)
+    detach.leave_descriptors(request["log"], old, -1, None)
     key = bytearray(old.session.key)
     detach.KEPT.append((detach.forget_address(app, old), old, loop, shell.history_manager.db))
     overwrite_everywhere(key)
@@ -75,9 +68,7 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
     detach.leave_loop(loop)
     detach.leave_cell(shell, old)
     shell.history_manager.enabled = shell.history_manager.using_thread = False
-    load = forget()
-    if pasts is not None:
-        whole.HERE[:] = [whole.Successor(app, pasts, load)]
+    forget()
     leave_guest(shell)
     # a variable `agent` would hide the agent's own; it is kept, for its end would run code of its type
     detach.KEPT.append((shell.user_ns.pop("agent", None), shell.user_ns_hidden.pop("agent", None)))
@@ -115,7 +106,7 @@ def leave_guest(shell: Any) -> None:
     if (halves := sys.modules.get("freeact_guest.halves")) is not None:
         halves.HALVES.kernel, halves.HALVES.is_of_kernel = os.getpid(), True
     for functions in shell.events.callbacks.values():
-        functions[:] = [each for each in functions if not whole.is_of_guest(str(each.__module__))]
+        functions[:] = [each for each in functions if not str(each.__module__).startswith("freeact_guest.")]
 
 
 def close_what_writes() -> None:

@@ -23,7 +23,6 @@ from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, Abou
 VALUES_BYTES: Final = 1 << 40
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 5
 DESCRIBE_SECONDS: Final = 1.0
-PID_BYTES: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +104,6 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
         raise KernelError(f"the variables cannot be inspected now: {reason}")
     fork = BareFork(lambda: json.dumps(state.report(shell, digests=digests)).encode())
     return parsed(await fork.result(REPORT_SECONDS if digests else DESCRIBE_SECONDS))
-
-
-async def successor_of(copy: NotebookCopy, place: Mapping[str, Any]) -> int:
-    """The process id of a fork of a copy, as the copy says: see `CopyMaker.let_go`.
-
-    Args and raises: see `NotebookCopy.write_successor`.
-    """
-    file = await copy.write_successor(place)
-    number = await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=PID_BYTES)
-    if not number.isdigit():
-        raise KernelError("the copy has not written the number of a process")
-    return int(number)
 
 
 async def report_of(copy: NotebookCopy) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +23,6 @@ START_SECONDS: Final = 10.0
 """A copy that is not ready by then hangs at something that another thread held; the agent gets an empty kernel."""
 OWN_CELL_SECONDS: Final = 60.0
 ERROR_CHARS: Final = 1000
-WALLED: Final = (
-    "the copy is behind the wall of its agent, which no process can leave: take over its variables by name, or begin the "
-    "agent with `%%agent --sandbox off`"
-)
 UNTRIED: Final = (
     "cells in a copy of your notebook are not tried before you decide; those in an empty kernel (`%%agent --here`) are"
 )
@@ -189,20 +185,6 @@ class NotebookCopy:
     async def write_values(self, names: Sequence[str]) -> str:
         """Has the copy write variables; the name of a file in its scratch folder. Raises: see `own_cell`."""
         return await self._written(lambda name: f"state.write_to({name!r}, {[*names]!r})")
-
-    async def write_successor(self, place: Mapping[str, Any]) -> str:
-        """Has the copy fork what may take the place of the notebook's kernel; the name of a file with its process id.
-
-        Args:
-            place: `cwd`, `kept` and `address` of that kernel (`whole.py`).
-
-        Raises:
-            KernelError: See `own_cell`; or the copy is behind a wall.
-        """
-        if self._spec.sandbox is not None:
-            raise KernelError(WALLED)
-        module = "__import__('sys').modules['freeact_sub.kernels.copies.whole']"
-        return await self._written(lambda name: f"{module}.fork_into({name!r}, **{dict(place)!r})")
 
     async def _written(self, call: Any) -> str:
         name = f"values-{uuid.uuid4().hex}"

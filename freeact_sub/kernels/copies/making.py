@@ -16,13 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.errors import KernelLostError, KernelStartError
+from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.copies.bare_forks import BareFork
 from freeact_sub.kernels.copies.changes import EarlierVariables
 from freeact_sub.kernels.copies.safety import kernel_app, unsafe
 from freeact_sub.kernels.guest import compiled_guest
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
-from freeact_sub.system.processes import ancestors, stat_fields
 
 WAIT_SECONDS: Final = 0.3
 """The user's cells always win: if the main thread does not come to it by then, no copy is made."""
@@ -32,13 +31,11 @@ BUSY: Final = "your kernel is running a cell, and an agent does not wait for it"
 class CopyMaker:
     """Makes copies of this kernel. Its methods are called in the thread that serves the agents' process."""
 
-    def __init__(self, shell: Any, forget: Callable[[], Callable[[], None]]) -> None:
+    def __init__(self, shell: Any, forget: Callable[[], None]) -> None:
         """Args: shell: the `InteractiveShell`. forget: called in each copy, see `become_copy`."""
         self._shell, self._forget = shell, forget
         self._ended: dict[int, asyncio.Future[int]] = {}
         """Of each guard, its exit code."""
-        self._guards: dict[int, int] = {}
-        """Of each copy, its guard."""
         self._folders: dict[int, Path] = {}
         """Of each guard, that of its copy."""
         self.earlier: dict[int, EarlierVariables] = {}
@@ -65,28 +62,13 @@ class CopyMaker:
             raise KernelStartError(BUSY)
         guard, copy, then = await waiting
         self.earlier[copy] = EarlierVariables(then)
-        self._folders[guard], self._guards[copy] = Path(request["folder"]), guard
+        self._folders[guard] = Path(request["folder"])
         self._watch(guard, copy)
         return guard, copy
 
     async def exit_code(self, guard: int) -> int:
         """See `Origin`."""
         return await asyncio.shield(self._ended[guard])
-
-    async def let_go(self, copy: int, successor: int) -> None:
-        """Ends a copy and its guard, and nothing that the copy has started: that falls to this process.
-
-        Args:
-            copy: Which one.
-            successor: A fork of it that is to live on.
-
-        Raises:
-            KernelLostError: The copy has ended; or it has no such fork.
-        """
-        guard = self._guards.get(copy)
-        if guard is None or not lives_below(successor, guard):
-            raise KernelLostError("the agent's copy, or its fork that was to become the kernel, has ended")
-        os.kill(guard, signal.SIGKILL)
 
     def end_all(self) -> None:
         """Ends all copies, whose host is gone."""
@@ -129,17 +111,10 @@ class CopyMaker:
             with contextlib.suppress(ChildProcessError):  # the user's own code may have been quicker
                 code = os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1])
             ended.set_result(code)
-            del self._folders[guard], self._guards[copy]
+            del self._folders[guard]
             self.earlier.pop(copy).close()
 
         loop.add_reader(descriptor, on_end)
-
-
-def lives_below(process: int, ancestor: int) -> bool:
-    """Whether a process has not ended, and another one is its parent, or that one's parent, and so on."""
-    with contextlib.suppress(OSError):
-        return stat_fields(process)[0] not in "ZX" and ancestor in ancestors(process)
-    return False
 
 
 @contextlib.contextmanager

@@ -33,20 +33,11 @@ PRIVATE_MAPPINGS: Final = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S
 SQLITE_SHARED: Final = "-shm"
 """The end of the name of a file that SQLite shares between processes for a database in WAL mode."""
 
-ADDRESS: Final = ("connection", "connection_file")
-"""What a kernel was started with that a copy must not know: where it is reached, and its key."""
-
 
 def kernel_app() -> Any | None:
     """The `IPKernelApp` of this process. None: it is no Jupyter kernel of ipykernel."""
     module = sys.modules.get("ipykernel.kernelapp")
     return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
-
-
-def pasts_here() -> Any | None:
-    """The pasts of this kernel, or of the one that it is a copy of. None: it cannot have any."""
-    module: Any = sys.modules.get("freeact_pasts")
-    return module.HERE[0] if module is not None and module.HERE else None
 
 
 def unsafe(app: Any) -> str:

@@ -151,33 +151,3 @@ def end_idle_script_loop(shell: Any) -> None:
         busy = asyncio.all_tasks(scripts.event_loop) or any(each.returncode is None for each in scripts.bg_processes)
         if not busy and not any(type(value).__module__ in readers for value in [*shell.user_ns.values()]):
             scripts.stop_event_loop()
-
-
-def hold_answer(kernel: Any, then: Any) -> dict[str, Any]:
-    """Keep the answer of the cell that runs from its front end, and call a function when the cell has ended.
-
-    The cells that have been sent to this kernel by then are aborted. ipykernel aborts them as after an error, until a
-    message of its own comes, which is behind them in the queue.
-
-    Returns:
-        What was asked, and by whom.
-    """
-    session, asked = kernel.session, kernel.get_parent("shell")
-    send = session.send
-
-    def held(stream: Any, kind: Any, content: Any = None, parent: Any = None, *rest: Any, **more: Any) -> Any:
-        if kind in ("execute_reply", "status") and parent and parent["header"]["msg_id"] == asked["header"]["msg_id"]:
-            return session.msg(kind, content, parent)
-        return send(stream, kind, content, parent, *rest, **more)
-
-    def on_change(change: Any) -> None:
-        if not change["new"]:
-            kernel.unobserve(on_change, "_aborting")
-            kernel._aborting = True  # what comes until the end is aborted as well
-            kernel.io_loop.add_callback(then)
-
-    session.send = held
-    kernel._abort_queues()
-    kernel.observe(on_change, "_aborting")
-    asker = [part.hex() for part in kernel._parent_ident["shell"]]
-    return {"parent": asked, "asker": asker, "execution_count": kernel.execution_count - 1}

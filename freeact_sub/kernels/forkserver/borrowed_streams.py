@@ -8,7 +8,6 @@ Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
 import codecs
-import concurrent.futures
 import contextlib
 import contextvars
 import importlib
@@ -25,7 +24,6 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 zmq: Any = importlib.import_module("zmq")
 READABLE = 1
-SUBSCRIBE = 1
 PIECE_BYTES = 60_000
 """Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
 SEND_SECONDS = 3
@@ -129,20 +127,6 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         """Greets all subscribers from now on. Called in this thread."""
         self._xpub_stream = ZMQStream(self.socket, self.io_loop)
         self._xpub_stream.on_recv(self._handle_subscription)
-
-    def has_subscriber(self) -> bool:
-        """Whether somebody has subscribed who was not greeted yet. Called in another thread."""
-        found: concurrent.futures.Future[bool] = concurrent.futures.Future()
-        self.schedule(lambda: found.set_result(bool(self.socket.getsockopt(zmq.EVENTS) & READABLE)))
-        return found.result()
-
-    latest_status: Any = None
-    """What each new subscriber is sent: it may have missed it."""
-
-    def _handle_subscription(self, frames: Any) -> None:
-        super()._handle_subscription(frames)
-        if self.latest_status and any(frame[0] == SUBSCRIBE for frame in frames):
-            self.socket.send_multipart(self.latest_status)
 
     def _really_send(self, *arguments: Any, **options: Any) -> None:
         """As the original. A subscription that zmq noted meanwhile is read: its descriptor does not tell of it any more."""

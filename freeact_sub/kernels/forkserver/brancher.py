@@ -28,7 +28,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -41,7 +41,6 @@ OMP_PAUSE_HARD = 2
 LOOK_SECONDS = 0.02
 """A thread that wants the interpreter is woken each 0.005 s to ask for it."""
 REPORT_BYTES = 300
-SUBSHELL = ("ipykernel.subshell", "SubshellThread")
 POLARS_THREADS = "polars-"
 ZMQ_THREADS = "ZMQbg"
 ROOM_BYTES = 16 << 20
@@ -241,24 +240,20 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def unsafe(app: Any, still: Collection[threading.Thread] = (), *, is_trial: bool = False) -> str:
+def unsafe(app: Any, *, is_trial: bool = False) -> str:
     """Return why this kernel must not be forked now; empty: it can be.
 
     Args:
         app: The kernel's.
-        still: Threads that stand still meanwhile.
         is_trial: The fork lives for one cell only, so that it can do without threads that wait.
     """
     sys.modules["freeact_borrowed_app"].end_idle_script_loop(app.shell)
-    own = {threading.main_thread(), *own_threads(app), *still}
+    own = {threading.main_thread(), *own_threads(app)}
     line = sys.modules["freeact_guest.line"]
     others = [
         thread
         for thread in threading.enumerate()
-        if thread not in own
-        and not isinstance(thread, line.LineThread)
-        and not is_idle_subshell(thread)
-        and not line.is_idle_worker(thread)
+        if thread not in own and not isinstance(thread, line.LineThread) and not line.is_idle_worker(thread)
     ]
     if is_trial:
         waiting = those_that_wait(others)
@@ -335,11 +330,6 @@ def _cell_of(shell: Any, filename: str) -> int | None:
 def own_threads(app: Any) -> list[Any]:
     """The threads that belong to the kernel itself."""
     return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat]
-
-
-def is_idle_subshell(thread: Any) -> bool:
-    """Whether it is a thread in which a front end has its widgets' messages handled, and handles none now."""
-    return (type(thread).__module__, type(thread).__name__) == SUBSHELL and not thread.asyncio_lock.locked()
 
 
 def why(error: Exception) -> str:

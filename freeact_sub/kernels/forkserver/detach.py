@@ -20,7 +20,6 @@ import signal
 import stat
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -96,29 +95,6 @@ def take_walls(sources: dict[str, str]) -> dict[str, Any]:
     return made
 
 
-def become_again(
-    app: Any, loop: asyncio.AbstractEventLoop, request: dict[str, Any], old: Any, when_bound: Callable[[], None]
-) -> None:
-    """Takes the place of the kernel that this process is a past of, whose descriptors it has left before.
-
-    Args:
-        app: The `IPKernelApp`.
-        loop: That of the origin.
-        request: With which the kernel was started (`server.py`).
-        old: The origin's kernel.
-        when_bound: Called when the sockets are bound, and nothing reads them yet.
-    """
-    gc.freeze()  # as above
-    KEPT.append((sys.modules["freeact_borrowed_app"].state_of(app), old, loop))
-    leave_loop(loop)
-    leave_cell(app.shell, old)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    open_app(app, request, old, when_bound)
-    loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
-    sys.modules["freeact_guest.descriptors"].install(app.shell, loop)
-
-
 def forget_address(app: Any, old: Any) -> Any:
     """Overwrites the key of the origin, and forgets its addresses: code here would have the origin run code by them.
 
@@ -185,23 +161,21 @@ def is_in(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder}/")
 
 
-def leave_descriptors(log_path: str | None, old: Any, kept: int, moved: list[str] | None) -> None:
+def leave_descriptors(log_path: str, old: Any, kept: int, moved: list[str] | None) -> None:
     """Open files stay open, each at its own position from now on; what is a connection to somebody is the origin's.
 
     Args:
-        log_path: Gets what is written past all streams; None: the origin's does, for this process is to take its place.
+        log_path: Gets what is written past all streams.
         old: The origin's kernel.
         kept: A descriptor that stays as it is.
         moved: Where the workspace was and where it is; None: it is the same one.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    copies = {getattr(stream, "_original_stdstream_copy", 1) for stream in (old._stdout, old._stderr)}
-    logs, log = {1, 2, *copies}, os.dup(max(copies)) if log_path is None else -1
+    logs = {1, 2, *(getattr(stream, "_original_stdstream_copy", 1) for stream in (old._stdout, old._stderr))}
     for descriptor in (0, *logs):
         os.dup2(null, descriptor)  # should there be no log, nothing is written into the origin's output
     os.close(null)
-    if log_path is not None:
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     nothing = os.open("/", os.O_PATH | os.O_CLOEXEC)
     for descriptor in logs:
         os.dup2(log, descriptor)
@@ -267,7 +241,7 @@ def seed() -> None:
         tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
 
 
-def open_app(app: Any, request: dict[str, Any], old: Any, when_bound: Callable[[], None] = lambda: None) -> None:
+def open_app(app: Any, request: dict[str, Any], old: Any) -> None:
     """Gives the app new sockets, threads and a new kernel around its old shell, in the order of `IPKernelApp.initialize`."""
     shell, comms = app.shell, importlib.import_module("comm").get_comm_manager()
     app.context = app.heartbeat = None
@@ -279,7 +253,6 @@ def open_app(app: Any, request: dict[str, Any], old: Any, when_bound: Callable[[
     sys.argv = ["ipykernel_launcher.py", "-f", app.connection_file]
     app.init_sockets()
     app.init_heartbeat()
-    when_bound()
     if request["attach"]:
         sys.modules["freeact_prebuild"].write_connection_file(request)
     reopen_output(app, old)

@@ -58,17 +58,14 @@ class ForkUnsafeError(KernelStartError):
     """Forking is not safe here, for example because a preloaded module has started threads; the message says why."""
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedKernel:
     """A kernel of a fork server."""
 
     pid: int
-    """Its process; another one when the kernel has gone back to its past."""
     bound: asyncio.Future[None]
     ended: asyncio.Future[int]
     """Its exit code, negative for a signal; by then everything it has started is gone too."""
-    is_unwanted: bool = False
-    """It is being ended."""
 
 
 class ForkServer:
@@ -198,8 +195,6 @@ class ForkServer:
 
     def end(self, pid: int) -> None:
         """Ends a kernel, with everything it has started; `ended` tells when that is done."""
-        if pid in self.kernels:
-            self.kernels[pid].is_unwanted = True
         self._send({"op": "end", "pid": pid})
 
     async def aclose(self) -> None:
@@ -275,11 +270,6 @@ class ForkServer:
                 self.laying.pop(number).set_result(reason)
             case {"bound": pid}:
                 _resolve(self.kernels[pid].bound, None)
-            case {"ended": pid, "by": past}:
-                kernel = self.kernels[past] = self.kernels.pop(pid)
-                kernel.pid = past
-                if kernel.is_unwanted:
-                    self.end(past)
             case {"ended": pid, "code": code}:
                 kernel = self.kernels.pop(pid)
                 _fail(kernel.bound, f"the kernel ended while it started, with exit code {code}")

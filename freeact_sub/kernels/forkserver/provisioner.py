@@ -44,16 +44,11 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     _server: ForkServer | None = None
     _folder: KernelFolder | None = None
     """With the kernel's sockets; behind a wall, all that the kernel may write. Given up when the kernel ends."""
-    _kernel: ServedKernel | None = None
-    """None: it was not started, or its end is known to whoever has waited for it."""
+    pid: int | None = None
+    """The kernel's process; None: it was not started, or its end is known to whoever has waited for it."""
     exited: asyncio.Future[int] | None = None
     """The kernel's exit code, when it has ended; None: it was not started."""
     connection_info: dict[str, Any]
-
-    @property
-    def pid(self) -> int | None:
-        """The process of the kernel; another one when it has gone back to its past."""
-        return self._kernel.pid if self._kernel is not None else None
 
     @property
     def has_process(self) -> bool:
@@ -69,7 +64,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if self.exited is None:
             return 0
         code = await asyncio.shield(self.exited)
-        self._kernel = None
+        self.pid = None
         return code
 
     async def send_signal(self, signum: int) -> None:
@@ -107,11 +102,11 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if (folder := self._folder) is None:
             raise RuntimeError("Jupyter calls pre_launch before launch_kernel")
         try:
-            self._kernel = await self._launch(cmd[0], folder.path, **kwargs)
+            kernel = await self._launch(cmd[0], folder.path, **kwargs)
         except BaseException:
             folder.give_up()
             raise
-        self.exited = self._kernel.ended
+        self.pid, self.exited = kernel.pid, kernel.ended
         # programs do not clean up after a kernel that has died
         self.exited.add_done_callback(lambda _: folder.give_up())
         return self.connection_info

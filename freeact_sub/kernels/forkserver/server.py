@@ -52,8 +52,8 @@ class Server:
         self.app: Any = None
         self.prebuilt = False
         self.kernels: dict[int, bool] = {}
-        load("freeact_pipes", os.path.join(os.path.dirname(os.path.abspath(__file__)), "pipes.py"))
-        self.pipes = sys.modules["freeact_pipes"].KernelPipes(self)
+        self.binding: dict[int, int] = {}
+        """Read end of a kernel's pipe to its process id, until it has bound its sockets."""
         self.layers: dict[int, tuple[Any, int]] = {}
         """The processes that lay a copy over a workspace: the request of each, and the read end of its pipe."""
         self.stuck: set[int] = set()
@@ -94,10 +94,10 @@ class Server:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            waited_for: list[Any] = [self.control, wakeup, *self.pipes.readers]
+            waited_for: list[Any] = [self.control, wakeup, *self.binding]
             ready, _, _ = select.select(waited_for, [], [])
-            for reader in [item for item in ready if item in self.pipes.readers]:
-                self.pipes.hear(reader)
+            for descriptor in [item for item in ready if item in self.binding]:
+                self.on_bound(descriptor)
             if wakeup in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wakeup, 4096)
@@ -129,20 +129,20 @@ class Server:
     def on_start(self, request: dict[str, Any]) -> None:
         """Forks a kernel."""
         prepare(request)
-        bound, bound_writer = self.pipes.open()
+        bound, bound_writer = os.pipe()
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
 
             def life() -> None:
-                os.dup2(bound_writer, 3, inheritable=False)
+                os.dup2(bound_writer, 3)
                 become_kernel(request, me)
                 self.run_kernel(request)
 
             sys.modules["freeact_brancher"].live_and_exit(life)
         os.close(bound_writer)
         self.kernels[pid] = True
-        self.pipes.readers[bound] = pid
+        self.binding[bound] = pid
         self.send({"started": request["id"], "pid": pid})
 
     def on_adopt(self, request: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Server:
             OSError: It is no such process; a kernel may say what it likes.
         """
         pid = request["pid"]
-        if request["origin"] not in self.kernels or not self.pipes.is_below(pid, request["origin"]):
+        if request["origin"] not in self.kernels or parent(parent(pid)) != request["origin"]:
             raise ProcessLookupError(f"process {pid} is no branch of that kernel")
         self.kernels[pid] = True
         self.send({"started": request["id"], "pid": pid})
@@ -160,11 +160,10 @@ class Server:
     def on_end(self, request: dict[str, Any]) -> None:
         """Ends a kernel with everything it has started; the host hears of it when that is done."""
         pid = request["pid"]
-        if pid in self.kernels and not self.pipes.is_ours(pid):
+        if pid in self.kernels and parent(pid) != os.getpid():
             del self.kernels[pid]  # a branch that never came to us: it goes with the kernel below which it is
             self.send({"ended": pid, "code": -signal.SIGKILL})
         elif pid in self.kernels:
-            self.pipes.forget(pid)
             for kill in (os.killpg, os.kill):  # before its setsid() the group is not there yet
                 with contextlib.suppress(ProcessLookupError):
                     kill(pid, signal.SIGKILL)
@@ -202,6 +201,13 @@ class Server:
         os.close(result)
         self.send({"laid": number, "reason": reason[1:].decode(errors="replace")})
 
+    def on_bound(self, descriptor: int) -> None:
+        """Tells the host that a kernel has bound its sockets."""
+        pid = self.binding.pop(descriptor)
+        if os.read(descriptor, 1):
+            self.send({"bound": pid})
+        os.close(descriptor)
+
     def reap(self) -> None:
         """Reaps ended processes. Kills what an ended kernel left behind before it reports the end."""
         ended: dict[int, int] = {}
@@ -211,38 +217,27 @@ class Server:
                 if pid == 0:
                     break
                 self.stuck.discard(pid)
-                self.pipes.pasts.pop(pid, None)
                 if self.kernels.pop(pid, None):
                     ended[pid] = os.waitstatus_to_exitcode(status)
                 elif pid in self.layers:
                     self.on_laid(pid)
         if not ended:
             return
-        self.pipes.hear_all()
-        followers = {pid: self.pipes.successor(pid) for pid in ended}
-        self.kernels.update({pid: True for pid in followers.values() if pid})
         for pid in ended:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         self.kill_orphans()
+        for descriptor in [descriptor for descriptor, pid in self.binding.items() if pid in ended]:
+            del self.binding[descriptor]  # nothing may follow the report of a kernel's end
+            os.close(descriptor)
         for pid, code in ended.items():
-            if followers[pid]:
-                self.send({"ended": pid, "by": followers[pid]})
-                self.pipes.wake(followers[pid])
-            else:
-                self.send({"ended": pid, "code": code})
-
-    def known(self) -> set[int]:
-        """The processes below this one that it has not to end."""
-        return {*self.kernels, *self.layers, *self.stuck, *self.pipes.pasts}
+            self.send({"ended": pid, "code": code})
 
     def kill_orphans(self) -> None:
         orphans: list[int] = []
         for attempt in range(KILL_ROUNDS):
-            found = children()
-            self.pipes.hear_all()  # a kernel names its past before the past comes to us
-            known = self.known()
-            orphans = [pid for pid in found if pid not in known]
+            known = {*self.kernels, *self.layers, *self.stuck}
+            orphans = [pid for pid in children() if pid not in known]
             if not orphans:
                 return
             for pid in orphans:
@@ -267,16 +262,14 @@ class Server:
             prebuild.write_connection_file(request)
             self.app = IPKernelApp.instance()
             self.app.initialize(arguments)
-        os.write(3, b"bound\n")
+        os.write(3, b"b")
+        os.close(3)
         if self.prebuilt:
             prebuild.finish(self.app)
         loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
         if request["servers"] is None:
             sys.modules["freeact_guest.descriptors"].install(self.app.shell, loop)
-            if self.prebuilt:
-                sys.modules["freeact_pasts"].Pasts(self.app, request, 3)
         else:
-            os.close(3)
             sys.modules["freeact_guest.skills"].install(request.get("skills", ()))
             agent = sys.modules["freeact_guest.agent"]
             requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])
@@ -354,6 +347,16 @@ def children() -> list[int]:
         return []
 
 
+def parent(pid: int) -> int:
+    """The parent of a process; 0: the process does not exist."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name, in parentheses, may hold anything; the parent is the second field after it
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def prctl(option: int, value: int) -> None:
     """Linux only, as this server is."""
     LIBC.prctl(option, value, 0, 0, 0)
@@ -381,7 +384,7 @@ def main(descriptor: int) -> None:
         load(f"freeact_{name}", os.path.join(os.path.dirname(folder), "wall", f"{name}.py"))
     load("freeact_lender", os.path.join(os.path.dirname(folder), "lender.py"))
     load("freeact_layer", os.path.join(os.path.dirname(folder), "workspaces", "layer.py"))
-    for name in ("prebuild", "brancher", "detach", "pasts"):
+    for name in ("prebuild", "brancher", "detach"):
         load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))
     server = Server(control)
     data = b""

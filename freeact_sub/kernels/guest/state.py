@@ -48,11 +48,6 @@ def begin(shell: Any) -> None:
     _before.update(variables(shell))
 
 
-def forget() -> None:
-    """Called where a copy is none any more."""
-    _before.clear()
-
-
 def variables(shell: Any) -> dict[str, Any]:
     """The user's variables: nothing of IPython, and nothing of ours, such as an agent or the result of a run."""
     hidden, missing = shell.user_ns_hidden, object()
