@@ -113,16 +113,6 @@ async def _compact(session: "Session", rest: str) -> str:
     return ""
 
 
-async def _branch(session: "Session", rest: str) -> str:
-    from freeact_sub.acp.notebooks import NotebookTask  # noqa: PLC0415  # slow to import
-
-    if session.agent.mode == "ask":
-        return "In the mode `ask` nobody could be asked there: choose `auto`, or write a `%%agent` cell in the notebook."
-    task = NotebookTask(session.workspace, rest)
-    with session.working(task):
-        return fenced(await task.run(session.agent.mode, session.agent.config.model), "text")
-
-
 async def _cost(session: "Session", _: str) -> str:
     return cost_text(session.agent.usage, session.agent.config.budget)
 
@@ -150,11 +140,6 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
     "redo": SlashCommand(words="restore a prompt that was undone", run=_rewinding(1)),
     "send": SlashCommand(words="send a message to an agent at work", run=_send, hint="NAME text", at_once=True),
     "cancel": SlashCommand(words="cancel the run, or one agent with its children", run=_cancel, hint="NAME", at_once=True),
-    "branch": SlashCommand(
-        words="work on a copy of the kernel of a notebook that is open in Jupyter",
-        run=_branch,
-        hint="NOTEBOOK.ipynb task",
-    ),
     "compact": SlashCommand(words="summarise the conversation now", run=_compact, hint="what to keep above all"),
     "context": SlashCommand(words="show what fills the model's context window", run=_context),
     "cost": SlashCommand(words="show what was spent", run=_cost, at_once=True),

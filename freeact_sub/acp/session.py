@@ -1,11 +1,10 @@
 """`Session`: one session of a client: an agent, and the prompts that it works on, one after the other."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from acp import RequestError
 
@@ -22,9 +21,6 @@ from freeact_sub.events import ApprovalDecided, ApprovalRequest, Event, Question
 from freeact_sub.show.replay import session_events
 from freeact_sub.system.closing import end_task
 from freeact_sub.titles import prompt_title
-
-if TYPE_CHECKING:
-    from freeact_sub.acp.notebooks import NotebookTask
 
 STOPS: Final = {
     "completed": "end_turn",
@@ -43,7 +39,7 @@ class Turn:
 
     def __init__(self) -> None:
         self.is_cancelled = False
-        self.run: Run[Any] | NotebookTask | None = None
+        self.run: Run[Any] | None = None
 
     def cancel(self) -> None:
         """End it soon."""
@@ -133,16 +129,6 @@ class Session:
         """Cancel the prompts that have arrived."""
         for turn in self._turns:
             turn.cancel()
-
-    @contextlib.contextmanager
-    def working(self, task: "NotebookTask") -> Iterator[None]:
-        """Lets a cancel of the present prompt reach a task."""
-        turn = next(iter(self._turns), Turn())
-        turn.run = task
-        try:
-            yield
-        finally:
-            turn.run = None
 
     async def replay(self) -> None:
         """Tell the client the whole conversation."""

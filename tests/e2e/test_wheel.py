@@ -117,8 +117,7 @@ def test_what_the_package_imports_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add((node.module or "").partition(".")[0])
     for_people = {"numpy", "pandas"}  # preloaded where the kernel's Python has them
-    of_jupyter_ai = {"jupyter_ai_acp_client", "jupyter_ai_persona_manager"}  # it imports the persona, and has them
-    others = imported - sys.stdlib_module_names - for_people - of_jupyter_ai - {"freeact_sub"}
+    others = imported - sys.stdlib_module_names - for_people - {"freeact_sub"}
     homes = importlib.metadata.packages_distributions()
     undeclared = {name for name in others if not {canonicalize_name(home) for home in homes.get(name, ())} & declared}
     assert len(others) > 10

@@ -92,7 +92,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         manager.transport, manager.ip = "ipc", str(self._folder.path / "k")
         if self.wall is not None:  # nobody but this kernel reads the key
             manager.connection_file = str(self._folder.path / "kernel.json")
-        # as Jupyter does for its own: by it a chat finds the kernel of a notebook (`acp/notebooks.py`)
+        # as Jupyter does for its own: by the session, programs find the kernel of a notebook
         manager.write_connection_file(jupyter_session=kwargs.get("env", {}).get("JPY_SESSION_NAME", ""))
         self.connection_info = manager.get_connection_info()
         return dict(await super().pre_launch(cmd=manager.format_kernel_cmd(), **kwargs))
