@@ -8,6 +8,7 @@ import argparse
 import functools
 import gc
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -47,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: The words of the command line. None: those of this process.
     """
     renew_signals()
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand between the program's own lines
     try:
         with speaking_of_options():
             status = _run_command(sys.argv[1:] if arguments is None else arguments)

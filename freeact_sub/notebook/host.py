@@ -370,6 +370,7 @@ def main() -> None:
     connection, answers = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     for each in (connection, answers):
         each.set_inheritable(False)
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the log of the notebook's server
     with speaking_of_options():
         asyncio.run(serve(os.getppid(), connection, answers))
 

@@ -55,6 +55,26 @@ def reporter() -> Iterator[Chat]:
         yield server
 
 
+def test_the_program_shows_no_banner_of_pydantic_ai_and_the_library_leaves_it_as_it_is(
+    reporter: Chat, tmp_path: Path
+) -> None:
+    shows = {name: value for name, value in environment().items() if name not in ("CI", "PYTEST_VERSION")}
+    shows = {name: value for name, value in shows.items() if name != "PYDANTIC_AI_NO_BANNER"} | {"AI_AGENT": "reader"}
+    code = (
+        "import pydantic_ai, freeact_sub.agents.runs.loop; from pydantic_ai.models.test import TestModel; "
+        "print(pydantic_ai.BANNER_ENABLED); pydantic_ai.Agent(TestModel()).run_sync('x')"
+    )
+    library = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=shows, capture_output=True, text=True, check=False
+    )
+    assert library.stdout == "True\n"
+    assert "PYDANTIC_AI_NO_BANNER" in library.stderr, "the banner names it"
+    command = [PROGRAM, "run", "--mode", "full", "--sandbox", "off", "multiply", *reporter.options]
+    done = subprocess.run(command, cwd=tmp_path, env=shows, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "PYDANTIC_AI_NO_BANNER" not in done.stderr
+
+
 def test_help_version_and_wrong_usage_import_nothing_heavy() -> None:
     code = f"""
 import sys

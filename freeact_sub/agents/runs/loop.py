@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
-import pydantic_ai
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
 from freeact_sub.agents.call import acting_as, asks_for
@@ -52,8 +51,6 @@ CLOSE_SECONDS: Final = 15.0
 CHILDREN_SECONDS: Final = 40.0
 
 logger = logging.getLogger(__name__)
-
-pydantic_ai.BANNER_ENABLED = False  # it would appear between the caller's own lines
 
 
 class AgentLoop:
