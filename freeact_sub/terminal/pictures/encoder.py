@@ -30,10 +30,8 @@ def main() -> int:
     picture: Image.Image = Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=("PNG", "JPEG", "GIF", "WEBP"))
     picture.load()
     wide, high = fitted(picture.width / width, picture.height / height, columns, rows)
-    if way == "blocks":
-        shown = _blocks(picture.convert("RGB").resize((wide, 2 * high)), wide)
-    elif way == "sixel":
-        shown = _sixel(picture, (wide, high), (width, height))
+    if way in ("blocks", "sixel"):
+        shown = _by_library(way, picture, (wide, high), (width, height))
     else:
         picture.thumbnail((wide * width, high * height))
         held = io.BytesIO()
@@ -67,34 +65,17 @@ def _iterm2(content: bytes, columns: int, rows: int) -> str:
     return f"\x1b]1337;File=inline=1;{size}:{text}\x07"
 
 
-def _sixel(picture: Image.Image, size: tuple[int, int], cell: tuple[int, int]) -> str:
+def _by_library(way: str, picture: Image.Image, size: tuple[int, int], cell: tuple[int, int]) -> str:
     # it takes these for the size of a character, since what it writes to is no terminal
     os.environ["TEXTUAL_CELL_WIDTH"], os.environ["TEXTUAL_CELL_HEIGHT"] = map(str, cell)
     # these take four times as long as all other work here
     from rich.console import Console  # noqa: PLC0415
-    from textual_image.renderable import SixelImage  # noqa: PLC0415
+    from textual_image.renderable import HalfcellImage, SixelImage  # noqa: PLC0415
 
     text = io.StringIO()
-    console = Console(file=text, force_terminal=True, width=size[0], legacy_windows=False)
-    console.print(SixelImage(picture, *size), end="")
+    console = Console(file=text, force_terminal=True, color_system="truecolor", width=size[0], legacy_windows=False)
+    console.print((SixelImage if way == "sixel" else HalfcellImage)(picture, *size), end="")
     return text.getvalue()
-
-
-def _blocks(picture: Image.Image, columns: int) -> str:
-    """Two rows of pixels in one row of text. Colors are named where they change."""
-    content, size = picture.tobytes(), 3 * columns
-    rows = [content[at : at + size] for at in range(0, len(content), size)]
-    drawn = []
-    for upper, lower in zip(rows[::2], rows[1::2], strict=True):
-        before = None
-        for at in range(0, size, 3):
-            pair = (*upper[at : at + 3], *lower[at : at + 3])
-            if pair != before:
-                drawn.append("\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*pair))
-                before = pair
-            drawn.append("\N{UPPER HALF BLOCK}")
-        drawn.append("\x1b[0m\n")
-    return "".join(drawn)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import fcntl
 import os
 import re
 import struct
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -94,13 +92,6 @@ async def test_what_is_written_is_the_picture_and_ends_below_it_wherever_it_begi
             cells = [screen.buffer[rows.index("last") + row] for row in (1, 2, 3)]
             assert [row[0].data + row[10].data for row in cells] == ["▀ "] * 3
             assert (cells[0][0].fg, cells[2][0].bg) == ("ff0000", "0000ff")
-
-
-def test_half_blocks_are_made_without_the_libraries_that_take_longer_to_import_than_they_take(picture: Path) -> None:
-    made_of = "import sys; sys.modules['rich'] = sys.modules['textual_image'] = None; import runpy; "
-    code = f"{made_of}runpy.run_module('freeact_sub.terminal.pictures.encoder', run_name='__main__')"
-    command = [sys.executable, "-c", code, "blocks", "80", "24", "10", "20"]
-    assert subprocess.run(command, input=picture.read_bytes(), stdout=subprocess.PIPE, check=True).stdout.count(b"\n") == 3
 
 
 @pytest.mark.parametrize("size", [0, 100])
