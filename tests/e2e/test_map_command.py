@@ -89,7 +89,7 @@ def test_rows_that_fail_say_why_and_are_asked_again(server: Chat, tmp_path: Path
     (tmp_path / "in.jsonl").write_text('{"text": "ok"}\n{"text": "bad"}\n')
     done = mapped(server, tmp_path, "in.jsonl", "Say: {text}", "--out", "out.jsonl")
     assert done.returncode == 1
-    assert "1 of 2 rows have no answer" in done.stderr
+    assert "1 of 2 rows are answered, see the column error; to ask what is missing: freeact-sub map in.jsonl" in done.stderr
     first, second = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert (first["answer"], first["error"]) == ("OK", None)
     assert "no such thing" in second["error"]
@@ -103,15 +103,15 @@ def test_rows_that_fail_say_why_and_are_asked_again(server: Chat, tmp_path: Path
     [
         (["none.csv", "{a}"], "", "cannot read none.csv"),
         (["-", "{b}"], "a\n1\n", "no column 'b'"),
-        (["-", "{a}"], "a,b\n1\n", "line 2: 1 cells"),
-        (["-", "{a}"], "a,a\n1,2\n", "'a' more than once"),
-        (["-", "{a}"], '{"a": 1}\n[]\n', "line 2: a row must be an object"),
-        (["-", "{a}", "--output", "a b"], "a\n1\n", "'a b' is not a name"),
-        (["-", "{a}", "--output", "x: number"], "a\n1\n", "'number' is not a type"),
+        (["-", "{a}"], "a,b\n1\n", "row 1: it has 1 cells, and the header 2"),
+        (["-", "{a}"], "a,a\n1,2\n", "a column more than once"),
+        (["-", "{a}"], '{"a": 1}\n[]\n', "row 2: it must be an object"),
+        (["-", "{a}", "--output", "a b"], "a\n1\n", "'a b' is no new field"),
+        (["-", "{a}", "--output", "x: number"], "a\n1\n", "'x: number' is no new field with a type"),
         (["-", "{a}", "--output", "a"], "a\n1\n", "column 'a' already"),
         (["-", "{a}", "--budget", "much"], "a\n1\n", "'much' is not a budget"),
         (["-", "{a}", "--budget", "-1"], "a\n1\n", "is not a budget"),
-        (["-", "{a}", "--out", "x.xlsx"], "a\n1\n", "give the file one of these endings"),
+        (["-", "{a}", "--out", "x.xlsx"], "a\n1\n", "in files that end in .csv"),
     ],
 )
 def test_wrong_usage_is_one_line_and_asks_nothing(
@@ -129,7 +129,7 @@ def test_a_bound_leaves_rows_and_the_next_call_asks_them(server: Chat, tmp_path:
     words = ["in.csv", "{text}", "--out", "out.csv"]
     done = mapped(server, tmp_path, *words, "--budget", "500 tokens")
     assert done.returncode == 1
-    assert "rows have no answer" in done.stderr
+    assert "of 40 rows are answered, see the column error" in done.stderr
     assert mapped(server, tmp_path, *words).returncode == 0
     assert len(server.server.requests) == 40
 
@@ -154,8 +154,7 @@ def test_an_interrupt_leaves_what_is_done(tmp_path: Path, number: int) -> None:
         _, said = program.communicate(timeout=LIMIT_SECONDS)
         if number == signal.SIGINT:
             assert program.returncode == 130
-            assert f"freeact-sub: interrupted: 20 of 30 rows are answered and kept in {kept.name}." in said
-            assert "freeact-sub map in.csv '{n}' --out out.csv" in said
+            assert "freeact-sub: interrupted; to ask what is missing: freeact-sub map in.csv '{n}' --out out.csv" in said
         assert not (tmp_path / "out.csv").exists()
         blocks[0] = False
         before = len(server.server.requests)
@@ -174,15 +173,39 @@ def _wait(condition: Callable[[], bool], program: "subprocess.Popen[str]") -> No
     assert program.poll() is None, program.communicate()
 
 
-def test_half_a_character_is_written_as_it_stands_in_the_file(server: Chat, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(
-        b'{"id": 1, "text": "a\\ud83d"}\n{"id": 1e400, "te\\udc00xt": "\\ud83d\\ude00", "text": ""}\n'
-    )
+def test_what_nobody_asks_about_is_written_as_it_stands_in_the_file(server: Chat, tmp_path: Path) -> None:
+    numbers = ["1e400", "12345678901234567.89", "1.10", "1E5", "-0", "NaN", "12"]
+    lines = [f'{{"n": {number}, "deep": [{{"m": {number}}}], "q": "same"}}' for number in numbers]
+    lines += ['{"n": null, "te\\udc00xt": "\\ud83d\\ude00", "q": "same", "half": "a\\ud83d"}', "{}"]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
     for out in ("out.jsonl", "out.csv"):
-        assert mapped(server, tmp_path, "in.jsonl", "Classify: {id}", "--out", out).returncode == 0
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().decode().splitlines()]
-    assert [row["text"] for row in rows] == ["a\ud83d", ""]
-    assert rows[1]["te\udc00xt"] == "\U0001f600"
-    assert '"id": 1e400' in (tmp_path / "out.jsonl").read_text()
-    assert "a\\ud83d" in (tmp_path / "out.csv").read_bytes().decode()
-    assert [*csv.reader((tmp_path / "out.csv").read_text().splitlines())][2][0] == "1e400"
+        done = mapped(server, tmp_path, "in.jsonl", "Classify: {q}", "--out", out)
+        assert done.returncode == 0, done.stderr
+    added = '"answer": "SAME", "error": null}'
+    assert (tmp_path / "out.jsonl").read_text().splitlines() == [
+        *(f"{line[:-1]}, {added}" for line in lines[:-1]),
+        '{"answer": "NOTHING", "error": null}',
+    ]
+    head, *rows = csv.reader((tmp_path / "out.csv").read_text().splitlines())
+    assert head == ["n", "deep", "q", "te\\udc00xt", "half", "answer", "error"]
+    assert [row[0] for row in rows] == [*numbers, "", ""]
+    assert rows[6] == ["12", '[{"m": 12}]', "same", "", "", "SAME", ""]
+    assert rows[7][3:5] == ["\U0001f600", "a\\ud83d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"a, b, c";d\n1;2\n', "a, b, c;d;answer;error\n1;2;2;\n"),
+        ("a,d\n1,2\n", "a,d,answer,error\n1,2,2,\n"),
+        ('d\n"2, 3"\n\n', 'd,answer,error\n"2, 3","2, 3",\n'),
+    ],
+)
+def test_what_separates_cells_is_read_in_the_header_outside_of_quotes(
+    server: Chat, tmp_path: Path, text: str, expected: str
+) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    assert mapped(server, tmp_path, "in.csv", "{d}", "--out", "out.csv").returncode == 0
+    assert (tmp_path / "out.csv").read_text() == expected
+    assert mapped(server, tmp_path, "in.csv", "{d}", "--out", "out.tsv").returncode == 0
+    assert "\t" in (tmp_path / "out.tsv").read_text()

@@ -1,10 +1,8 @@
 """One question about each row: frames keep their form, errors stay in their rows, and what is answered is not asked again."""
 
 import asyncio
-import csv
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -16,12 +14,10 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
-from support.tables import each
 from support.waiting import eventually
 from typing_extensions import TypedDict
 
 from freeact_sub import Agent, Budget, Config, FreeactError, InvalidRequestError, StrategyProgress
-from freeact_sub.cli.map_files import read_rows, written
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
 
@@ -218,7 +214,6 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from freeact_sub import Agent, Config
-from freeact_sub.cli.map_files import read_rows, written
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
 never = asyncio.Event()
@@ -281,46 +276,3 @@ async def test_a_column_that_is_not_there_is_not_proposed(make, labels):
     async with make(labels) as agent:
         with pytest.raises(InvalidRequestError, match="no column 'pric': it has 'price: EUR'"):
             await agent.map([{"price: EUR": 1}], "Label {pric: EUR}")
-
-
-NUMBERS = [
-    "1e400",
-    "12345678901234567.89",
-    "1.10",
-    "1E5",
-    "-0",
-    "-0.0",
-    "0.1000000000000000055",
-    "1" * 5000,
-    "NaN",
-    "12",
-    "-1e-400",
-]
-
-
-def test_numbers_that_nobody_asked_about_stay_as_they_stand_in_the_file():
-    lines = [f'{{"n": {number}, "deep": [{{"m": {number}}}], "text": "007"}}' for number in NUMBERS]
-    data = read_rows("\n".join(lines).encode(), "a.jsonl")
-    assert written(data.rows, data.columns, "jsonl", ",").splitlines() == lines
-    cells = [*csv.reader(written(data.rows, data.columns, "csv", ",").splitlines())]
-    assert [row[0] for row in cells[1:]] == NUMBERS
-    assert [f"{row['n']}" for row in data.rows] == NUMBERS
-    assert f"{data.rows[1]['n']:.1f}" == "12345678901234568.0"
-    assert pickle.loads(pickle.dumps(data.rows[2]["n"])).text == "1.10"
-
-
-@each(
-    ("text", "columns", "delimiter"),
-    [
-        ('"a, b, c";d\n1;2\n', ["a, b, c", "d"], ";"),
-        ('"a ""x"", b";"c,\nd"\n1;2\n', ['a "x", b', "c,\nd"], ";"),
-        ("sep=;\na,b;c\n1;2\n", ["a,b", "c"], ";"),
-        ('"sep=|"\r\na|b\r\n1|2\r\n', ["a", "b"], "|"),
-        ("SEP=\t\na,x\tb\n1\t2\n", ["a,x", "b"], "\t"),
-        ("a,b\n1,2\n", ["a", "b"], ","),
-        ("sep,b\n1,2\n", ["sep", "b"], ","),
-    ],
-)
-def test_what_separates_cells_is_read_outside_of_quotes_and_by_its_own_line(text, columns, delimiter):
-    data = read_rows(text.encode(), "a.csv")
-    assert (data.columns, data.delimiter, [[*row.values()] for row in data.rows]) == (columns, delimiter, [["1", "2"]])
