@@ -98,7 +98,7 @@ class Agreement:
         self._agent.emitter.put(Notice(content=call.summary))
 
     def _bound(self, rest: Rest, told: Quote) -> Budget:
-        """The highest figure of the quote, and what the last requests reserve that take less: of children several at once."""
+        """The highest figure of the quote, and what the last requests reserve, which take less: of children several."""
         given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
         last = RequestUsage(input_tokens=given, output_tokens=LEAST.tokens + (0 if rest.single else REPORT_TOKENS))
         many = 1 if rest.single else min(rest.at_once, rest.quote().more)
