@@ -120,7 +120,6 @@ class Agent(Generic[OutputT]):
         session: str | None = None,
         store: SessionStore | None = None,
         approve: "Approve | None" = None,
-        replay: bool = False,
     ) -> None:
         """Make an agent; nothing is started yet.
 
@@ -149,7 +148,6 @@ class Agent(Generic[OutputT]):
             approve: Answers the approval requests of the agent and its children before anybody is asked: a function of the
                 `ApprovalRequest`, which may be async, that returns a `Decision`, True, False, or None: somebody else is
                 asked then, as without it. A call is denied if it raises.
-            replay: Before the first prompt, run the session's cells again, with approvals, instead of reading its variables.
 
         Raises:
             ConfigError: No model is set, or it cannot be built; a rule file is invalid; `history` is not a conversation; or
@@ -177,7 +175,6 @@ class Agent(Generic[OutputT]):
             session=session,
             store=store,
             approve=approve,
-            replay=replay,
         )
         weakref.finalize(self, end_left_behind_soon).atexit = False
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config

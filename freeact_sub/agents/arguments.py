@@ -134,5 +134,4 @@ VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
     "store": _methods("SessionStore", ("sessions", "find", "reader", "open", "is_open", "folder_of", "fork")),
     "approve": lambda value: "" if callable(value) and not isinstance(value, type) else f"{_shown(value)} is no function",
     "session": _of(str, "'new', or the id of a session"),
-    "replay": _of(bool, "True or False"),
 }

@@ -426,7 +426,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     session: str | None,
     store: SessionStore | None,
     approve: Approve | None,
-    replay: bool,
 ) -> Root:
     """Make the root of a new tree. Arguments and errors: see `Agent`. Args: own_tools: `tools` and `deps`."""
     if session not in (None, NEW) and history:
@@ -439,7 +438,7 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     def notice(text: str) -> None:
         tree.notice(text)
 
-    held = AgentSession(session, config, notice, replay=replay, has_model=model is not None, store=store)
+    held = AgentSession(session, config, notice, has_model=model is not None, store=store)
     shared = make_shared(
         held.config,
         model=model,

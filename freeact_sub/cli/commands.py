@@ -121,13 +121,13 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
     if not is_interactive():
         raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
     config = _with_python(_with_model(options, settings()), options)
-    session, replay = _session(options, config)
+    session = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
     from freeact_sub.terminal import conversation  # noqa: PLC0415
 
     talk = conversation.converse(
-        lambda: _agent(config, session, replay=replay),
+        lambda: _agent(config, session),
         config=config,
         session=session,
         verbose=hasattr(options, "verbose"),
@@ -152,10 +152,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     config = _with_python(chosen, options, may_refuse=True)
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
-    session, replay = _session(options, config)
+    session = _session(options, config)
     import asyncio  # noqa: PLC0415
 
-    open_agent = functools.partial(_agent, config, session, replay=replay)
+    open_agent = functools.partial(_agent, config, session)
     if output == "auto" and is_interactive():
         from freeact_sub.terminal import conversation  # noqa: PLC0415
 
@@ -211,20 +211,13 @@ def _with_model(options: argparse.Namespace, config: "Config") -> "Config":
     return with_package(config)
 
 
-def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:
-    """The session to work in, and whether its cells run again.
-
-    Raises:
-        ConfigError: `--replay` names no session.
-    """
-    replay = hasattr(options, "replay")
+def _session(options: argparse.Namespace, config: "Config") -> str:
+    """The session to work in."""
     if not hasattr(options, "session"):
-        if replay:
-            raise ConfigError("--replay runs the cells of a session again: name it by --continue or --resume")
-        return "new", False
+        return "new"
     from freeact_sub.cli.sessions import chosen  # noqa: PLC0415
 
-    return chosen(options.session, config), replay
+    return chosen(options.session, config)
 
 
 def _open_session(config: "Config", session: str, new: Mapping[str, Any]) -> Any:
@@ -235,10 +228,10 @@ def _open_session(config: "Config", session: str, new: Mapping[str, Any]) -> Any
     return _agent(config.choosing(()).model_copy(update={**address, **new}), session)
 
 
-def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:
+def _agent(config: "Config", session: str) -> Any:
     from freeact_sub import Agent  # noqa: PLC0415
 
-    agent = Agent(config, session=session, replay=replay)
+    agent = Agent(config, session=session)
     if not gc.isenabled():  # the first agent
         gc.freeze()
         gc.enable()

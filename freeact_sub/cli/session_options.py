@@ -15,8 +15,6 @@ def add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> No
     number: Any = {"nargs": "?", "const": ""} if chooses else {}
     text = "continue a session; without ID choose from a list" if chooses else "continue a session"
     group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
-    again = "run the session's cells again, with approvals, instead of reading its variables from files"
-    parser.add_argument("--replay", action="store_true", default=argparse.SUPPRESS, help=again)
 
 
 def add_sessions(commands: Any, place: argparse.ArgumentParser) -> None:

@@ -2,23 +2,17 @@
 
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.turn.own_calls import run_own_cell
-from freeact_sub.events import CodeExecutionOutput
 
 
 async def run_user_cell(loop: AgentLoop, code: str) -> str:
-    """Run a cell in a run without a model. The answer is empty: the output of the cell is among the events."""
-    await loop.resources.kernel.bring_back()
-    await run_code(loop, code, "user-")
-    return ""
-
-
-async def run_code(loop: AgentLoop, code: str, prefix: str) -> CodeExecutionOutput:
-    """Run a cell in the agent's kernel during a run, as if its model had asked for it. Args: prefix: of the call's id.
+    """Run a cell in a run without a model. The answer is empty: the output of the cell is among the events.
 
     Raises:
         LimitReachedError: The budget has no call left.
         ApprovalDeniedError: It is denied.
         KernelLostError: The kernel is lost for good.
     """
-    kernel = loop.resources.kernel.get
-    return await run_own_cell(code, prefix, loop.agent, kernel, loop.tool_context, may_replace_kernel=True)
+    kernel = loop.resources.kernel
+    await kernel.bring_back()
+    await run_own_cell(code, "user-", loop.agent, kernel.get, loop.tool_context, may_replace_kernel=True)
+    return ""

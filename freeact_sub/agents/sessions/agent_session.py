@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +17,10 @@ from freeact_sub.agents.sessions.forking import fork_note, fork_session, origina
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
-from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import (
     CHANGE_VARIABLES,
     SessionVariables,
-    Variables,
     kernel_is_new,
 )
 from freeact_sub.agents.tree import Tree
@@ -37,10 +33,8 @@ from freeact_sub.events import AgentEvent, CodeExecutionOutput
 from freeact_sub.sessions import (
     FILES,
     VARIABLES,
-    KnownAnswer,
     SessionReader,
     SessionStore,
-    StoredCell,
     new_session_id,
     session_store,
 )
@@ -65,7 +59,6 @@ class AgentSession:
         config: Config,
         notice: Callable[[str], None],
         *,
-        replay: bool = False,
         has_model: bool = False,
         store: SessionStore | None = None,
     ) -> None:
@@ -75,7 +68,6 @@ class AgentSession:
             choice: `new`, or the id of a session to continue. None: no session.
             config: The settings; their secrets are written nowhere.
             notice: Tells people something.
-            replay: The session's cells are run again; its variables are not read from files.
             has_model: The program gives a model, so that of the session does not count.
             store: Has the sessions. None: the one that the settings name.
 
@@ -95,7 +87,6 @@ class AgentSession:
         self._model_facts = "{}"
         self._has_name = True
         self._notice = notice
-        self._replays = replay
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
         self._last_used: float | None = None
@@ -216,46 +207,12 @@ class AgentSession:
             is_new = is_new and not variables.are_saved  # a program's own cells are no conversation
             variables.is_paused = not is_new
         kernel.saved = variables
-        if not is_new and self._replays and self.session_id is not None:
-            kernel.past.due = self._replay(loop, variables)
-        elif not is_new and variables is not None:
+        if not is_new and variables is not None:
             kernel.past.due = variables.restore
         elif self.resumed is not None and not is_new:
             self._notice("its saved variables did not come back: the session is not kept")
         kernel.past.tell(self._fork_note.get("news", ""))
         return _nothing if variables is None else variables.aclose
-
-    def _replay(self, loop: AgentLoop, variables: Variables | None) -> Callable[[], Awaitable[str]]:
-        """Return what runs the cells again. The variables are kept from its end on: until then those of before stay."""
-        replay: Replay | None = None
-        known: set[int] = set()
-
-        async def run() -> str:
-            nonlocal replay, known
-            if replay is None:
-                cells, answers = await asyncio.to_thread(self._to_replay, loop.agent.agent_id)
-                replay = Replay(cells, loop, self._notice)
-                known = {answer.answer_id for same in self.journal.answers.values() for answer in same}
-                self.journal.answers = answers
-            news = await replay.run()
-            # what was asked before the last answer of the root is asked anew from now on
-            self.journal.answers = {
-                digest: [answer for answer in same if answer.answer_id in known]
-                for digest, same in self.journal.answers.items()
-            }
-            if variables is not None:
-                variables.is_paused = False
-                variables.want(time.time())
-            return news
-
-        return run
-
-    def _to_replay(self, agent_id: str) -> tuple[list[StoredCell], dict[str, list[KnownAnswer]]]:
-        with self._reader() as reader:
-            answers = defaultdict(list)
-            for answer in reader.known_answers():
-                answers[answer.digest].append(answer)
-            return cells_to_run(reader, agent_id), dict(answers)
 
     @property
     def taps(self) -> tuple[Tap, ...]:

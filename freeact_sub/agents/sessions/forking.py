@@ -21,7 +21,7 @@ from freeact_sub.agents.sessions.past import prompts_of, use_variables_before
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import KernelSnapshotError, SessionError, way
+from freeact_sub.errors import KernelSnapshotError, SessionError
 from freeact_sub.kernels.files.states.git import LEFT_OUT, ShadowError
 from freeact_sub.kernels.files.states.shadow_files import ShadowFiles, workspace_mark
 from freeact_sub.kernels.snapshots.files import MANIFEST
@@ -216,10 +216,7 @@ class _Fork:
         if self._next is not None:
             is_kept = use_variables_before(folder, self._root_id, self._next.number)
             if not is_kept and self._had_cells:
-                self._missing.append(
-                    "there are no variables (those of then are not kept; "
-                    f"{way('replay=True', '--replay')} runs the cells again)"
-                )
+                self._missing.append("there are no variables (those of then are not kept)")
         for agent_id in self._changed:
             remove(str(folder / VARIABLES / agent_id))
         for snapshot in (*folder.glob(f"{VARIABLES}/*/"), *folder.glob(f"{PAST}/*/*/")):

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.sessions.past import keep_variables, path_of_mark, remove_oldest
 from freeact_sub.calls import Call, SavedVariables
-from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError, way
+from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels import branching
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
@@ -262,8 +262,7 @@ class Variables:
                 f"{counted(len(report.restored), 'variable')} came back{_lost(report)}{f'. {later}' if later else ''}"
             )
         for each in report.left_out:
-            again = f", or run the cells again with {way('replay=True', '--replay')}" if self._last_cell is not None else ""
-            self._notice(f"{_left_out(each)} To have them, continue in {each.continue_in}{again}")
+            self._notice(f"{_left_out(each)} To have them, continue in {each.continue_in}")
         text = "\n".join(filter(None, [_restored_text(report), later]))
         return f"[Your kernel is new. {text}]"
 

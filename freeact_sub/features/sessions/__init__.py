@@ -1,6 +1,6 @@
 """`SessionsFeature`: records the runs, conversations and calls of a session, and answers again what was answered before.
 
-The start of a call is on disk before it runs, its result before anybody uses it. The store, ids, variables and the replay of
+The start of a call is on disk before it runs, its result before anybody uses it. The store, ids and variables of
 a session are in `agents/sessions/`.
 """
 

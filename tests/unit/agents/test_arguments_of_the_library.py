@@ -47,7 +47,7 @@ async def later(event):
 
 
 LISTS = ("tools", "hooks", "features", "toolsets", "capabilities", "taps", "history")
-SINGLE = ("kernel_provider", "factory", "store", "approve", "models", "model_settings", "model", "replay")
+SINGLE = ("kernel_provider", "factory", "store", "approve", "models", "model_settings", "model")
 ITEMS = [(name, item) for name in LISTS for item in (Plain(), "text", None)]
 ITEMS += [("hooks", print), ("toolsets", own), ("capabilities", own), ("features", Plain), ("taps", Plain), ("taps", later)]
 

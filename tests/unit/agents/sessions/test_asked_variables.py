@@ -17,7 +17,7 @@ LEFT_OUT = (
     "2 variables were saved in mode plan and not brought back, because this kernel may do more (mode {mode} asks less than "
     "mode plan): x, y."
 )
-TO_HAVE_THEM = " To have them, continue in mode plan, or run the cells again with replay=True"
+TO_HAVE_THEM = " To have them, continue in mode plan"
 USE = [cell("print(x + y)"), "done"]
 
 
