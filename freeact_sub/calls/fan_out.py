@@ -22,8 +22,6 @@ class FanOut(Action):
     """Its name, as `map`."""
     more: int = 0
     """The requests or children that are left, corrections not counted."""
-    counted: bool = True
-    """False: code makes them one by one, so nobody knows whether so many follow."""
     tokens: tuple[float, float, float] = (0, 0, 0)
     """About so many tokens, and the bounds that the number probably lies within."""
     cost_usd: tuple[float, float, float] | None = None
@@ -49,8 +47,7 @@ class FanOut(Action):
         figures = [f"about {short_number(about)} tokens ({short_number(low)} to {short_number(high)})"]
         if self.cost_usd is not None:
             figures.append(dollars_spread(self.cost_usd))
-        which = f"{self.more:,} more" if self.counted else f"the next {self.more:,}"
-        return f"{which}: {', '.join([*figures, duration(self.seconds)])}."
+        return f"{self.more:,} more: {', '.join([*figures, duration(self.seconds)])}."
 
     @property
     def text(self) -> str:

@@ -203,8 +203,7 @@ class ModelsConfig(Section):
     """Model requests in flight at once, those of children and `ask` included; every other key of `models` names a model that
     agents may use or ask: `models.small = "openai-chat:NAME"`; in Python also a `Model`."""
     quote_above: int = Field(default=10, ge=3)
-    """Lists of more requests or children than this are quoted when three have ended, and so is what code makes one by one in
-    a turn when so many have begun (docs/maps.md)."""
+    """Lists of more requests or children than this are quoted when three have ended (docs/maps.md)."""
 
     @property
     def names(self) -> dict[str, Any]:

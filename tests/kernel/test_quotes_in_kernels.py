@@ -1,10 +1,10 @@
-"""Code in a cell that starts many children, or asks many questions, is quoted; what follows counts as one fan-out."""
+"""Children and questions that code in a cell begins at once are quoted; those that come one by one are not."""
 
 import pytest
 from support.agents import cell, of_kind, read, root_text
 
 from freeact_sub.calls import FanOut
-from freeact_sub.events import AgentStarted, ApprovalDecided, ApprovalRequest, Decision, Notice
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Notice
 
 pytestmark = pytest.mark.kernel
 
@@ -13,14 +13,9 @@ import asyncio
 answers = await asyncio.gather(*[agent.ask(f"ask {n}") for n in range(30)], return_exceptions=True)
 print(len([one for one in answers if one == "yes"]), "answers;", {str(one) for one in answers if one != "yes"})
 """
-TASK = """
-done = []
-for n in range(14):
-    try:
-        done.append((await agent.task(f"child {n}")).output)
-    except Exception as error:
-        print(type(error).__name__, error)
-print(len(done), "children")
+ONE_BY_ONE = """
+done = [(await agent.task(f"child {n}")).output for n in range(14)]
+print(len(done), "children;", len([await agent.ask(f"ask {n}") for n in range(14)]), "answers")
 """
 
 
@@ -34,28 +29,28 @@ def person(allowed):
     )
 
 
-@pytest.mark.parametrize(("code", "what", "allowed"), [(ASK, "ask", True), (ASK, "ask", False), (TASK, "task", False)])
-async def test_many_calls_of_a_cell_are_quoted_and_a_no_reaches_the_code(make, code, what, allowed):
-    async with make(script(code)) as agent:
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_many_calls_that_a_cell_begins_at_once_are_quoted_and_a_no_reaches_the_code(make, allowed):
+    async with make(script(ASK)) as agent:
         events, result = await read(agent.run("root"), person(allowed))
     questions = [event for event in of_kind(events, ApprovalRequest) if isinstance(event.call, FanOut)]
     [question] = questions if not allowed else questions[:1]
-    if what == "ask":  # begun at once
-        assert (question.call.what, question.call.more, question.call.counted) == (what, 27, True)
-    else:  # nobody knows how many follow
-        assert (question.call.what, question.call.counted) == (what, False)
+    assert (question.call.what, question.call.more) == ("ask", 27)
     assert question.tool_call_id is None or question.agent_id == result.agent_id
     text = root_text(events)
-    if what == "task":
-        assert "10 children" in text
-        assert "dear" in text
-        assert len([event for event in of_kind(events, AgentStarted) if event.depth]) == 10
-    elif allowed:
+    if allowed:
         assert "30 answers; set()" in text
     else:
         assert "3 answers; {" in text
         assert "dear" in text
     assert len([one for one in of_kind(events, ApprovalDecided) if one.request_id == question.request_id]) == 1
+
+
+async def test_calls_that_come_one_by_one_are_not_quoted(make):
+    async with make(script(ONE_BY_ONE)) as agent:
+        events, _ = await read(agent.run("root"), person(allowed=False))
+    assert not [event for event in of_kind(events, ApprovalRequest) if isinstance(event.call, FanOut)]
+    assert "14 children; 14 answers" in root_text(events)
 
 
 GATHERED = """

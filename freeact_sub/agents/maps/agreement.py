@@ -40,8 +40,6 @@ class Rest:
     at_once: int
     single: bool = True
     """Each is one request."""
-    counted: bool = True
-    """It is known that so many follow."""
 
     def quote(self, price: Callable[[RequestUsage], Decimal | None] | None = None) -> Quote:
         """Return what it takes. Args: price: of another model."""
@@ -151,7 +149,6 @@ def _call(rest: Rest, told: Quote) -> FanOut:
     return FanOut(
         what=rest.what,
         more=told.more,
-        counted=rest.counted,
         tokens=_three(told.tokens),
         cost_usd=None if told.cost_usd is None else _three(told.cost_usd),
         seconds=told.seconds,

@@ -2,8 +2,8 @@
 
 Of a list (`map`, `ask_many`) three items, chosen at random, run first. So it is with calls of which it is known that so many
 follow: those of one response of the model (`task`, `delegate`), of code in a cell that begins them at once (`gather`), of a
-strategy that knows its steps, of `run_parallel`. Other calls, which come one by one, are counted for each turn: past that
-number, the next ones wait until three have ended. `agreement.py` has the question.
+strategy that knows its steps, of `run_parallel`. Calls that come one by one are not quoted: nobody knows how many follow.
+`agreement.py` has the question.
 """
 
 import asyncio
@@ -103,18 +103,19 @@ class FanOuts:
 
     @asynccontextmanager
     async def call(self, kind: Kind, size: int, *, of_program: bool = False, together: int = 1) -> AsyncIterator[Payer]:
-        """Let one call that has come alone be made in the block, when it may be, with what is yielded.
+        """Let one call be made in the block, when it may be, with what is yielded.
 
         Args:
             kind: `task` starts a child.
             size: The characters of its prompt.
-            of_program: A program makes it: it counts as part of a strategy or of a long list only.
+            of_program: A program makes it.
             together: The length of the list that it is part of; 1: it is not known to be part of one.
 
         Raises:
             ApprovalDeniedError: A person or a rule does not want so many.
         """
-        if of_program and not self.counts_program and not self.is_long(together):
+        self._check_run()
+        if not self.is_long(together) and not (self._strategy is not None and self.is_long(self._strategy.of)):
             yield Payer()
             return
         calls = self._calls_of(kind, of_program)
@@ -128,13 +129,7 @@ class FanOuts:
             calls.changed.set()
             if calls.is_free and calls.at_work and len(calls.pilots) >= PILOTS and not calls.is_told:
                 calls.is_told = True
-                self._agreement.tell(self._rest(calls, [*calls.at_work]))
-
-    @property
-    def counts_program(self) -> bool:
-        """Whether calls of the program count, because a strategy is at work."""
-        self._check_run()
-        return self._strategy is not None
+                self._agreement.tell(self._rest(calls, calls.at_work))
 
     def is_long(self, length: int | None) -> bool:
         """Whether a list is quoted. Args: length: None: not known."""
@@ -142,14 +137,10 @@ class FanOuts:
 
     async def _admitted(self, calls: "_Calls", size: int, together: int) -> Payer:
         """Wait until a call may be made, and return what it runs with."""
-        of_list, step = self.is_long(together), self._strategy
-        if of_list and calls.begun >= calls.listed:
+        if self.is_long(together) and calls.begun >= calls.listed:
             calls.listed = calls.begun + together
         calls.begun += 1
-        if of_list or (step is not None and self.is_long(step.of)):
-            if len(calls.pilots) + len(calls.at_work) < PILOTS:
-                return Payer()
-        elif not self.is_long(calls.begun):
+        if len(calls.pilots) + len(calls.at_work) < PILOTS:
             return Payer()
         if await self._agreement.asks_nobody():  # so it need not wait for a quote
             calls.is_free = True
@@ -168,24 +159,28 @@ class FanOuts:
         if calls.denied is not None:
             raise ApprovalDeniedError(calls.denied)
         await calls.until_known()
-        step, follow = self._strategy, calls.listed - (calls.begun - len(calls.waiting))
-        if step is not None and step.of is not None:
-            made = calls.begun - calls.before - len(calls.waiting)
-            follow = step.of - max(made, step.step)
-        more = max(len(calls.waiting), follow) if len(calls.waiting) > 1 or follow > 1 else calls.begun - 1
+        more = self._left(calls, calls.waiting)
         if calls.pilots:  # else nothing is known, see `run`
-            usual = round(fmean(pilot.size for pilot in calls.pilots))
-            sizes = [*calls.waiting, *[usual] * (more - len(calls.waiting))]
             try:
-                payer = await self._agreement.on(self._rest(calls, sizes, counted=follow > 1))
+                payer = await self._agreement.on(self._rest(calls, calls.waiting))
                 calls.payer = replace(payer, model=payer.model or calls.payer.model)
             except ApprovalDeniedError as error:
                 calls.denied = error.reason
                 raise
         calls.admitted = more
 
-    def _rest(self, calls: "_Calls", sizes: Sequence[int], *, counted: bool = False) -> Rest:
+    def _left(self, calls: "_Calls", present: Sequence[int]) -> int:
+        """How many calls are left. Args: present: the sizes of those of them that have come."""
+        made, step = calls.begun - len(present), self._strategy
+        if step is None or step.of is None:
+            return max(len(present), calls.listed - made)
+        return max(len(present), step.of - max(made - calls.before, step.step))
+
+    def _rest(self, calls: "_Calls", present: Sequence[int]) -> Rest:
+        """What is left. Args: present: see `_left`."""
         pilots, config = calls.pilots[-MOST_PILOTS:], self._agent.shared.config
+        usual = round(fmean(pilot.size for pilot in calls.pilots))
+        sizes = [*present, *[usual] * (self._left(calls, present) - len(present))]
         return Rest(
             what=calls.kind if self._strategy is None else self._strategy.strategy,
             pilots=pilots,
@@ -193,7 +188,6 @@ class FanOuts:
             price=price_paid(pilots),
             at_once=(config.models if calls.kind == "ask" else config.subagents).max_concurrent,
             single=calls.kind == "ask",
-            counted=counted,
         )
 
     def _check_run(self) -> None:

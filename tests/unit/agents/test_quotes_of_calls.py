@@ -1,4 +1,4 @@
-"""Calls that come one by one are quoted when there are many: children of a model, requests and children of a strategy."""
+"""Many calls that are known to come are quoted: children of one response, requests and children of a strategy."""
 
 import asyncio
 from decimal import Decimal
@@ -67,7 +67,7 @@ async def test_many_children_of_one_turn_are_quoted_once_and_the_bound_is_that_o
     async with opened(children(40)) as agent:
         [call], _, ended, result = await followed(agent.run("root"))
     assert len(ended) == 40
-    assert (call.what, call.more, call.counted) == ("task", 37, True)
+    assert (call.what, call.more) == ("task", 37)
     assert call.text.startswith("task: 37 more: about ")
     assert agent.agents()[0].fan_out == call
     _, low, high = call.cost_usd
@@ -85,7 +85,7 @@ async def test_a_no_ends_what_waits_and_no_more_of_the_turn_is_asked_about(opene
     assert result.status == "completed"
 
 
-async def test_few_children_in_each_of_many_turns_are_not_quoted(opened):
+async def test_few_children_in_each_of_many_responses_are_not_quoted(opened):
     async with opened(*[children(4, first=4 * turn) for turn in range(5)]) as agent:
         asked, told, ended, _ = await followed(agent.run("root"))
     assert (asked, told) == ([], [])
@@ -135,7 +135,7 @@ async def test_where_nobody_is_asked_a_notice_has_the_figures(opened, config):
     async with opened(children(40), **config) as agent:
         asked, told, ended, _ = await followed(agent.run("root"))
     assert (asked, len(ended)) == ([], 40)
-    assert [text for text in told if text.startswith("task: the next ")]
+    assert [text for text in told if text.startswith("task: 37 more: ")]
 
 
 @pytest.mark.parametrize("acts", [False, True])
@@ -144,7 +144,7 @@ async def test_a_strategy_of_a_program_is_quoted_by_its_name_with_the_steps_that
     async with opened() as agent:
         run = agent.run_program(lambda: vote(agent, "child?" if acts else "true?", voters))
         [call], _, _, result = await followed(run)
-    assert (call.what, call.more, call.counted) == ("vote", 37, True)
+    assert (call.what, call.more) == ("vote", 37)
     assert result.output.votes == 40
 
 
@@ -156,7 +156,7 @@ async def test_a_list_is_quoted_after_three_in_every_mode_in_which_a_person_answ
         parallel = lambda: agent.run_parallel([f"child {at}" for at in range(15)])
         run = agent.run_program(parallel) if how == "run_parallel" else agent.run("root")
         [call], _, ended, _ = await followed(run, lambda request: request.deny("dear"))
-    assert (call.what, call.more, call.counted, len(ended)) == ("task", 12, True, 3)
+    assert (call.what, call.more, len(ended)) == ("task", 12, 3)
 
 
 async def test_a_list_of_a_program_that_reads_no_events_begins_a_run_and_is_not_stopped(opened):
