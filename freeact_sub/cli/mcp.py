@@ -2,29 +2,32 @@
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
 
 from freeact_sub.cli.streams import asking_terminal, print_line, tell
 from freeact_sub.config.load import mcp_files, read_mcp_servers
-from freeact_sub.config.mcp_edit import add_server, remove_server
 from freeact_sub.config.mcp_server import McpServerConfig, notices_on
 from freeact_sub.config.own_folders import state_folder
+from freeact_sub.config.parsing import parse_json, plain_json, text_of_file
 from freeact_sub.config.schema import MCP_FILE, Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, McpError
-from freeact_sub.system.safe_files import read_file
+from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.agents.types.files import AgentType
 
 SHOWN_CHARS: Final = 100
+SERVERS: Final = "mcpServers"
+"""The object of `mcp.json` that has them."""
 GRAPHICAL: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 """Where one of these is set, a browser can be opened; a browser of text would take the terminal."""
 READ_BYTES: Final = 65_536
@@ -135,6 +138,57 @@ def _add(options: argparse.Namespace) -> int:
     print_line(f"added: {options.name} to {path}")
     _trust(path, before, after)
     return 0
+
+
+def add_server(path: Path, name: str, server: Mapping[str, Any], *, mode: int) -> tuple[bytes | None, bytes]:
+    """Add a server to a file; a missing file is made, with this mode. Returns its content before and after.
+
+    Raises:
+        ConfigError: The file has the server already, has comments, or cannot be read or written.
+    """
+
+    def add(servers: dict[str, Any]) -> dict[str, Any]:
+        if name in servers:
+            raise ConfigError(f"{path} has a server {name!r} already: remove it first")
+        return {**servers, name: server}
+
+    return _changed(path, add, mode)
+
+
+def remove_server(path: Path, name: str) -> tuple[bytes | None, bytes]:
+    """Remove a server from a file. Returns the file's content before and after.
+
+    Raises:
+        ConfigError: The file does not have it, has comments, or cannot be read or written.
+    """
+
+    def remove(servers: dict[str, Any]) -> dict[str, Any]:
+        if name not in servers:
+            raise ConfigError(f"{path} has no server {name!r}: `freeact-sub mcp list` names them")
+        return {key: value for key, value in servers.items() if key != name}
+
+    return _changed(path, remove, 0o644)
+
+
+def _changed(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], mode: int) -> tuple[bytes | None, bytes]:
+    try:
+        with locked_folder(path.parent):
+            before = read_file(path) if os.path.lexists(path) else None
+            text = text_of_file(before or b"")
+            if plain_json(text) != text:
+                raise ConfigError(f"cannot change {path}: it has comments or a comma behind a last entry: edit it by hand")
+            content = parse_json(text) if text.strip() else {}
+            servers = content.get(SERVERS, {}) if isinstance(content, dict) else None
+            if not isinstance(servers, dict):
+                raise ConfigError(f"cannot change {path}: it has no object `{SERVERS}`")
+            changed = {**content, SERVERS: change(servers)}
+            after = f"{json.dumps(changed, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
+            replace_file(path, after, mode=mode)
+    except ValueError as error:
+        raise ConfigError(f"cannot change {path}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+    return before, after
 
 
 def _server(options: argparse.Namespace) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from pydantic import BaseModel, ValidationError
 from freeact_sub.config.foreign_mcp import as_ours
 from freeact_sub.config.hooks import HOOKS_FILE, scripts_of_type
 from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES, nested_files
-from freeact_sub.config.jsonc import parse_jsonc, plain_json
 from freeact_sub.config.mcp_server import INNER, McpServerConfig, OAuthConfig, is_server_name
-from freeact_sub.config.parsing import SHOWN, check, parse_json, parse_toml, text_of_file
+from freeact_sub.config.parsing import SHOWN, check, parse_json, parse_jsonc, parse_toml, plain_json, text_of_file
 from freeact_sub.config.python_files import scripts_of_server
 from freeact_sub.config.schema import (
     AGENT_TYPES,

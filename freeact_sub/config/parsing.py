@@ -22,6 +22,8 @@ DEEP_KEY: Final = re.compile(rf"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*"|'[^'\n]*')[ 
 SHOWN: Final = reprlib.Repr()
 """Shortens names and patterns in messages; values are named by `kind_of`, since they may be secret."""
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 100
+COMMENTS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+LAST_COMMAS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*[\]}])', re.DOTALL)
 
 
 def parse_toml(content: bytes) -> Any:
@@ -78,6 +80,17 @@ def parse_json(content: bytes | str) -> Any:
     return _checked(
         partial(json.loads, object_pairs_hook=_named_once), content if isinstance(content, str) else text_of_file(content)
     )
+
+
+def parse_jsonc(content: bytes) -> Any:
+    """Reads JSON with comments and commas at the end of lists, as editors write it. Raises: ValueError: As for TOML."""
+    return parse_json(plain_json(text_of_file(content)))
+
+
+def plain_json(text: str) -> str:
+    """The text as JSON, with blanks instead of comments and commas at the end; every other character keeps its place."""
+    without = COMMENTS.sub(lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text)
+    return LAST_COMMAS.sub(lambda found: " " if found[0] == "," else found[0], without)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from freeact_sub.config.hooks import HOOKS_FILE
-from freeact_sub.config.jsonc import parse_jsonc
-from freeact_sub.config.parsing import parse_toml
+from freeact_sub.config.parsing import parse_jsonc, parse_toml
 from freeact_sub.terminal.questions.yes_no import agrees
 from freeact_sub.text import counted, visible
 
