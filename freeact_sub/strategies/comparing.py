@@ -3,30 +3,24 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from freeact_sub.agent import Agent
-from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.forking import SessionFork, fork_session
 from freeact_sub.config.budget import Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, SessionError
-from freeact_sub.events import ApprovalRequest, Event, QuestionRequest, UsageUpdated
-from freeact_sub.kernels.files.states.diffs import line_counts
-from freeact_sub.kernels.files.states.git import ShadowError
-from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
-from freeact_sub.sessions import FILES, SessionStore, session_store
+from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
+from freeact_sub.text import counted, duration, one_line, visible
 
 AT_ONCE: Final = 4
 """Continuations that work side by side."""
-PATCH: Final = "changes.patch"
-WAITING: Final = "waiting"
-WORKING: Final = "working"
 CLOSE_SECONDS: Final = 60.0
+ANSWER_CHARS: Final = 80
+HEADINGS: Final = ("model", "status", "cost", "time", "files")
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +31,9 @@ class Continuation:
 
     model: str
     fork: SessionFork
-    """Its session, with its copy of the workspace: `Agent.resume(continuation.fork.session_id)` continues it."""
-    status: str = WAITING
-    """`waiting`, `working`, then how the run ended, a `RunStatus`."""
+    """Its session, which `Agent.resume(continuation.fork.session_id)` continues in its copy of the workspace."""
+    status: str = "waiting"
+    """`waiting`, then how the run ended, a `RunStatus`."""
     error: str = ""
     unattended: bool = False
     """All its actions were denied, because no person could be asked."""
@@ -47,14 +41,10 @@ class Continuation:
     usage: Usage = Usage()
     """What it and its children have spent here."""
     seconds: float = 0.0
-    action: str = ""
-    """What it does now, in one line."""
     files: tuple[tuple[str, tuple[int, int] | None], ...] = ()
     """The files that differ since the prompt, each with its lines that came and went. None: it is not text."""
     files_problem: str = ""
     """Why the files are not known. Empty: they are."""
-    patch: Path | None = None
-    """The changes, for `git apply`. None: there are none."""
 
     @property
     def succeeded(self) -> bool:
@@ -73,7 +63,8 @@ async def compare_models(
     """Let models continue a session, each in a fork of its own, and return what became of it, in the order of the models.
 
     At most four work at once. Nobody is asked: `config.headless` answers, by default what `config.mode` allows. The original
-    session and its workspace stay as they are. The forks stay until they are removed; a cancel removes them.
+    session and its workspace stay as they are. The forks stay until they are removed; a cancel removes those that have not
+    ended.
 
     Args:
         session_id: The session, by its id or an unambiguous beginning of it.
@@ -85,136 +76,75 @@ async def compare_models(
     Raises:
         SessionError: The session cannot be forked there, or no prompt followed.
     """
-    comparison = Comparison(config or Config(mode="auto"))
+    config = config or Config(mode="auto")
+    subagents = config.subagents.model_copy(update={"detach": False})  # each agent is closed after its answer
+    config = config.model_copy(update={"headless": config.headless or "auto", "subagents": subagents})
+    store, continuations, slots = session_store(config.sessions), list[Continuation](), asyncio.Semaphore(AT_ONCE)
     try:
-        await comparison.prepare(session_id, models, at=at, prompt=prompt)
-        await comparison.run()
-    except BaseException:
-        await comparison.remove()
-        raise
-    return comparison.continuations
-
-
-class Comparison:
-    """The continuations, and their work: for front ends, which show its progress and end it."""
-
-    def __init__(self, config: Config) -> None:
-        """Args: config: all settings; the workspace and the model are those of each continuation."""
-        subagents = config.subagents.model_copy(update={"detach": False})  # each agent is closed after its answer
-        self._config = config.model_copy(update={"headless": config.headless or "auto", "subagents": subagents})
-        self.store: SessionStore = session_store(config.sessions)
-        self.continuations: list[Continuation] = []
-        self.on_end: Callable[[Continuation], None] = lambda _: None
-        """Called when one has ended."""
-        self._agents: dict[int, Agent[Any]] = {}
-        self._runs: list[Run[Any]] = []
-        self._prompt = ""
-        self._is_cancelled = False
-
-    async def prepare(self, session_id: str, models: Sequence[str], *, at: int | None, prompt: str | None) -> None:
-        """Make the forks, one after the other. Arguments and errors: see `compare_models`."""
         for model in models:
-            fork = await fork_session(session_id, at, store=self.store)
-            self.continuations.append(Continuation(model=model, fork=fork))
-            self._prompt = fork.next_prompt if prompt is None else prompt
-            if not self._prompt:
-                raise SessionError(
-                    f"no prompt followed prompt {fork.at} of the session {session_id}: give one, or an earlier number"
-                )
-
-    async def run(self) -> None:
-        """Let all work, until each has ended."""
-        slots = asyncio.Semaphore(AT_ONCE)
+            fork = await fork_session(session_id, at, store=store)
+            continuations.append(Continuation(model=model, fork=fork))
+            asked = _asked(session_id, fork, prompt)
         async with asyncio.TaskGroup() as group:
-            for continuation in self.continuations:
-                group.create_task(self._continue(continuation, slots), name=f"continues with {continuation.model}")
+            for each in continuations:
+                group.create_task(_continue(each, asked, config, slots))
+    except BaseException:
+        for each in continuations:
+            if each.status == "waiting":
+                await carry_out(asyncio.to_thread(store.remove, each.fork.session_id), timeout_seconds=CLOSE_SECONDS)
+        raise
+    return continuations
 
-    def cancel(self) -> None:
-        """End all; what they have done so far stays. Those that have not begun do not begin."""
-        self._is_cancelled = True
-        for run in self._runs:
-            run.cancel()
 
-    async def remove(self, continuation: Continuation | None = None) -> None:
-        """Remove the session and the copy of a continuation. Args: continuation: None: those of all."""
-        removed = [*self.continuations] if continuation is None else [continuation]
-        for each in removed:
-            work = asyncio.to_thread(self.store.remove, each.fork.session_id)
-            await carry_out(work, timeout_seconds=CLOSE_SECONDS)
-            self.continuations.remove(each)
+def _asked(session_id: str, fork: SessionFork, prompt: str | None) -> str:
+    if not (asked := fork.next_prompt if prompt is None else prompt):
+        raise SessionError(
+            f"no prompt followed prompt {fork.at} of the session {session_id}: give one, or an earlier number"
+        )
+    return asked
 
-    def observe_agents(self) -> None:
-        """Note what each does now."""
-        for continuation in self.continuations:
-            if (agent := self._agents.get(id(continuation))) is not None:
-                continuation.action = agent.agents()[0].action
 
-    async def _continue(self, continuation: Continuation, slots: asyncio.Semaphore) -> None:
-        async with slots:
-            if self._is_cancelled:
-                return
-            began, continuation.status = time.monotonic(), WORKING
-            try:
-                await self._ask(continuation)
-            except Exception as error:  # border: one that fails in any way must not take the others' answers with it
-                if not isinstance(error, FreeactError):
-                    logger.exception("a continuation of a session has failed")
-                continuation.status, continuation.error = "failed", str(error) or type(error).__name__
-            finally:
-                self._agents.pop(id(continuation), None)
-            continuation.seconds, continuation.action = time.monotonic() - began, ""
-            await self._compare_files(continuation)
-        self.on_end(continuation)
-
-    async def _ask(self, continuation: Continuation) -> None:
-        session_id = continuation.fork.session_id
-        agent = await asyncio.to_thread(lambda: Agent(self._config, session=session_id, model=continuation.model))
-        async with agent:
-            agent.keep_undo()
-            self._agents[id(continuation)] = agent
-            async with agent.run(self._prompt) as run:
-                self._runs.append(run)
-                if self._is_cancelled:
-                    run.cancel()
-                async for event in run:
-                    _observe(event, continuation)
-                result = await run.result()
-        continuation.status, continuation.error = result.status, result.error
-        continuation.answer, continuation.usage = result.text, result.tree_usage
-        continuation.unattended = result.unattended
-
-    async def _compare_files(self, continuation: Continuation) -> None:
-        """Find out what has changed in the copy since before the prompt."""
-        fork = continuation.fork
-        files = ShadowFiles(fork.workspace, self.store.folder_of(fork.session_id) / FILES)
+async def _continue(continuation: Continuation, prompt: str, config: Config, slots: asyncio.Semaphore) -> None:
+    async with slots:
+        began, session_id = time.monotonic(), continuation.fork.session_id
         try:
-            before = await asyncio.to_thread(_files_before, self.store, fork.session_id)
-            after = await files.record()
-            changed = await files.changed(before, after)
-            continuation.files = tuple((file.path, line_counts(file)) for file in changed)
-            if changed:
-                continuation.patch = fork.workspace.parent / PATCH
-                continuation.patch.write_bytes(await files.patch(before, after))
-        except (FreeactError, OSError) as error:
-            continuation.files_problem = str(error)
-        finally:
-            await files.aclose()
+            async with await asyncio.to_thread(lambda: Agent(config, session=session_id, model=continuation.model)) as agent:
+                agent.keep_undo()
+                result = await agent.run(prompt).result()
+                try:
+                    continuation.files = tuple(await agent.line_changes())
+                except FreeactError as error:
+                    continuation.files_problem = str(error)
+        except Exception as error:  # border: one that fails in any way must not take the others' answers with it
+            if not isinstance(error, FreeactError):
+                logger.exception("a continuation of a session has failed")
+            continuation.status, continuation.error = "failed", str(error) or type(error).__name__
+            continuation.files_problem = "it could not be asked"
+        else:
+            continuation.status, continuation.error = result.status, result.error
+            continuation.answer, continuation.usage = result.text, result.tree_usage
+            continuation.unattended = result.unattended
+        continuation.seconds = time.monotonic() - began
 
 
-def _observe(event: Event, continuation: Continuation) -> None:
-    if isinstance(event, ApprovalRequest):
-        event.decide(event.if_nobody)
-    elif isinstance(event, QuestionRequest):
-        event.skip()
-    elif isinstance(event, UsageUpdated):
-        continuation.usage = event.tree_usage
+def comparison_table(continuations: Sequence[Continuation]) -> str:
+    """What became of each: a row, and below it the first line of its answer and its session."""
+    rows = [HEADINGS, *([*map(visible, _cells(each))] for each in continuations)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = [f"   {lines[0]}"]
+    for number, (each, line) in enumerate(zip(continuations, lines[1:], strict=True), 1):
+        said = one_line(each.error or next(iter(each.answer.strip().splitlines()), ""), ANSWER_CHARS)
+        table += [f"{number:<3}{line}", *(f"   {visible(text)}" for text in (said, each.fork.session_id) if text)]
+    return "\n".join(table)
 
 
-def _files_before(store: SessionStore, session_id: str) -> str:
-    with store.reader(session_id) as reader:
-        root = reader.agents()[0]
-        runs = reader.runs(root.agent_id)
-    state = runs[-1].files if runs else None
-    if not state:
-        raise ShadowError("the files before the prompt were not kept")
-    return state
+def _cells(continuation: Continuation) -> Iterator[str]:
+    usage, files = continuation.usage, continuation.files
+    yield continuation.model
+    yield "all denied" if continuation.unattended else continuation.status
+    yield usage.cost_text or (f"{usage.tokens_text} tokens" if usage.tokens else "")
+    yield duration(continuation.seconds)
+    lines = [lines for _, lines in files if lines is not None]
+    changed = f"{counted(len(files), 'file')} +{sum(came for came, _ in lines)} -{sum(went for _, went in lines)}"
+    yield "unknown" if continuation.files_problem else changed if files else "none"

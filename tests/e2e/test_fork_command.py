@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -79,29 +78,21 @@ def test_models_continue_side_by_side_and_the_workspace_stays(server: Chat, work
     words = ("sessions", "fork", session_id[:-1], "--at", "1", "--model", "openai-chat:good, openai-chat:bad")
     done = run(*words, cwd=work, check=1)  # one gave no answer
     assert (everything_of(session_id), files_in(work)) == (before, files)
-    header, good, answer, session, bad, error, _, _, *commands = done.stdout.splitlines()
+    header, good, answer, session, bad, error, _ = done.stdout.splitlines()
     assert header.split() == ["model", "status", "cost", "time", "files"]
     assert re.match(r"1  openai-chat:good +completed +[\d,]+ tokens +\d+ s +2 files \+2 -0$", good)
     assert re.match(r"2  openai-chat:bad +limit +[\d,]+ tokens +\d+ s +none$", bad)
     assert (answer, error[:3]) == ("   rows: 3", "   ")
-    for text in ("openai-chat:good: completed · ", "openai-chat:bad: limit · "):
-        assert text in done.stderr
     asked = [request["messages"] for request in server.server.requests if request["model"] == "good"]
     assert "count the rows" in str(asked[0][-1])  # the prompt that followed, again
     assert "[1, 1, 'good']" in str(asked[1][-1])  # with the variables of then
-    said = [line[19:].replace("ID", session.strip()).replace("~", str(Path.home())) for line in commands]
-    resume, look, apply, remove = map(shlex.split, said)
-    assert resume == ["freeact-sub", "--resume", session.strip()]
-    copy = Path(look[-1])
-    changed = {"data": "first\n1\ngood\n", "new": "x\n"}
-    assert files_in(copy) == changed
-    (work / "data").write_text("first\n1\n")  # as it was then
-    subprocess.run(apply, check=True)
-    assert files_in(work) == changed
-    assert "rows: 3" in run("run", *resume[1:], "more", "--output", "text", "--mode", "auto", cwd=work).stdout
+    copy = work.parent / "state/freeact/workspaces" / session.strip() / work.name
+    assert files_in(copy) == {"data": "first\n1\ngood\n", "new": "x\n"}
+    more = run("run", "--resume", session.strip(), "more", "--output", "text", "--mode", "auto", cwd=work)
+    assert "rows: 3" in more.stdout
     assert files_in(copy)["data"] == "first\n1\ngood\ngood\n"
-    assert files_in(work) == changed
-    run(*remove[1:], cwd=work)
+    assert files_in(work) == files
+    run("sessions", "rm", session.strip(), cwd=work)
     assert not copy.exists()
     alone = run("sessions", "fork", session_id, "--at", "-1", cwd=work)
     assert alone.stdout.strip() in [session.session_id for session in list_sessions()]
@@ -122,10 +113,10 @@ def test_an_end_in_the_middle_leaves_the_original_and_nothing_at_work(server: Ch
     wait_until(lambda: sum(request["model"] == "slow" for request in server.server.requests) == 2)
     wait_until(lambda: any(request["messages"][-1]["role"] == "tool" for request in server.server.requests[4:]))
     program.send_signal(number)
-    said, _ = program.communicate(timeout=LIMIT_SECONDS)
+    program.communicate(timeout=LIMIT_SECONDS)
     if number == signal.SIGINT:
         assert program.returncode == 130
-        assert len(re.findall(r"openai-chat:slow +cancelled", said)) == 2
+        assert len(list_sessions()) <= 2, "only one that has ended stays"
     assert (everything_of(session_id), files_in(work)) == (before, files)
     assert [session.session_id for session in list_sessions(work)] == [session_id]
     sweep()  # as the next start does

@@ -138,12 +138,6 @@ class ShadowRepository:
         repositories = {path for path, (old_mode, mode, *_) in diff.items() if SUBMODULE in (old_mode, mode)}
         return differences_of_entries(old, new, diff, repositories)
 
-    async def patch(self, before: str, after: str) -> bytes:
-        """Return the changes of files and their executable bits, for `git apply`, also of what is no text."""
-        trees = [state.partition(":")[0] for state in (before, after)]
-        how = ("--patch", "--binary", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
-        return await self._run("diff-tree", "-r", *how, "--src-prefix=a/", "--dst-prefix=b/", *trees)
-
     async def ignored(self, paths: Sequence[str]) -> set[str]:
         """Returns the paths that the present `.gitignore` excludes."""
         names = b"".join(os.fsencode(path) + b"\0" for path in paths)

@@ -192,15 +192,6 @@ class ShadowFiles:
             for path in sorted(old.keys() | new.keys())
         ]
 
-    async def patch(self, before: str, now: str) -> bytes:
-        """Return what has changed from one moment to another, for `git apply`. Args: see `record`.
-
-        Raises:
-            ShadowError: It cannot be read.
-        """
-        async with _in_time("the files were not compared"):
-            return await self._opened.patch(*self._trees(before, now))
-
     async def aclose(self) -> None:
         """Removes all states that are not to be kept."""
         if self._recording is not None:
