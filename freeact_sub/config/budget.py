@@ -8,28 +8,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
-from freeact_sub.config.section import Section
+from freeact_sub.config.section import Given, Section, default
 
 USUAL_COST_USD: Final = Decimal(10)
 """The money that a prompt may take if no `cost_usd` is given: only requests with a known price count, and the one that
 passes it is the last. An exact bound reserves before each request, and cannot be kept for models without a price."""
 
 
-class BudgetValues(TypedDict, total=False):
-    """The bounds of a `Budget`."""
-
-    turns: int | None
-    tool_calls: int | None
-    requests: int | None
-    tokens: int | None
-    cost_usd: Decimal | float | str | None
-    seconds: float | None
-    children: int | None
-    depth: int | None
+Money = Given[Decimal | None, Decimal | float | str | None]
 
 
 class Budget(Section):
@@ -37,10 +27,6 @@ class Budget(Section):
 
     Bounds in `OWN` count the agent alone; all others count its descendants too.
     """
-
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[BudgetValues]) -> None: ...
 
     OWN: ClassVar[frozenset[str]] = frozenset({"turns", "tool_calls"})
 
@@ -52,7 +38,7 @@ class Budget(Section):
     """Model requests with those of all children; `ask`, last reports and failed requests count."""
     tokens: int | None = Field(default=None, ge=0)
     """Input and output tokens together, with those of all children."""
-    cost_usd: Decimal | None = Field(default=None, ge=0, allow_inf_nan=True)
+    cost_usd: Money = default(Field(default=None, ge=0, allow_inf_nan=True))
     """Money, with that of all children; the price of the model must be known. `inf`: no bound."""
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Seconds from start to end, without the time in which a question is open or the agent waits for a slot."""
@@ -121,7 +107,7 @@ class RootBudget(_Defaults):
 
     requests: int | None = Field(default=1_000, ge=0)
     children: int | None = Field(default=200, ge=0)
-    cost_usd: Decimal | None = Field(default=None, ge=0, allow_inf_nan=True)
+    cost_usd: Money = default(Field(default=None, ge=0, allow_inf_nan=True))
     """Money, with that of all children; the price of the model must be known. None: the request that passes 10 dollars is
     the last one, and requests without a known price do not count. `inf`: no bound."""
 

@@ -1,12 +1,12 @@
 """`GatewayConfig`: the settings of kernels on other machines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator
 
-from freeact_sub.config.section import Section
+from freeact_sub.config.section import Given, Section, default
 
 
 def check_url(url: str, example: str) -> None:
@@ -17,37 +17,18 @@ def check_url(url: str, example: str) -> None:
         raise ValueError(f"`url` is not a URL such as {example}: {error.errors()[0]['msg']}") from None
 
 
-class GatewayValues(TypedDict, total=False):
-    """The settings of `GatewayConfig`."""
-
-    url: str | Sequence[str]
-    token: str
-    headers: Mapping[str, str]
-    ca_file: Path | str | None
-    certificate_file: Path | str | None
-    kernel: str
-    workspace: Literal["none", "shared"]
-    trusted: bool
-    retry: bool
-    lease_seconds: float
-
-
 class GatewayConfig(Section):
     """Kernels of Jupyter gateways: of other machines (docs/gateway.md)."""
 
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[GatewayValues]) -> None: ...
-
-    url: tuple[str, ...] = ()
+    url: Given[tuple[str, ...], str | Sequence[str]] = default(())
     """The URL of a Jupyter gateway or server, or a list of them: each kernel starts at the one with the fewest kernels."""
     token: str = Field(default="", repr=False)
     """Its token; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Sent with each request, for proxies that require more than a token."""
-    ca_file: Path | None = None
+    ca_file: Given[Path | None, Path | str | None] = default(None)
     """Certificates of authorities for `https` gateways, in addition to the system's."""
-    certificate_file: Path | None = None
+    certificate_file: Given[Path | None, Path | str | None] = default(None)
     """The certificate and key of this client, for a gateway that requires them."""
     kernel: str = ""
     """Name of the kernelspec there; empty: the gateway's usual one."""

@@ -1,16 +1,13 @@
 """`McpServerConfig`, the settings of one MCP server."""
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from freeact_sub.config.gateway import check_url
-from freeact_sub.config.section import Section
-
-if TYPE_CHECKING:
-    from freeact_sub.config.given import McpServerValues
+from freeact_sub.config.section import Given, Section, Table, Texts, default
 
 
 def check_names(variables: dict[str, str]) -> dict[str, str]:
@@ -38,13 +35,9 @@ class OAuthConfig(Section):
 class McpServerConfig(Section):
     """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
 
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[McpServerValues]) -> None: ...
-
     command: str | None = None
     """The program of a stdio server."""
-    args: tuple[str, ...] = ()
+    args: Texts = default(())
     """Its arguments."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables; only a few others are passed on."""
@@ -54,7 +47,7 @@ class McpServerConfig(Section):
     """The address of a streamable HTTP server, instead of `command`."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers that are sent with every request to the URL."""
-    oauth: OAuthConfig = OAuthConfig()
+    oauth: Given[OAuthConfig, OAuthConfig | Table] = default(OAuthConfig())
     type: str | None = None
     """The transport's name, as other programs write it: `stdio`, `http` or `streamable-http`."""
     disabled: bool = False
@@ -67,11 +60,11 @@ class McpServerConfig(Section):
     """The time that a call may take. It begins anew when the server tells of its progress, up to 12 times in all."""
     max_message_bytes: int = Field(default=10_000_000, ge=1_000)
     """A larger message from the server is refused, and its call fails."""
-    only_tools: tuple[str, ...] | None = None
+    only_tools: Given[tuple[str, ...] | None, Sequence[str] | None] = default(None)
     """The tools to offer, by the server's names. By default all."""
-    without_tools: tuple[str, ...] = ()
+    without_tools: Texts = default(())
     """Tools that are not offered."""
-    unread: tuple[str, ...] = ()
+    unread: Texts = default(())
     """Keys of its file that mean nothing here: a notice names them at the start."""
     notice: str = ""
     """A sentence for the start of a session: its entry cannot be used, or its name is another one here."""

@@ -4,13 +4,13 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from freeact_sub.config.budget import ChildBudget, RootBudget
+from freeact_sub.config.budget import Budget, ChildBudget, RootBudget
 from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.gateway import GatewayConfig
@@ -18,14 +18,11 @@ from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.hooks import FoundHooks, read_hook_files
 from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.mcp_server import McpServerConfig, check_names, is_server_name
-from freeact_sub.config.section import Section
+from freeact_sub.config.section import Given, Paths, Section, Table, Texts, default
 from freeact_sub.config.skill_folders import SkillFolder, read_skill_folders
 from freeact_sub.config.terminal import TerminalConfig
 from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
-
-if TYPE_CHECKING:
-    from freeact_sub.config.given import ConfigValues, KernelValues, SubagentsValues
 
 SETTINGS_FOLDER = Path(".freeact")
 """The program's own folder in a workspace."""
@@ -55,22 +52,18 @@ LARGEST = 2**60
 class KernelConfig(Section):
     """Settings of kernels and cells."""
 
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[KernelValues]) -> None: ...
-
     provider: str = "fork"
     """`fork`: forked from a warm process if that is safe (Linux); `local`: a new process for each; `gateway`: on other
     machines (docs/gateway.md); or one that another package registers."""
-    gateway: GatewayConfig = GatewayConfig()
+    gateway: Given[GatewayConfig, GatewayConfig | Table] = default(GatewayConfig())
     options: dict[str, Any] = Field(default_factory=dict)
     """Settings for a kernel provider of another package, which reads and checks them."""
-    preload: tuple[str, ...] = ()
+    preload: Texts = default(())
     """Modules that every forked kernel has already imported; `["data"]`: numpy, pandas and matplotlib; `skills.NAME`: the
     functions of a skill (docs/skills.md)."""
     spares: int = Field(default=1, ge=0, le=20)
     """The least number of spare forked kernels; up to 20 after many were in use at once. `0`: no spares."""
-    python: str = sys.executable
+    python: Given[str, Path | str] = default(sys.executable)
     """The Python that runs kernels, 3.11 or newer. In the terminal, the project's if none is set (docs/kernels.md).
     One without `ipykernel` is lent ours if that works; `!pip` and `!python` in a cell are its own."""
     start_timeout_seconds: float = Field(default=60, gt=0)
@@ -90,9 +83,9 @@ class KernelConfig(Section):
     waits."""
     sandbox: Literal["off", "auto", "required"] = "auto"
     """The wall around kernels. `auto`: as much as this machine can enforce, with a notice of the rest; `required`; `off`."""
-    readable: tuple[Path, ...] = ()
+    readable: Paths = default(())
     """Paths that kernels in `plan` and `auto` may read, in addition to the system, Python and the workspace."""
-    writable: tuple[Path, ...] = ()
+    writable: Paths = default(())
     """Paths that kernels in `auto` may write, and those in `plan` read, in addition to the workspace."""
     network: bool = False
     """`true`: kernels in `auto` have network access."""
@@ -137,10 +130,6 @@ class KernelConfig(Section):
 class SubagentsConfig(Section):
     """Bounds on child agents."""
 
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[SubagentsValues]) -> None: ...
-
     enabled: bool = True
     """`false`: no agent may start children."""
     max_concurrent: int = Field(default=5, ge=1, le=100)
@@ -148,13 +137,13 @@ class SubagentsConfig(Section):
     model: str | None = Field(default=None, min_length=1)
     """The model of all children for which neither their parent nor their type names another: a name in `models`, or
     `PROVIDER:NAME`. None: that of the agent that starts them."""
-    budget: ChildBudget = ChildBudget()
+    budget: Given[ChildBudget, Budget | Table] = default(ChildBudget())
     """The budget of a child, unless its parent names other bounds; never more than the parent has left."""
     salvage: bool = True
     """`true`: an agent at its limit gets one last request, without tools, for a report."""
     max_depth: int = Field(default=1, ge=0, le=10)
     """How deep agents may nest. `1`: the root may start children, and they may not."""
-    allow_agents: tuple[str, ...] | None = None
+    allow_agents: Given[tuple[str, ...] | None, Sequence[str] | None] = default(None)
     """The named types (docs/agents.md) that may be started. None: all."""
     detach: bool = True
     """Background children outlive the prompt, until the root agent is closed; with one prompt (`run`, `-p`) always
@@ -246,20 +235,16 @@ class Config(Section):
     A Config reads no files; `load_config()` reads those of the workspace and yours. docs/settings.md lists all settings.
     """
 
-    if TYPE_CHECKING:  # what may be given is more than what is kept
-
-        def __init__(self, **values: Unpack[ConfigValues]) -> None: ...
-
-    workspace: Path = Field(default_factory=Path.cwd)
+    workspace: Given[Path, Path | str] = default(Field(default_factory=Path.cwd))
     """The folder to work in; the kernels' working directory."""
     model: str | None = None
     """A model's name, such as `anthropic:claude-sonnet-5-5` or `openai-chat:NAME` (docs/models.md)."""
     base_url: str | None = None
     """The URL of an OpenAI-compatible server, for models of the provider in `model`."""
-    models: ModelsConfig = ModelsConfig()
+    models: Given[ModelsConfig, ModelsConfig | Table] = default(ModelsConfig())
     """Other models that agents may be given or may ask, by a name of your own: `{"small": "openai-chat:NAME"}`. In Python a
     value may also be a `Model` of pydantic-ai, with a server and settings of its own."""
-    fallback_models: tuple[str, ...] = ()
+    fallback_models: Texts = default(())
     """Models to use instead, in this order, if one fails or its provider is busy: names in `models`, or `PROVIDER:NAME`."""
     model_settings: dict[str, Any] = Field(default_factory=dict)
     """Sent with every model request: `temperature`, `max_tokens`, `thinking` and so on."""
@@ -278,16 +263,16 @@ class Config(Section):
     """The total time that one request waits while its provider is busy (429, 503, 529)."""
     instructions: str = ""
     """Added to every agent's system prompt."""
-    instruction_files: tuple[Path, ...] = ()
+    instruction_files: Paths = default(())
     """Files whose text is added to every agent's system prompt, up to 20,000 characters in total, relative to the workspace;
     `load_config()` adds `AGENTS.md` and `CLAUDE.md` of the workspace and of its folders. One in a folder is read by an agent
     that uses a file there (docs/terminal.md)."""
-    budget: RootBudget = RootBudget()
+    budget: Given[RootBudget, Budget | Table] = default(RootBudget())
     """The budget of a run of the root with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)
     """The number of times in a row that the same call may have the same result before the run ends; calls that wait do
     not count. None: no bound."""
-    context: ContextConfig = ContextConfig()
+    context: Given[ContextConfig, ContextConfig | Table] = default(ContextConfig())
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"
@@ -298,25 +283,27 @@ class Config(Section):
     approval_timeout_seconds: float | None = Field(default=None, gt=0)
     """The time after which an open question is denied. None: it waits; the log names a question that no front end has
     shown for 30 s."""
-    permission_files: tuple[Path, ...] = ()
+    permission_files: Paths = default(())
     """Rule files, the most specific first; `load_config()` adds the project's and yours if they exist."""
     on_denial: Literal["continue", "end"] = "continue"
     """`continue`: the model reads the denial; `end`: the agent's run ends as `rejected`."""
-    effects: EffectsConfig = EffectsConfig()
-    kernel: KernelConfig = KernelConfig()
-    subagents: SubagentsConfig = SubagentsConfig()
-    sessions: SessionsConfig = SessionsConfig()
-    terminal: TerminalConfig = TerminalConfig()
-    agent_folders: tuple[Path, ...] = ()
+    effects: Given[EffectsConfig, EffectsConfig | Table] = default(EffectsConfig())
+    kernel: Given[KernelConfig, KernelConfig | Table] = default(KernelConfig())
+    subagents: Given[SubagentsConfig, SubagentsConfig | Table] = default(SubagentsConfig())
+    sessions: Given[SessionsConfig, SessionsConfig | Table] = default(SessionsConfig())
+    terminal: Given[TerminalConfig, TerminalConfig | Table] = default(TerminalConfig())
+    agent_folders: Paths = default(())
     """Folders with named types of agents (docs/agents.md); those of the workspace and the user are added if they exist."""
-    command_folders: tuple[Path, ...] = ()
+    command_folders: Paths = default(())
     """Folders with your own commands (docs/terminal.md) for the terminal; those of the workspace and the user are added if
     they exist."""
-    skill_folders: tuple[Path, ...] = ()
+    skill_folders: Paths = default(())
     """Folders with skills (docs/skills.md), a folder each; those of the workspace and the user are added if they exist."""
-    hook_files: tuple[Path, ...] = ()
+    hook_files: Paths = default(())
     """Files with hooks (docs/hooks.md); `load_config()` adds the project's and yours if they exist."""
-    mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
+    mcp_servers: Given[dict[str, McpServerConfig], Mapping[str, McpServerConfig | Table]] = default(
+        Field(default_factory=dict)
+    )
     """MCP servers by name; usually in `mcp.json` (docs/mcp.md)."""
 
     def choosing(self, names: Iterable[str]) -> Self:

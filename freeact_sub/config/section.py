@@ -6,9 +6,10 @@ files, the arguments of a model) raises pydantic's `ValidationError`, which the 
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +20,37 @@ MAX_PROBLEMS: Final = 5
 """Problems in one message."""
 SHOWABLE: Final = re.compile("literal|(int|float|bool|finite)_|(greater|less)_")
 """The types of problems of settings that are numbers, switches or one of a few words: what stands there is no secret."""
+
+KeptT = TypeVar("KeptT")
+GivenT = TypeVar("GivenT")
+
+
+class Given(Generic[KeptT, GivenT]):
+    """The type of a setting that takes more than it keeps: text for a path, a list for a tuple, a dict for a section.
+
+    Type checkers read both types. When the program runs it is the one that is kept: pydantic takes the others for it.
+    """
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: type | None = None) -> KeptT: ...
+        def __set__(self, instance: object, value: GivenT) -> None: ...
+
+    else:
+
+        def __class_getitem__(cls, types: tuple[Any, Any]) -> Any:
+            return types[0]
+
+
+Table: TypeAlias = Mapping[str, Any]
+"""A section as a dict of its settings, as in a file."""
+Texts = Given[tuple[str, ...], Sequence[str]]
+Paths = Given[tuple[Path, ...], Sequence[Path | str]]
+
+
+def default(value: Any) -> Any:
+    """Return the default of a `Given` setting, which type checkers would take for something else."""
+    return value
 
 
 class Section(BaseModel):

@@ -8,22 +8,14 @@ from pathlib import Path
 import pytest
 from support.tables import each
 
-from freeact_sub.config import given, schema
-from freeact_sub.config.budget import Budget, BudgetValues
-from freeact_sub.config.gateway import GatewayConfig, GatewayValues
+from freeact_sub.config import schema
+from freeact_sub.config.budget import Budget
+from freeact_sub.config.gateway import GatewayConfig
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LIMIT_SECONDS = 900
 """mypy reads all of pydantic-ai, without a cache."""
-VALUES = {
-    Budget: BudgetValues,
-    GatewayConfig: GatewayValues,
-    schema.KernelConfig: given.KernelValues,
-    schema.SubagentsConfig: given.SubagentsValues,
-    schema.McpServerConfig: given.McpServerValues,
-    schema.Config: given.ConfigValues,
-}
 
 
 def checked(*files: Path) -> list[str]:
@@ -65,11 +57,6 @@ def test_a_type_checker_accepts_right_programs_and_finds_the_mistakes_of_a_wrong
         f"{wrong.name}:{number}" for number, line in enumerate(wrong.read_text().splitlines(), 1) if "# wrong" in line
     ]
     assert sorted(checked(HERE / "typed_program.py", wrong, *programs)) == sorted(expected)
-
-
-@each(("section", "values"), VALUES.items(), ids=lambda value: value.__name__)
-def test_the_values_that_can_be_given_are_those_of_the_fields(section, values):
-    assert [*values.__annotations__] == [*section.model_fields]
 
 
 @each(
