@@ -2,14 +2,15 @@
 
 - Some send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and another
   id, or with a name after whole arguments.
-- Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id; a call
-  that has come in pieces may come once more as a whole, with its id, and must not run twice.
+- Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id; some
+  send a call that has come in pieces once more as a whole, with its id.
 - Some give two calls one id, which their results could not be told apart by.
-- Half a character, which UTF-8 cannot hold, is written out.
+- Some cut a character in two halves, each in a piece of its own, or send one half only, which UTF-8 cannot hold.
 - Some end a stream in which nothing was: that is an empty answer, about which the model is asked once more.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -37,6 +38,9 @@ NOTHING_CAME: Final = "Streamed response ended without content"
 """How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
 GENERATED: Final = "pyd_ai_"
 """How an id begins that pydantic-ai gives a call because the server has sent none."""
+
+_HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_FIRST_HALVES: Final = ("\ud800", "\udbff")
 
 
 @dataclass(kw_only=True)
@@ -85,6 +89,10 @@ class PartsInOrder:
         """By the index that they are passed on with."""
         self._ids: dict[int, str] = {}
         """The newest id of each part of the stream. pydantic-ai gives it to the pieces that have none."""
+        self._halves: dict[int, str] = {}
+        """The first half of a character at the end of the pieces of a part, whose second half may follow."""
+        self._thoughts: set[int] = set()
+        """The indexes of parts that are thoughts."""
         self._is_mended = False
 
     def passed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
@@ -97,10 +105,12 @@ class PartsInOrder:
                 if isinstance(part, ToolCallPart):
                     self._calls.pop(index, None)
                     self._ids[source] = whole_text(str(part.tool_call_id))
-                    part = self._with_id_of_its_own(self._with_whole_args(part))
+                    part = self._with_id_of_its_own(self._with_whole_args(index, part))
                     self._calls[index] = _Call.begun(part)
                 elif isinstance(part, TextPart | ThinkingPart):
-                    content = self._whole(part.content)
+                    if isinstance(part, ThinkingPart):
+                        self._thoughts.add(index)
+                    content = self._whole(index, part.content)
                     part = part if content == part.content else replace(part, content=content)
                 return event if (index, part) == (source, event.part) else replace(event, index=index, part=part)
             case PartDeltaEvent(index=source, delta=delta):
@@ -108,7 +118,7 @@ class PartsInOrder:
                 if isinstance(delta, ToolCallPartDelta) and index in self._calls:
                     return self._piece(event, self._calls[index], delta)
                 if isinstance(delta, TextPartDelta | ThinkingPartDelta) and delta.content_delta:
-                    content = self._whole(delta.content_delta)
+                    content = self._whole(index, delta.content_delta)
                     if content != delta.content_delta:
                         return replace(event, index=index, delta=replace(delta, content_delta=content))
                 return event if index == source else replace(event, index=index)
@@ -127,12 +137,32 @@ class PartsInOrder:
                 known: dict[str, Any] = {"tool_name": call.name, "args": call.args, "tool_call_id": call.call_id}
                 part = replace(part, **known)
             elif isinstance(part, TextPart | ThinkingPart):
-                part = replace(part, content=whole_text(part.content))
+                part = replace(part, content=_joined(part.content))
             mended.append(part)
         return replace(response, parts=mended)
 
-    def _whole(self, new: str) -> str:
-        whole = new if new.isascii() else whole_text(new)
+    def rest(self) -> list[ModelResponseStreamEvent]:
+        """What is left when the stream has ended: halves whose other half never came."""
+        events: list[ModelResponseStreamEvent] = []
+        for index, half in self._halves.items():
+            text = whole_text(half)
+            delta: ToolCallPartDelta | ThinkingPartDelta | TextPartDelta = TextPartDelta(text)
+            if index in self._calls:
+                self._calls[index].pieces.append(text)
+                delta = ToolCallPartDelta(args_delta=text)
+            elif index in self._thoughts:
+                delta = ThinkingPartDelta(content_delta=text)
+            events.append(PartDeltaEvent(index=index, delta=delta))
+        return events
+
+    def _whole(self, index: int, new: str) -> str:
+        """New text of a part, with the half of a character that was held back, and without the one that is held now."""
+        if new.isascii() and index not in self._halves:
+            return new
+        text = self._halves.pop(index, "") + new
+        if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
+            self._halves[index], text = text[-1], text[:-1]
+        whole = _joined(text)
         self._is_mended = self._is_mended or whole != new
         return whole
 
@@ -141,15 +171,15 @@ class PartsInOrder:
         self._newest[source] = len(self._sources) - 1
         return self._newest[source]
 
-    def _with_whole_args(self, part: ToolCallPart) -> ToolCallPart:
-        args = self._whole_args(part.args)
+    def _with_whole_args(self, index: int, part: ToolCallPart) -> ToolCallPart:
+        args = self._whole_args(index, part.args)
         return part if args == part.args else replace(part, args=args)
 
-    def _whole_args(self, args: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    def _whole_args(self, index: int, args: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         if isinstance(args, dict) and (whole := whole_value(args)) != args:
             self._is_mended = True
             return cast("dict[str, Any]", whole)
-        return self._whole(args) if isinstance(args, str) else args
+        return self._whole(index, args) if isinstance(args, str) else args
 
     def _with_id_of_its_own(self, part: ToolCallPart) -> ToolCallPart:
         name, call_id = whole_text(part.tool_name), whole_text(str(part.tool_call_id))  # some servers send numbers
@@ -182,7 +212,7 @@ class PartsInOrder:
         elif call_id:
             self._is_mended = True
         if delta.args_delta is not None:
-            delta = replace(delta, args_delta=self._whole_args(delta.args_delta))
+            delta = replace(delta, args_delta=self._whole_args(index, delta.args_delta))
             call.pieces.append(delta.args_delta)
         passed = replace(delta, tool_name_delta=name or None, tool_call_id=call.call_id)
         return event if (index, passed) == (event.index, event.delta) else replace(event, index=index, delta=passed)
@@ -193,7 +223,7 @@ class PartsInOrder:
         part: ToolCallPart = ToolCallPart(name, args)  # with an id of pydantic-ai's
         index = self._begun(source)
         part = self._with_id_of_its_own(replace(part, tool_call_id=call_id or part.tool_call_id))
-        part = self._with_whole_args(part)
+        part = self._with_whole_args(index, part)
         self._calls[index] = _Call.begun(part)
         return PartStartEvent(index=index, part=part)
 
@@ -208,6 +238,11 @@ def _read(args: str | dict[str, Any] | None) -> Any:
         return None
 
 
+def _joined(text: str) -> str:
+    """The text with characters whose halves were apart, and half characters written out."""
+    return whole_text(_HALVES.sub(lambda halves: halves[0].encode("utf-16", "surrogatepass").decode("utf-16"), text))
+
+
 def _has_arguments(delta: ToolCallPartDelta) -> bool:
     return bool(delta.args_delta.strip() if isinstance(delta.args_delta, str) else delta.args_delta)
 
@@ -217,6 +252,7 @@ def in_order(response: ModelResponse) -> ModelResponse:
     parts = PartsInOrder()
     for index, part in enumerate(response.parts):
         parts.passed(PartStartEvent(index=index, part=part))
+    parts.rest()
     return parts.whole(response)
 
 

@@ -84,15 +84,12 @@ class ServedEvents(ABC):
         if not body:
             return b""
         self.has_ended = True
-        try:
-            event = self._in_one_body(json.loads(body))
-        except (ValueError, RecursionError):
-            event = None
-        if event is None:
+        documents = self._in_one_body(documents_in(body))
+        if documents is None:
             quoted = one_line(body.decode(errors="replace"), QUOTED_CHARS)
             problem = f"{self._address} answered with something else than a completion ({self._kind}): {quoted}"
-            event = self._error(f"{problem} {BASE_URL}", code=None)
-        return self._sent(event)
+            documents = [self._error(f"{problem} {BASE_URL}", code=None)]
+        return b"".join(map(self._sent, documents))
 
     def _line(self, line: bytes) -> bytes:
         name, _, value = line.rstrip(b"\r\n").partition(b":")
@@ -151,6 +148,20 @@ class ServedEvents(ABC):
     def _error(self, message: str, *, code: int | None = 502) -> dict[str, Any]:
         """Return an error as the protocol has it. Args: code: the status. None: the request is not to be made again."""
 
-    def _in_one_body(self, document: Any) -> dict[str, Any] | None:
-        """Return the event for the JSON of a body that is no stream. None: it cannot be read."""
-        return self._repaired("error", document) if isinstance(document, dict) and document.get("error") else None
+    def _in_one_body(self, documents: list[Any]) -> list[dict[str, Any]] | None:
+        """Return the events for the JSON documents of a body that is no stream. None: it cannot be read."""
+        if all(isinstance(document, dict) and document.get("error") for document in documents):
+            return [event for document in documents if (event := self._repaired("error", document)) is not None]
+        return None
+
+
+def documents_in(body: bytes) -> list[Any]:
+    """The JSON of the body, or of each of its lines. Empty texts stand for what is no JSON."""
+    try:
+        return [json.loads(body)]
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return [json.loads(line) for line in body.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return [""]

@@ -303,6 +303,8 @@ class SteadyStream(WrappedStream):
                     placed = self._placed(self._parts.passed(part))
                     following = max(following, getattr(placed, "index", -1) + 1)
                     yield self.keep(placed)
+                for event in self._parts.rest():
+                    yield self.keep(self._placed(event))
             except ModelAPIError as error:
                 self.bill.failed(error)
                 if self.cancelled:

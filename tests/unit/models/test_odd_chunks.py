@@ -89,6 +89,24 @@ async def result_of(tmp_path, *bodies, **wire):
 
 
 @each(
+    "pieces",
+    [
+        [call("", "execute_ipython_cell"), call(CODE)],
+        [call(None, "execute_ipython_cell"), call(CODE)],
+        [call({}, "execute_ipython_cell"), call('{"code"'), call(': "print(42)"}')],
+        [call([], "execute_ipython_cell"), call(CODE), call("")],
+        [call("{}", "execute_ipython_cell"), call(CODE)],
+        [call(CODE, "execute_ipython_cell"), call(json.dumps(CODE))],
+        [call(json.dumps(CODE), "execute_ipython_cell"), call(CODE)],
+    ],
+)
+async def test_arguments_that_are_texts_and_objects_are_read(pieces, tmp_path):
+    turn = b"".join([*pieces, chunk({}, "tool_calls"), DONE])
+    result, outputs, _ = await result_of(tmp_path, turn, b"".join(ANSWER))
+    assert (result.status, result.output, outputs) == ("completed", "It is 42.", ["42"])
+
+
+@each(
     "odd",
     [
         data("null"),
@@ -103,6 +121,8 @@ async def result_of(tmp_path, *bodies, **wire):
         chunk(None),
         chunk([]),
         chunk("text"),
+        chunk({"tool_calls": [None]}),
+        chunk({"tool_calls": 1}),
         b"event: message\n" + data("null"),
         b": ping\n\n",
     ],
@@ -146,6 +166,12 @@ async def test_a_completion_that_is_a_chunk_is_read_unless_it_repeats_the_chunks
         assert (result.status, result.output) == ("completed", "It is 42.")
 
 
+async def test_lines_of_json_are_chunks(tmp_path):
+    body = b"".join(piece.removeprefix(b"data: ") for piece in ANSWER[:3])
+    result, _, _ = await result_of(tmp_path, body, kind="application/x-ndjson")
+    assert (result.status, result.output) == ("completed", "It is 42.")
+
+
 async def test_a_compressed_body_is_read(tmp_path):
     body = gzip.compress(codecs.BOM_UTF8 + b"".join(ANSWER))
     result, _, _ = await result_of(tmp_path, body, headers="Content-Encoding: gzip\r\n", piece_bytes=9)
@@ -179,7 +205,7 @@ async def test_the_error_in_one_body_is_told_in_the_words_of_the_server(tmp_path
     assert (result.status, "no such model" in result.error) == ("failed", True)
 
 
-USAGES = [[], "12", {"prompt_tokens": None}]
+USAGES = [[], "12", {"prompt_tokens": 3, "completion_tokens": 1, "completion_tokens_details": "none"}, {"prompt_tokens": -1}]
 WITH_CODE = {
     "tool_calls": [{"index": 0, "id": "a", "function": {"name": "execute_ipython_cell", "arguments": json.dumps(CODE)}}]
 }
@@ -189,7 +215,9 @@ WITH_CODE = {
     "pieces",
     [
         *([chunk(WITH_CODE, "tool_calls"), data({**HEAD, "choices": [], "usage": usage})] for usage in USAGES),
+        [data({**HEAD, "created": 10**30, "choices": [{"index": 0, "delta": WITH_CODE, "finish_reason": "stop"}]})],
         [chunk(WITH_CODE)[:-1], chunk({}, "tool_calls")[:-1]],
+        [chunk({"function_call": WITH_CODE["tool_calls"][0]["function"]}), chunk({}, "function_call")],
         [call('{"code": ', "execute_ipython_cell"), call('"print(42)"}'), chunk(WITH_CODE, "tool_calls")],
     ],
 )
@@ -198,10 +226,17 @@ async def test_a_call_is_made_once_whatever_stands_around_it(pieces, tmp_path):
     assert (result.status, result.output, outputs) == ("completed", "It is 42.", ["42"])
 
 
-async def test_bytes_that_are_no_utf8_are_read_as_question_marks(tmp_path):
-    piece = chunk({"content": "caf?"}).replace(b"?", b"\xe9")
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [
+        (chunk({"content": {"text": "words"}}), "words"),
+        (chunk({"content": 42}), "42"),
+        (chunk({"content": "caf?"}).replace(b"?", b"\xe9"), "caf\ufffd"),
+    ],
+)
+async def test_content_of_another_form_is_not_lost(piece, text, tmp_path):
     result, _, _ = await result_of(tmp_path, piece + chunk({}, "stop") + DONE)
-    assert (result.status, result.output) == ("completed", "caf\ufffd")
+    assert (result.status, result.output) == ("completed", text)
 
 
 HALF = chunk({"content": "It is "})
@@ -218,8 +253,15 @@ async def test_an_answer_that_broke_off_is_asked_for_again(end, tmp_path):
 COUNTS = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
 
 
-async def test_an_answer_ends_with_its_usage_too(tmp_path):
-    end = data({**HEAD, "choices": [], "usage": COUNTS})
+@pytest.mark.parametrize(
+    "end",
+    [
+        data({**HEAD, "choices": [], "usage": COUNTS}),
+        chunk({"finish_reason": "stop"}),
+        data({**HEAD, "created": 10**400, "choices": [], "usage": {**COUNTS, "cost": 10**400}}),
+    ],
+)
+async def test_an_answer_ends_with_its_usage_too(end, tmp_path):
     result, _, _ = await result_of(tmp_path, HALF + end)
     assert (result.status, result.output) == ("completed", "It is ")
     nothing = data({**HEAD, "choices": [], "usage": None})  # as before the first words of some servers

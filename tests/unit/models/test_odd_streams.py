@@ -150,13 +150,16 @@ async def test_text_between_calls_that_were_joined_stays_where_it_was() -> None:
 @each(
     ("texts", "whole"),
     [
+        (["a", "\ud83d", "\ude00b"], "a\U0001f600b"),
+        (["a\ud83d", "", "\ude00", "b"], "a\U0001f600b"),
         (["a\ud83d"], "a\\ud83d"),
         (["\ud83d", "b"], "\\ud83db"),
         (["\ude00", "b"], "\\ude00b"),
+        (["\ud83d", "\ud83d", "\ude00"], "\\ud83d\U0001f600"),
         (["é", "\U0001f600"], "é\U0001f600"),
     ],
 )
-async def test_halves_of_characters_are_written_out(texts: list[str], whole: str) -> None:
+async def test_characters_come_out_whole(texts: list[str], whole: str) -> None:
     response = await answer_of(openai(*(chunk(text=text) for text in texts), chunk(finish="stop") + b"data: [DONE]\n\n"))
     assert [part.content for part in response.parts if isinstance(part, TextPart)] == [whole]
     pieces = [piece(f'{{"x": "{text}' if number == 0 else text, call_id="a", name="f") for number, text in enumerate(texts)]
@@ -209,7 +212,7 @@ def test_an_answer_that_is_not_streamed_comes_out_whole() -> None:
         TextPart("a\ud83d"),
         ToolCallPart("f", {"x": "\ud83d"}, "a"),
         ToolCallPart("f", {"x": 1}, "a"),
-        TextPart("\U0001f600"),
+        TextPart("\ud83d\ude00"),
     ]
     response = in_order(ModelResponse(parts=parts))
     text, first, second, emoji = response.parts
