@@ -24,7 +24,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 from benchmarks.common import Goal, OtherLoad, Series, clean_environment, main, memory, processes, report
 from freeact_sub import Agent, Config
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 

@@ -15,7 +15,8 @@ from benchmarks.cells import run_cell
 from benchmarks.common import REFERENCE, Goal, OtherLoad, Row, Series, main, report
 from freeact_sub.approvals import Policy, unasked_writes
 from freeact_sub.config.schema import PROTECTED, KernelConfig
-from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, make_provider
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec
+from freeact_sub.kernels.provider import make_provider
 
 AT_MOST: Final = 1.05
 FIGURES: Final = {"read": "open and read", "write": "open, write a line, close", "touch": "open and write nothing"}

@@ -11,7 +11,8 @@ from typing import Any
 from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, memory, report
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import CellClock, ForkKernelProvider, KernelSpec
+from freeact_sub.kernels import CellClock, KernelSpec
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 NUMPY = "numpy" if importlib.util.find_spec("numpy") is not None else ""
 MAKE = {

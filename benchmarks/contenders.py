@@ -17,15 +17,10 @@ from jupyter_client.manager import AsyncKernelManager
 
 from benchmarks.common import processes
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import (
-    CellClock,
-    CellOutputBuffer,
-    ForkKernelProvider,
-    KernelProvider,
-    KernelSpec,
-    LocalKernelProvider,
-    policy_for,
-)
+from freeact_sub.kernels import CellClock, CellOutputBuffer, KernelProvider, KernelSpec
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
+from freeact_sub.kernels.wall.sandbox import policy_for
 from freeact_sub.modes import Mode
 
 SILENCE_SECONDS = 5.0

@@ -21,7 +21,7 @@ from freeact_sub.agent import Agent
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config, KernelConfig, ModelsConfig, SubagentsConfig
 from freeact_sub.events import AgentFinished
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 MODEL_SECONDS: Final = 0.2

@@ -27,17 +27,11 @@ from freeact_sub import Agent, Config
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import (
-    AuditSettings,
-    CellClock,
-    ForkKernelProvider,
-    Kernel,
-    KernelProvider,
-    KernelSpec,
-    make_provider,
-)
+from freeact_sub.kernels import AuditSettings, CellClock, Kernel, KernelProvider, KernelSpec
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
 from freeact_sub.kernels.handover import hand_over
+from freeact_sub.kernels.provider import make_provider
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 TOKEN: Final = secrets.token_hex(16)

@@ -23,7 +23,7 @@ from benchmarks.common import Goal, OtherLoad, Row, Series, clock, cpu_ms, main,
 from freeact_sub.agent import Agent
 from freeact_sub.config.schema import Config, KernelConfig
 from freeact_sub.events import AgentFinished
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 CASES: Final = {

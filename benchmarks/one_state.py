@@ -22,7 +22,7 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 
 from freeact_sub import Agent, Config
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 Figures = dict[str, dict[str, float]]

@@ -15,7 +15,8 @@ from typing import Any
 from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, report
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import CellClock, ForkKernelProvider, Kernel, KernelSpec
+from freeact_sub.kernels import CellClock, Kernel, KernelSpec
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 NUMPY = "numpy" if importlib.util.find_spec("numpy") is not None else ""
 MAKE = {

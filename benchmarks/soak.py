@@ -19,7 +19,8 @@ import psutil
 from benchmarks.common import OtherLoad, Row, clock, main, memory, report
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, KernelSpec
+from freeact_sub.kernels import CellClock, CellOutputBuffer, KernelSpec
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 BURST = 20
 KILLED_SHARE = 0.25

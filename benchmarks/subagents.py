@@ -21,7 +21,9 @@ from freeact_sub.agent import Agent
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.schema import Config, SubagentsConfig
 from freeact_sub.events import AgentStarted, CodeExecutionOutputChunk, ResponseChunk, ToolCallStarted, ToolOutput
-from freeact_sub.kernels import ForkKernelProvider, KernelProvider, LocalKernelProvider
+from freeact_sub.kernels import KernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 WAIT = """

@@ -22,15 +22,8 @@ import psutil
 from benchmarks.cells import run_cell
 from benchmarks.common import REFERENCE, Goal, OtherLoad, Series, clock, main, report
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import (
-    AuditSettings,
-    CellClock,
-    ForkKernelProvider,
-    KernelSpec,
-    hand_over,
-    put_values,
-    take_value,
-)
+from freeact_sub.kernels import AuditSettings, CellClock, KernelSpec, hand_over, put_values, take_value
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 MAKE = "import numpy as np, pandas as pd\nbig = pd.DataFrame(np.random.rand({rows}, 10))"
 NAME = "values-" + "0" * 32

@@ -172,7 +172,6 @@ from freeact_sub.hooks import (
     Hook as Hook,
 )
 from freeact_sub.kernels import (
-    Changes as Changes,
     AuditSettings as AuditSettings,
     CellClock as CellClock,
     CellOutputBuffer as CellOutputBuffer,
@@ -182,8 +181,6 @@ from freeact_sub.kernels import (
     KernelPlace as KernelPlace,
     KernelProvider as KernelProvider,
     KernelSpec as KernelSpec,
-    OwnFiles as OwnFiles,
-    SandboxPolicy as SandboxPolicy,
     TrialBounds as TrialBounds,
 )
 from freeact_sub.kernels.snapshots.report import (
@@ -194,6 +191,11 @@ from freeact_sub.kernels.wall.programs import (
 )
 from freeact_sub.kernels.wall.sandbox import (
     Limits as Limits,
+    SandboxPolicy as SandboxPolicy,
+)
+from freeact_sub.kernels.workspaces import (
+    Changes as Changes,
+    OwnFiles as OwnFiles,
 )
 from freeact_sub.mcp import McpServers as McpServers
 from freeact_sub.models.no_model import (

@@ -29,7 +29,6 @@ from freeact_sub.agents.root import RunOptions, make_root
 from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
-from freeact_sub.agents.sessions.forking import session_to_resume
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
 from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.approvals import Approve
@@ -42,7 +41,6 @@ from freeact_sub.events import Compacted, Event
 from freeact_sub.features import default_features
 from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
-from freeact_sub.mcp import McpServers
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
 from freeact_sub.system.loops import end_left_behind_soon
@@ -50,6 +48,7 @@ from freeact_sub.system.loops import end_left_behind_soon
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
     from freeact_sub.features.undo import UndoFeature, UndoReport
+    from freeact_sub.mcp import McpServers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -188,6 +187,8 @@ class Agent(Generic[OutputT]):
         it has the session's workspace and default settings. The settings of its model count where neither `config` nor
         `options`, those of the constructor, set another one. Raises SessionError if there is none or it cannot be read.
         """
+        from freeact_sub.agents.sessions.forking import session_to_resume  # noqa: PLC0415  # it looks at files and variables
+
         settings, found = session_to_resume(session_id, config, at, options.get("store"))
         return cls(settings, session=found, **options)
 
@@ -355,7 +356,7 @@ class Agent(Generic[OutputT]):
         return self._root.run_cell(code)
 
     @property
-    def servers(self) -> McpServers:
+    def servers(self) -> "McpServers":
         """The root's connections to its MCP servers (docs/mcp.md). Raises FreeactError if the agent is not open."""
         return self._root.opened.resources.mcp
 

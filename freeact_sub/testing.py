@@ -43,10 +43,10 @@ from freeact_sub.kernels import (
     HostRequestHandler,
     KernelPlace,
     KernelSpec,
-    OwnFiles,
 )
 from freeact_sub.kernels.snapshots import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.kernels.snapshots.rights import more_than, rights_of
+from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 
 __all__ = [

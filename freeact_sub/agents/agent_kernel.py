@@ -27,8 +27,6 @@ from freeact_sub.kernels import (
     described_variables,
     own_files_of,
     take_value,
-    with_programs,
-    with_read_only,
 )
 from freeact_sub.modes import Mode
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
@@ -419,6 +417,8 @@ def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool)
     Raises:
         ConfigError: Such an agent can have no kernels.
     """
+    from freeact_sub.kernels.wall.sandbox import with_programs, with_read_only  # noqa: PLC0415  # only kernels need it
+
     settings, skills = agent.shared.config.kernel, skills_of(agent)
     place = agent.shared.provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
     spec = KernelSpec(

@@ -1,7 +1,7 @@
 """`OwnKernel`: the methods of `Agent` for a kernel: run code in it, put values in, take values out, copy it."""
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from freeact_sub.agents.call import in_cell_of
 from freeact_sub.agents.ports import KernelNode
@@ -10,7 +10,10 @@ from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import Changes, put_values
+from freeact_sub.kernels import put_values
+
+if TYPE_CHECKING:
+    from freeact_sub.kernels.workspaces import Changes
 
 T = TypeVar("T")
 
@@ -108,7 +111,7 @@ class OwnKernel:
         """
         await self._root.callers_loop.children.nodes.adopt(node, names)
 
-    async def promote(self, node: KernelNode) -> Changes:
+    async def promote(self, node: KernelNode) -> "Changes":
         """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
 
         Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards. Returns what was

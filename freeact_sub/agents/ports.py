@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import Changes, HostRequestHandler, Kernel, KernelSpec, OwnFiles
+from freeact_sub.kernels import HostRequestHandler, Kernel, KernelSpec
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
+
+    from freeact_sub.kernels.workspaces import Changes, OwnFiles
 
 
 class KernelHolder(Protocol):
@@ -129,11 +131,11 @@ class KernelNode(ABC):
         """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
 
     @abstractmethod
-    async def own_files(self) -> OwnFiles | None:
+    async def own_files(self) -> "OwnFiles | None":
         """The copy of the workspace in which it works. None: the workspace itself."""
 
     @abstractmethod
-    async def diff(self) -> Changes:
+    async def diff(self) -> "Changes":
         """Return what it has changed in its copy of the workspace; empty if it has none.
 
         Raises:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.children.type_effects import servers_of
@@ -11,10 +12,11 @@ from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.people import QuestionRequests
-from freeact_sub.agents.from_code.servers import McpRequests
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.mcp import McpServers
 from freeact_sub.tools import KernelAccess
+
+if TYPE_CHECKING:
+    from freeact_sub.mcp import McpServers
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +40,10 @@ class AgentResources:
         agent.kernel = self.kernel
 
     @cached_property
-    def mcp(self) -> McpServers:
+    def mcp(self) -> "McpServers":
         """Its connections, none of which is open before it is used."""
+        from freeact_sub.mcp import McpServers  # noqa: PLC0415  # most agents have no servers
+
         shared, folder = self._agent.shared, self._agent.output_folder
         return McpServers(
             servers_of(self._agent), catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
@@ -75,6 +79,8 @@ class AgentResources:
         self.requests.serve(agent, partial(self._handlers, agent))
 
     def _handlers(self, agent: TreeAgent) -> dict[str, Handler]:
+        from freeact_sub.agents.from_code.servers import McpRequests  # noqa: PLC0415  # first needed by code
+
         return {
             **agent.shared.features.requests(agent),
             **McpRequests(self.calls, self.mcp).handlers,

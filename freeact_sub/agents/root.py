@@ -38,7 +38,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.config.mcp_server import notices_on
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
-from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
+from freeact_sub.kernels import Kernel, KernelProvider, put_values
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import carry_out, end_task
@@ -326,6 +326,8 @@ class Root:
         shared.renew()
         for child in self.tree.agents.values():
             child.run.record.model_is_closed = True
+        from freeact_sub.kernels.files import UNDONE, recover  # noqa: PLC0415  # only an agent that opens needs it
+
         if recover(shared.config.workspace):
             self.tree.notice(UNDONE)
         if self._closes_provider:

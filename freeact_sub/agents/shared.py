@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -25,13 +26,15 @@ from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentEvent, Notice
-from freeact_sub.kernels import KernelProvider, make_provider
-from freeact_sub.mcp import McpCatalogue
+from freeact_sub.kernels import KernelProvider
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.skills import Skills, load_skills
 from freeact_sub.tools import OwnTools, SpawnRequest
+
+if TYPE_CHECKING:
+    from freeact_sub.mcp import McpCatalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +245,6 @@ class Shared:
     other_models: OtherModels = field(init=False)
     slots: anyio.Semaphore = field(init=False)
     """The right of children to work; more wait in order."""
-    catalogue: McpCatalogue = field(init=False)
     prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -250,6 +252,13 @@ class Shared:
         """All MCP servers that an agent of the tree may have, by name."""
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
+
+    @cached_property
+    def catalogue(self) -> "McpCatalogue":
+        """The tools of all servers."""
+        from freeact_sub.mcp import McpCatalogue  # noqa: PLC0415  # most agents have no servers
+
+        return McpCatalogue()
 
     def request_settings(self, model: Model, thinking: Thinking | None = None) -> ModelSettings | None:
         """The settings of each request to a model, as pydantic-ai takes them. None: there are none.
@@ -265,7 +274,7 @@ class Shared:
         """Renew what belongs to an event loop: the root may be reopened in another one."""
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
-        self.catalogue = McpCatalogue()
+        vars(self).pop("catalogue", None)
         self.prefixes = Prefixes()
 
 
@@ -290,6 +299,8 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     Raises:
         ConfigError: No model is set, or it cannot be built; or a rule file is invalid.
     """
+    from freeact_sub.kernels.provider import make_provider  # noqa: PLC0415  # it needs Jupyter
+
     traffic, trust = make_traffic(config), Trust(user_folder())
     rules = RuleFiles(config.permission_files, config.workspace, trust)
     return Shared(

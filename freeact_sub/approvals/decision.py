@@ -20,7 +20,6 @@ from freeact_sub.approvals.folder_reads import too_many
 from freeact_sub.approvals.paths import by_names_alone
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
 from freeact_sub.approvals.rules.patterns import escaped
-from freeact_sub.approvals.shell import judge_command, judge_outside
 from freeact_sub.calls import (
     Call,
     FanOut,
@@ -80,6 +79,8 @@ def _suggested(call: Call) -> tuple[str, ...]:
 def _decide_here(call: Call, policy: Policy) -> Ruling:
     match call:
         case ShellCommand():
+            from freeact_sub.approvals.shell import judge_command, judge_outside  # noqa: PLC0415  # it needs a parser
+
             return judge_outside(call, policy) if call.outside else judge_command(call, policy)
         case FileWrite():
             return strictest(judge_write(path, "", policy) for path in dict.fromkeys((call.path, call.named or call.path)))

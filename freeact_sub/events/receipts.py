@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -109,12 +110,14 @@ class Receipts:
 def receipts_of(stored: Any) -> Receipts | None:
     """Receipts from their JSON value. None: there are none, or another version has written them."""
     try:
-        return None if stored is None else _ADAPTER.validate_python(stored)
+        return None if stored is None else _adapter().validate_python(stored)
     except ValidationError:
         return None
 
 
-_ADAPTER: Final = TypeAdapter(Receipts)
+@cache
+def _adapter() -> TypeAdapter[Receipts]:
+    return TypeAdapter(Receipts)
 
 
 def _counted(number: int, what: str, failed: int = 0, names: str = "", plural: str = "") -> str:

@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelError
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
-from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
-from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
-from freeact_sub.skills import SkillModule
+
+if TYPE_CHECKING:
+    from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+    from freeact_sub.kernels.workspaces import OwnFiles
+    from freeact_sub.skills import SkillModule
 
 ADVICE: Final = (
     "The sandbox keeps what is run outside of it later: Python environments, repositories, the source of projects that are "
@@ -69,9 +71,9 @@ class KernelSpec:
     """The mode of its agent, for kernels without a wall."""
     mcp_servers: tuple[str, ...] = ()
     """Names of the servers under `agent.mcp` in the kernel."""
-    skills: tuple[SkillModule, ...] = ()
+    skills: tuple["SkillModule", ...] = ()
     """The Python of skills, which code in the kernel imports as `skills.NAME`."""
-    sandbox: SandboxPolicy | None = None
+    sandbox: "SandboxPolicy | None" = None
     """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None
     """The actions that code may take without asking its host. None: all of them."""
@@ -95,7 +97,7 @@ class KernelSpec:
 class KernelPlace:
     """The place where an agent's kernels run."""
 
-    wall: SandboxPolicy | None
+    wall: "SandboxPolicy | None"
     """The wall around each kernel. None: no wall."""
     environment: Mapping[str, str]
     """The environment of each kernel."""
@@ -159,7 +161,7 @@ class BranchingKernel(Kernel, Protocol):
     """A kernel whose state can be copied and kept. Where one cannot, `branching` says so."""
 
     @property
-    def own_files(self) -> OwnFiles | None:
+    def own_files(self) -> "OwnFiles | None":
         """The kernel's copy of the workspace. None: it works in the workspace itself."""
         ...
 
@@ -235,7 +237,7 @@ def branching(kernel: Kernel, error: type[KernelError] = KernelBranchError) -> B
     return kernel
 
 
-def own_files_of(kernel: Kernel) -> OwnFiles | None:
+def own_files_of(kernel: Kernel) -> "OwnFiles | None":
     """The copy of the workspace in which a kernel works. None: it works in the workspace itself."""
     return kernel.own_files if isinstance(kernel, BranchingKernel) else None
 

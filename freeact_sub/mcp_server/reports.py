@@ -10,7 +10,7 @@ from freeact_sub.agents import RunResult
 from freeact_sub.cells import ReplyStatus
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
 from freeact_sub.events.ending import RunStatus
-from freeact_sub.kernels import Changes
+from freeact_sub.kernels.workspaces import Changes
 from freeact_sub.mcp_server.questions import form_of, message_of
 from freeact_sub.mcp_server.served import Asked, ServedAgent
 

@@ -19,7 +19,7 @@ from freeact_sub.agents.turn.own_calls import calls_noted
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError
 from freeact_sub.events import AgentStarted, ApprovalDecided, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
-from freeact_sub.kernels import make_provider
+from freeact_sub.kernels.provider import make_provider
 from freeact_sub.models.no_model import NoModel
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.rows import rows

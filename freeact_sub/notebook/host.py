@@ -29,9 +29,9 @@ from freeact_sub.events import Answer, ApprovalDecided, ApprovalRequest, Decisio
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.effects import CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues
+from freeact_sub.kernels.provider import make_provider
 from freeact_sub.models.build import build_model
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
 from freeact_sub.notebook.peer import NO_COPY, Handlers, Peer, PeerLostError

@@ -7,7 +7,6 @@ from freeact_sub.tools.ask_parent import AskParent
 from freeact_sub.tools.ask_user import AskUser, AskUserArguments, question_of, values_of
 from freeact_sub.tools.delegate import Delegate
 from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
-from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
 from freeact_sub.tools.mcp_search import SEARCH
 from freeact_sub.tools.plan import UpdatePlan
 from freeact_sub.tools.reset import ResetKernel
@@ -68,7 +67,6 @@ __all__ = [
     "ChildState",
     "ExecuteIPythonCell",
     "KernelAccess",
-    "McpToolset",
     "NodeHandle",
     "Outcome",
     "OwnTools",
@@ -81,7 +79,6 @@ __all__ = [
     "bound_result",
     "head_and_tail",
     "load_definition",
-    "mcp_tool_name",
     "model_content",
     "outcome_of",
     "output_file",

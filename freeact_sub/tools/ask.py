@@ -8,7 +8,7 @@ from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 class AskArguments(BaseModel):
     """See `tools/ask.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     prompt: str = Field(min_length=1)
     model: str = ""
     label: str = ""

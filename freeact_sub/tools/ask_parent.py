@@ -9,7 +9,7 @@ from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 class AskParentArguments(BaseModel):
     """See `tools/ask_parent.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     question: str = Field(min_length=1)
 
 

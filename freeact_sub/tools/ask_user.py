@@ -21,6 +21,7 @@ UNANSWERED: Final = "The user has given no answer ({why}): decide yourself, and 
 class AskedQuestion(BaseModel):
     """One question."""
 
+    model_config = {"defer_build": True}
     question: str
     choices: list[str] = Field(default_factory=list)
 
@@ -28,6 +29,7 @@ class AskedQuestion(BaseModel):
 class AskUserArguments(BaseModel):
     """See `tools/ask_user.json`, which is short: `question_of` says what else there is to it."""
 
+    model_config = {"defer_build": True}
     questions: list[AskedQuestion] = Field(default_factory=list)
     form: dict[str, Any] = Field(default_factory=dict)
 

@@ -24,7 +24,7 @@ ANSWER_CHARS: Final = 6_000
 class Subtask(BaseModel):
     """One piece of a plan."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     task: str = Field(min_length=1)
     scope: str = ""
     depends_on: list[int] = Field(default_factory=list)
@@ -34,7 +34,7 @@ class Subtask(BaseModel):
 class DelegateArguments(BaseModel):
     """See `tools/delegate.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     plan: str = Field(min_length=1)
     subtasks: list[Subtask] = Field(min_length=1, max_length=MAX_SUBTASKS)
     stop_on_error: bool = True

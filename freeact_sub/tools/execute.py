@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 class ExecuteArguments(BaseModel):
     """See `tools/execute_ipython_cell.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     description: Annotated[str, BeforeValidator(lambda given: given if isinstance(given, str) else "")] = ""
     """A title never costs the model a second try."""
     code: str

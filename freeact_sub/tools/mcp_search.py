@@ -7,16 +7,18 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, Field
 from pydantic_ai import ToolDefinition
 
 from freeact_sub.kernels.guest.mcp import identifier
-from freeact_sub.mcp import McpTool
 from freeact_sub.text import one_line
 from freeact_sub.tools.tool import ToolResult
 from freeact_sub.tools.toolset import load_definition
+
+if TYPE_CHECKING:
+    from freeact_sub.mcp import McpTool
 
 SEARCH: Final = "search_tools"
 LINE_CHARS: Final = 100
@@ -29,7 +31,7 @@ SCHEMA_CHARS: Final = 4_000
 class SearchArguments(BaseModel):
     """See `tools/search_tools.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     query: str = Field(min_length=1)
 
 
@@ -38,7 +40,7 @@ class UnlistedTool:
     """A tool whose schema is not sent."""
 
     server: str
-    tool: McpTool
+    tool: "McpTool"
 
     @property
     def place(self) -> str:

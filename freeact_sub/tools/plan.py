@@ -15,7 +15,7 @@ MAX_STEPS: Final = 30
 class StepArguments(BaseModel):
     """One step."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     step: str = Field(min_length=1)
     status: Literal["pending", "in_progress", "completed"]
 
@@ -23,7 +23,7 @@ class StepArguments(BaseModel):
 class PlanArguments(BaseModel):
     """See `tools/update_plan.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     explanation: str = ""
     plan: list[StepArguments] = Field(min_length=1, max_length=MAX_STEPS)
 

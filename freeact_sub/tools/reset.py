@@ -8,7 +8,7 @@ from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 class ResetArguments(BaseModel):
     """See `tools/reset_kernel.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
 
 
 class ResetKernel(HarmlessTool):

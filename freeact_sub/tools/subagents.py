@@ -13,7 +13,7 @@ from freeact_sub.tools.tool import ChildState, HarmlessTool, ToolContext, ToolRe
 class SubagentsArguments(BaseModel):
     """See `tools/subagents.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     action: Literal["list", "wait", "message", "cancel"]
     agent_ids: list[str] = Field(default_factory=list)
     text: str = ""

@@ -14,7 +14,7 @@ from freeact_sub.tools.tool import SpawnRequest, ToolContext, ToolResult
 class TaskArguments(BaseModel):
     """See `tools/task.json`."""
 
-    model_config = {"extra": "forbid"}
+    model_config = {"extra": "forbid", "defer_build": True}
     prompt: str = Field(min_length=1)
     description: str = ""
     max_turns: int = Field(default=10, ge=1)

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_ai import FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai import Tool as FunctionTool
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, UserError
@@ -79,7 +79,8 @@ class AgentToolset(AbstractToolset[Any]):
 
 @functools.cache
 def _validator(arguments: type[BaseModel]) -> Any:
-    return TypeAdapter(arguments).validator
+    arguments.model_rebuild()  # it is built when it is first needed
+    return arguments.__pydantic_validator__
 
 
 @functools.cache

@@ -10,7 +10,8 @@ from support.warm_kernels import forking_kernels, warm_kernels
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import ForkKernelProvider, make_provider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.provider import make_provider
 from freeact_sub.testing import ScriptedModel
 
 

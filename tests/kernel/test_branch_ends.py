@@ -13,8 +13,8 @@ from support.waiting import WORKS_ON, eventually, is_running, turns
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
-from freeact_sub.kernels import LocalKernelProvider
 from freeact_sub.kernels.forkserver import brancher
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.wall.sandbox import policy_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
@@ -260,7 +260,7 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from support.kernels import no_host, run_cell, spec
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 async def main():
     kernel = await ForkKernelProvider(spares=0).start(spec(Path(sys.argv[2])), no_host)

@@ -5,7 +5,7 @@ import sys
 import pytest
 from support.kernels import open_kernel, run_cell, spec
 
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 

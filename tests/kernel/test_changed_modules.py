@@ -8,7 +8,8 @@ from support.kernels import open_kernel, run_cell
 from support.sandbox import NEEDS_A_WALL
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import ForkKernelProvider, policy_for
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.wall.sandbox import policy_for
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL, pytest.mark.asyncio(loop_scope="module")]
 

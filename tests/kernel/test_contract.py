@@ -14,7 +14,8 @@ from support.waiting import WORKS_ON
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, make_provider
+from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels.provider import make_provider
 from freeact_sub.testing import FakeKernel, FakeKernelProvider
 
 pytestmark = pytest.mark.kernel

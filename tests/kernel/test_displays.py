@@ -9,7 +9,8 @@ from support.kernels import open_kernel, run_cell
 from support.waiting import until_there
 
 from freeact_sub.cells import DisplayData, StreamText
-from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider
+from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 pytestmark = [pytest.mark.kernel, pytest.mark.asyncio(loop_scope="module")]
 

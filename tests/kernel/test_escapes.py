@@ -17,7 +17,7 @@ from freeact_sub import Agent, Config
 from freeact_sub.cells import CellError
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision
-from freeact_sub.kernels import LocalKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]

@@ -20,7 +20,8 @@ HOST = """
 import asyncio, sys
 from pathlib import Path
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import CellClock, CellOutputBuffer, KernelSpec, make_provider
+from freeact_sub.kernels import CellClock, CellOutputBuffer, KernelSpec
+from freeact_sub.kernels.provider import make_provider
 
 async def main():
     settings = KernelConfig(provider=sys.argv[1], spares=0)

@@ -13,7 +13,8 @@ from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import ForkKernelProvider, forkserver
+from freeact_sub.kernels import forkserver
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]

@@ -107,7 +107,7 @@ async def test_a_kernel_whose_host_is_gone_ends_with_its_lease_though_a_cell_run
         from support.kernels import run_cell, spec, no_host
         from freeact_sub.config.gateway import GatewayConfig
         from freeact_sub.config.schema import KernelConfig
-        from freeact_sub.kernels import make_provider
+        from freeact_sub.kernels.provider import make_provider
 
         async def main():
             gateway = GatewayConfig(url={url!r}, token={token!r}, lease_seconds=12)

@@ -10,7 +10,7 @@ from support.branches import branched, text_of
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.sandbox import LIMITED, NEEDS_A_WALL, PREPARED, PROVIDERS, replace_config, sandboxed
 
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
 

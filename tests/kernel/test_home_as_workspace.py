@@ -8,7 +8,7 @@ from support.sandbox import NEEDS_A_WALL, sandboxed
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
-from freeact_sub.kernels import LocalKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.workspaces.own_files import lay_over
 from freeact_sub.system.private_folders import KernelFolder
 

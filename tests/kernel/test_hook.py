@@ -14,7 +14,8 @@ from support.kernels import open_kernel, run_cell
 from support.thorough import sample
 from support.waiting import eventually
 
-from freeact_sub.kernels import AuditSettings, LocalKernelProvider
+from freeact_sub.kernels import AuditSettings
+from freeact_sub.kernels.local import LocalKernelProvider
 
 pytestmark = [
     pytest.mark.kernel,

@@ -14,7 +14,8 @@ from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, is_run
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, LocalKernelProvider
+from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.wire import client
 
 pytestmark = pytest.mark.kernel

@@ -7,7 +7,8 @@ from support.sandbox import NEEDS_A_WALL
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelSnapshotError
-from freeact_sub.kernels import ForkKernelProvider, policy_for
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.wall.sandbox import policy_for
 
 pytestmark = [
     pytest.mark.kernel,

@@ -25,7 +25,8 @@ from support.waiting import LOADED_MACHINE_SECONDS, turns
 from freeact_sub.cells import CellError
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.wall.sandbox import (
     Limits,
     SandboxPolicy,

@@ -10,7 +10,7 @@ from support.agents import read as read_run
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config, FreeactError
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 

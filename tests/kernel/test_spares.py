@@ -10,8 +10,8 @@ from support.kernels import no_host, run_cell, spec
 from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.kernels.forkserver import demand, fork_provider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 

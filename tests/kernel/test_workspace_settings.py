@@ -4,8 +4,7 @@ import pytest
 from support.kernels import PROVIDERS, open_kernel, run_cell
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import policy_for
-from freeact_sub.kernels.wall.sandbox import support
+from freeact_sub.kernels.wall.sandbox import policy_for, support
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(not support().view, reason="no mount namespaces here")]
 

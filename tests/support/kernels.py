@@ -10,15 +10,9 @@ from typing import Any
 
 from freeact_sub.cells import CellOutput, ExecuteReply
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import (
-    CellClock,
-    CellOutputBuffer,
-    ForkKernelProvider,
-    Kernel,
-    KernelProvider,
-    KernelSpec,
-    LocalKernelProvider,
-)
+from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, KernelProvider, KernelSpec
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
 
 PROVIDERS: dict[str, Callable[[], KernelProvider]] = {
     "local": LocalKernelProvider,

@@ -13,7 +13,9 @@ from support.kernels import open_kernel, run_cell
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider, policy_for, with_programs
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
+from freeact_sub.kernels.wall.sandbox import policy_for, with_programs
 
 
 async def main(workspace: Path, kind: str, settings: dict, code: str) -> None:

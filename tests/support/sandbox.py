@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, support
 from freeact_sub.pythons.about import installed_in
 

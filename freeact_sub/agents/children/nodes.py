@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pydantic_ai.messages import ModelMessage
 
@@ -28,10 +28,13 @@ from freeact_sub.calls import FileWrite
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, own_files_of, promote
+from freeact_sub.kernels import give_values, hand_over, own_files_of
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext
+
+if TYPE_CHECKING:
+    from freeact_sub.kernels.workspaces import Changes, OwnFiles
 
 CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
@@ -158,15 +161,17 @@ class OwnedNode(KernelNode):
         self.check_open()
         return await self.resources.kernel.variables()
 
-    async def own_files(self) -> OwnFiles | None:
+    async def own_files(self) -> "OwnFiles | None":
         """The copy of the workspace in which it works. None: the workspace itself."""
         return own_files_of(await self.resources.kernel.get())
 
-    async def diff(self) -> Changes:
+    async def diff(self) -> "Changes":
         """Return what it has changed in its copy of the workspace; empty if it has none."""
         self.check_open()
         own = await self.own_files()
         if own is None:
+            from freeact_sub.kernels.workspaces import Changes  # noqa: PLC0415  # few nodes have files
+
             return Changes()
         async with self._lock:
             return await asyncio.to_thread(own.look)
@@ -326,7 +331,7 @@ class Nodes:
         await self.in_run(take)
         self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
 
-    async def promote(self, origin: KernelNode) -> Changes:
+    async def promote(self, origin: KernelNode) -> "Changes":
         """Take over the files that a node has changed in its copy of the workspace."""
         node = _owned(origin)
         node.check_open()
@@ -393,11 +398,13 @@ class Nodes:
             raise
         return self._add(OwnedNode(code, resources, self, origin.history if origin is not None else ()))
 
-    async def _promote(self, node: OwnedNode) -> Changes:
+    async def _promote(self, node: OwnedNode) -> "Changes":
         own, changes = await node.own_files(), await node.diff()
         if own is None:
             return changes
-        taken = list[Changes]()
+        from freeact_sub.kernels.workspaces.promotion import promote  # noqa: PLC0415  # few nodes have files
+
+        taken: list[Changes] = []
         for path in changes.paths:
             operation: FileOperation = "remove" if path in changes.deleted else "write"
             call = FileWrite(path=str(own.workspace / path.rstrip("/")), operation=operation)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -56,7 +57,7 @@ class ChildRecord:
             ValueError: The line is no record of a child; the message says what is wrong with it.
         """
         try:
-            return _ADAPTER.validate_python(json.loads(line))
+            return _adapter().validate_python(json.loads(line))
         except ValidationError as error:
             raise ValueError(f"this is not a record of a child: {wrong_fields(error.errors())}") from error
         except json.JSONDecodeError as error:
@@ -79,13 +80,24 @@ class ChildRecord:
             found = next((run for run in reader.runs(self.agent_id) if run.number == self.run), None)
         if found is not None and found.ended is not None:
             output = "" if found.output is None else text_of(found.output)
+            status = _status().validate_python(found.status)
             return replace(
-                self, status=_STATUS.validate_python(found.status), error=found.error, output=output, receipts=found.receipts
+                self,
+                status=status,
+                error=found.error,
+                output=output,
+                receipts=found.receipts,
             )
         if not is_over or self.has_ended:
             return self
         return replace(self, status="interrupted", error="its program ended before it")
 
 
-_ADAPTER: Final = TypeAdapter(ChildRecord)
-_STATUS: Final[TypeAdapter[RecordedStatus]] = TypeAdapter(RecordedStatus)
+@cache
+def _adapter() -> TypeAdapter[ChildRecord]:
+    return TypeAdapter(ChildRecord)
+
+
+@cache
+def _status() -> TypeAdapter[RecordedStatus]:
+    return TypeAdapter(RecordedStatus)

@@ -31,7 +31,7 @@ from freeact_sub.errors import (
 )
 from freeact_sub.modes import INHERIT, MODES, Thinking, narrower
 from freeact_sub.skills import Skill
-from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
+from freeact_sub.tools import TOOL_NAMES, SpawnRequest
 
 T = TypeVar("T")
 
@@ -183,6 +183,8 @@ def granted(agent: TreeAgent, tools: Sequence[ToolDefinition]) -> list[ToolDefin
 def _tool_of(call: Call) -> str | None:
     match call:
         case McpCall():
+            from freeact_sub.tools.mcp import mcp_tool_name  # noqa: PLC0415  # few agents have servers
+
             return mcp_tool_name(call.server, call.tool)
         case SpawnCall():
             return "task"

@@ -30,7 +30,7 @@ MAX_PROBLEM_CHARS: Final = 1000
 class Params(BaseModel):
     """The parameters of a request, which code in a kernel has written."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class HostRequests:

@@ -14,7 +14,7 @@ import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt
 from pydantic_core import to_jsonable_python
@@ -28,10 +28,13 @@ from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.kernels import CellClock, Changes, Kernel, block_type, hand_over, move_values, write_value
+from freeact_sub.kernels import CellClock, Kernel, block_type, hand_over, move_values, write_value
 from freeact_sub.modes import Mode, Thinking
 from freeact_sub.tools import BackgroundChildren, ChildState, SpawnRequest, Subagents
 from freeact_sub.tools.subagents import SubagentsArguments
+
+if TYPE_CHECKING:
+    from freeact_sub.kernels.workspaces import Changes
 
 CHECK_SECONDS: Final = 30.0
 """Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
@@ -330,5 +333,5 @@ class NodeRequests:
                 return await node.close()
 
 
-def _paths(changes: Changes) -> dict[str, list[str]]:
+def _paths(changes: "Changes") -> dict[str, list[str]]:
     return {name: [*paths] for name, paths in vars(changes).items()}

@@ -1,22 +1,20 @@
 """`RunRequests`: what code of an agent may ask that its own run answers: models, children, steps, skills.
 
-The handlers are made when the code first asks something; in most runs it never does. `SkillRequests`: code in a
+The handlers are imported and made when the code first asks something; in most runs it never does. `SkillRequests`: code in a
 cell loads a skill, whose text the model reads before its next request.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.feature import Handler
-from freeact_sub.agents.from_code.ask import AskRequests
 from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
-from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.loaded_texts import LoadedTexts, content_of
 from freeact_sub.agents.resources import AgentResources
@@ -27,6 +25,10 @@ from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import SkillLoaded
 from freeact_sub.kernels import CellClock
 from freeact_sub.skills import Skill
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.from_code.ask import AskRequests
+    from freeact_sub.agents.from_code.children import TaskRequests
 
 
 @dataclass
@@ -40,13 +42,17 @@ class RunRequests:
     texts: LoadedTexts
 
     @cached_property
-    def asks(self) -> AskRequests:
+    def asks(self) -> "AskRequests":
         """Questions to a model."""
+        from freeact_sub.agents.from_code.ask import AskRequests  # noqa: PLC0415  # see above
+
         return AskRequests(self.resources.calls, self.single_requests, self.children.fan_outs)
 
     @cached_property
-    def tasks(self) -> TaskRequests:
+    def tasks(self) -> "TaskRequests":
         """Children that are waited for."""
+        from freeact_sub.agents.from_code.children import TaskRequests  # noqa: PLC0415  # see above
+
         return TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
 
     @cached_property
@@ -56,6 +62,8 @@ class RunRequests:
 
     def handlers(self) -> Mapping[str, Handler]:
         """By the name of the request."""
+        from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests  # noqa: PLC0415  # see above
+
         return {
             **self.tasks.handlers,
             **self.asks.handlers,

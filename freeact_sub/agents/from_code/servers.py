@@ -19,7 +19,8 @@ from freeact_sub.kernels import CellClock
 from freeact_sub.mcp import McpResult, McpServers
 from freeact_sub.mcp.elicitation import Ask
 from freeact_sub.spans import span
-from freeact_sub.tools import McpToolset, head_and_tail
+from freeact_sub.tools import head_and_tail
+from freeact_sub.tools.mcp import McpToolset
 
 ERROR_CHARS: Final = 10_000
 """The length of an exception's message in the kernel."""

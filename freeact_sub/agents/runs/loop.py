@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
@@ -22,7 +22,6 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.from_code.run_requests import RunRequests
-from freeact_sub.agents.from_code.servers import mcp_toolset
 from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
@@ -44,6 +43,9 @@ from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.models.failures import is_expected
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import TOOLS, AgentToolset, AskParent, ToolContext
+
+if TYPE_CHECKING:
+    from freeact_sub.tools.mcp import McpToolset
 
 ABANDON_SECONDS: Final = 1.0
 """Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
@@ -88,7 +90,11 @@ class AgentLoop:
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
-        self._mcp = mcp_toolset(agent, resources.mcp) if resources.server_names else None
+        self._mcp: McpToolset | None = None
+        if resources.server_names:
+            from freeact_sub.agents.from_code.servers import mcp_toolset  # noqa: PLC0415  # most agents have no servers
+
+            self._mcp = mcp_toolset(agent, resources.mcp)
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)

@@ -13,7 +13,6 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.sessions.forking import fork_note, fork_session, originals_of, works_in_copy
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
@@ -95,6 +94,8 @@ class AgentSession:
         if choice == NEW:
             self.session_id = new_session_id()
         elif choice is not None:
+            from freeact_sub.agents.sessions.forking import fork_note, originals_of, works_in_copy  # noqa: PLC0415  # see `fork`
+
             self.resumed = load(self.store, choice)
             self.session_id = self.resumed.stored.session_id
             if not has_model:
@@ -250,6 +251,8 @@ class AgentSession:
         if not self.journal.keeps:
             raise SessionError(f"the session {self.session_id} is not kept, so it cannot be forked")
         if at is not None:
+            from freeact_sub.agents.sessions.forking import fork_session  # noqa: PLC0415  # it looks at files and variables
+
             return (await fork_session(self.session_id, at, store=self.store, is_mine=True)).session_id
         return await asyncio.to_thread(self.store.fork, self.session_id, is_mine=True)
 

@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlsplit
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.tokens import TokenFile
 
 MIN_CHARS: Final = 8
 """Shorter values are not secrets; removing them would damage ordinary words."""
@@ -73,7 +72,11 @@ def _password(url: str | None) -> Iterator[str]:
 
 def _sign_in(server: str, url: str | None) -> Iterator[str]:
     """Return the tokens with which a person is signed in now."""
+    if url is None:
+        return
+    from freeact_sub.mcp.tokens import TokenFile  # noqa: PLC0415  # few agents have such servers
+
     with suppress(McpError):  # a file that cannot be used: its server tells, when it is called
-        kept = None if url is None else TokenFile(server, url).read()
+        kept = TokenFile(server, url).read()
         if kept is not None:
             yield from (*_named(kept.tokens), *_named(kept.client))

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from pydantic_ai import ToolDefinition, ToolDenied
@@ -36,7 +36,6 @@ from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
     AgentToolset,
     Bounds,
-    McpToolset,
     ToolResult,
     bound_error,
     bound_result,
@@ -46,6 +45,9 @@ from freeact_sub.tools import (
     with_note,
     without_files,
 )
+
+if TYPE_CHECKING:
+    from freeact_sub.tools.mcp import McpToolset
 
 
 class Repeats:
@@ -186,7 +188,7 @@ class ModelCalls:
 
     turns: Turns
     ours: AgentToolset
-    mcp: McpToolset | None
+    mcp: "McpToolset | None"
     """None: the agent has no servers."""
     unmade: UnmadeCalls = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)

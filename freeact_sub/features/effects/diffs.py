@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from freeact_sub.events.effects import FileEffect
-from freeact_sub.kernels import Changes, OwnFiles
 from freeact_sub.kernels.files.places import READ, around
+from freeact_sub.kernels.workspaces import Changes, OwnFiles
 from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.text import cut, lines_to_compare, whole_line
 

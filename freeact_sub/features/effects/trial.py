@@ -26,10 +26,11 @@ from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.features.effects.diffs import file_effects
 from freeact_sub.features.effects.trial_host import TrialHost
 from freeact_sub.features.effects.turns import CellTurn, CellTurns
-from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, OwnFiles, TrialBounds, own_files_of
+from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
 from freeact_sub.kernels.wire.screen_text import short_traceback
+from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import one_line, visible
 

@@ -17,12 +17,12 @@ from freeact_sub import Agent, Config
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import ConfigError, KernelLostError
-from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.gateway import frames
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.frames import NUMBER, NumberedOutput
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
+from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wire.channels import MessageError
 from freeact_sub.testing import ScriptedModel
 

@@ -14,8 +14,10 @@ from freeact_sub.approvals.rules import rule
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import ConfigError
-from freeact_sub.kernels import AuditSettings, KernelPlace, SandboxPolicy, make_provider
+from freeact_sub.kernels import AuditSettings, KernelPlace
 from freeact_sub.kernels.jupyter import JupyterKernel
+from freeact_sub.kernels.provider import make_provider
+from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.testing import FakeKernelProvider, ScriptedApprover, ScriptedModel
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from support.tables import each
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import KernelSpec, policy_for
+from freeact_sub.kernels import KernelSpec
 from freeact_sub.kernels.snapshots.rights import Rights, more_than, rights_of
-from freeact_sub.kernels.wall.sandbox import Support
+from freeact_sub.kernels.wall.sandbox import Support, policy_for
 from freeact_sub.modes import MODES
 
 WORK = Path("/work")
