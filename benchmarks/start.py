@@ -59,7 +59,7 @@ CALLS: Final = {"--help": 0, "--version": 0, "--modle x": 2}
 """Options by exit status."""
 AGAINST: Final = IMPORTS[0]
 GOALS: Final = {
-    "from freeact_sub import Agent": Goal(of="of pydantic_ai", at_most=2),
+    "from freeact_sub import Agent": Goal(of="of pydantic_ai", at_most=1.35),
     "prompt": Goal(of="wall ms", at_most=300),
     "first request": Goal(of="CPU ms", at_most=1000),
 }

@@ -33,9 +33,9 @@ class Ending:
     files_read: tuple[str, ...] = ()
     """Files in the workspace that its cells read with Python, as relative paths; at most 1,000."""
     files_written: tuple[str, ...] = ()
-    """Existing files that its cells, or their programs, were seen to write; about 1,000 at most."""
+    """Existing files that Python of its cells was seen to write; about 1,000 at most."""
     files_removed: tuple[str, ...] = ()
-    """Files that its cells removed or renamed, or that disappeared while their programs ran, unless the run wrote them."""
+    """Files that Python of its cells removed or renamed, unless the run wrote them."""
     warnings: tuple[str, ...] = ()
     """Warnings about the result, one sentence each."""
     unattended: bool = False

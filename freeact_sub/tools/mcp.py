@@ -21,7 +21,7 @@ from freeact_sub.mcp import McpResult, McpServers, McpTool
 from freeact_sub.tools.mcp_search import SEARCH, SearchArguments, UnlistedTool, definition_of, search
 from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Outcome, ToolResult
-from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names
+from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names, validator_of
 
 MAX_NAME_CHARS = 64
 """The shortest bound on tool names among the model providers."""
@@ -31,7 +31,7 @@ TAKEN_NAMES: Final = ("final_result", "hand_over")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What all model providers take as the name of an argument."""
 
-SEARCH_ARGUMENTS: Final = SchemaValidator(SearchArguments.__pydantic_core_schema__)
+SEARCH_ARGUMENTS: Final = validator_of(SearchArguments)
 ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """The server validates its arguments itself, and says what is wrong with them."""
 

@@ -56,7 +56,7 @@ class AgentToolset(AbstractToolset[Any]):
                 toolset=self,
                 tool_def=load_definition(name),
                 max_retries=MAX_RETRIES,
-                args_validator=_validator(tool.arguments),
+                args_validator=validator_of(tool.arguments),
             )
             for name, tool in self._tools.items()
         }
@@ -78,7 +78,8 @@ class AgentToolset(AbstractToolset[Any]):
 
 
 @functools.cache
-def _validator(arguments: type[BaseModel]) -> Any:
+def validator_of(arguments: type[BaseModel]) -> Any:
+    """Return what checks the arguments of a tool."""
     arguments.model_rebuild()  # it is built when it is first needed
     return arguments.__pydantic_validator__
 

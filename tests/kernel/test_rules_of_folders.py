@@ -58,7 +58,7 @@ async def test_a_model_reads_the_rules_of_the_files_that_its_cells_use_and_of_no
             )
         ],
         [cell('open("unused/AGENTS.md", "a").write("Rule " "of new.")')],
-        [cell("!echo 1 > program/x")],
+        [cell("!ls program")],
         [task("look", history="none")],
         [cell('open("read/inner/data").read()')],
         "the child is done",
@@ -77,7 +77,6 @@ async def test_a_model_reads_the_rules_of_the_files_that_its_cells_use_and_of_no
             [1, 1, 0, 0, 0],
             [1, 1, 0, 1, 0],  # its text as it was at the start
         ]
-        # what a program wrote is looked for while the model works on; then a child continues the conversation
         assert seen["root"][-4:] == [[1, 1, 1, 1, 0]] * 4, "nothing is read twice"
         assert seen["child"] == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]
         notices = [event.content for event in of_kind(events, Notice) if event.agent_id == agent.agent_id]

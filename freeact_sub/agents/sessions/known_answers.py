@@ -5,9 +5,9 @@ times gets three answers. It answers only what was asked since the root has last
 earlier run is made again.
 
 The same is: prompt, scope, types of the agent and of all above it, mode, model, values handed over, the answer's schema.
-Nothing is kept of a child that has not completed, has written files or done something else outside, was given a copy of a
-kernel, its parent's conversation, pictures or values above 32 MB, keeps its kernel, answers by itself, or hands over a
-Python type that only the program knows.
+Nothing is kept of a child that has not completed, has written files, started a program or done something else outside,
+was given a copy of a kernel, its parent's conversation, pictures or values above 32 MB, keeps its kernel, answers by
+itself, or hands over a Python type that only the program knows.
 """
 
 import hashlib
@@ -72,7 +72,8 @@ def known_answer(agent: TreeAgent, digest: str) -> RunResult | None:
 def keep_answer(agent: TreeAgent, digest: str, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
     changed_files = result.files_written or result.files_removed
-    if result.status == "completed" and not (agent.run.record.acted_outside or changed_files):
+    ran_programs = result.receipts is not None and result.receipts.commands_run  # which may have written files
+    if result.status == "completed" and not (agent.run.record.acted_outside or changed_files or ran_programs):
         receipts = jsonable(result.receipts)
         value = {"output": jsonable(result.output), "agent_id": agent.agent_id, "receipts": receipts}
         agent.shared.journal.keep_answer(agent.agent_id, digest, value)

@@ -1,21 +1,17 @@
-"""`FilesFeature`: knows the files of the workspace that a run has read, written and removed.
+"""`FilesFeature`: knows the files of the workspace that Python of a run has read, written and removed.
 
-Kernels report them after their cells (`reports.py`); `attribution.py` finds the agent that wrote a file. A part of a run
-that is a `HearsUsed` is told of each use.
+Kernels report them after their cells (`reports.py`); `attribution.py` finds files that Python of two agents has written. A
+part of a run that is a `HearsUsed` is told of each use.
 """
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from freeact_sub.agents.feature import Feature, Handler, RunPart
-from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
-from freeact_sub.calls import Call, ShellCommand
 from freeact_sub.features.files.attribution import FileAttribution, RunFiles, obeyed
 from freeact_sub.features.files.reports import FileReports, HearsUsed
 
@@ -27,26 +23,6 @@ class FilesPart(RunPart):
 
     def __init__(self, agent: TreeAgent, attribution: FileAttribution) -> None:
         self.files, self.attribution = RunFiles(key=agent.key, label=agent.label), attribution
-        self.looking: set[asyncio.Task[None]] = set()
-        """Searches for what programs wrote."""
-        self._outside: list[int] = []
-
-    def did(self, agent: FeatureAgent, call: Call) -> None:
-        """Note when a command begins that the host runs, of which the kernel does not know when a person agreed."""
-        del agent
-        if isinstance(call, ShellCommand) and call.outside:
-            self._outside.append(time.time_ns())
-
-    def taken_outside(self) -> list[int]:
-        """Return when such commands began, in ns, since the last time."""
-        begun, self._outside = self._outside, []
-        return begun
-
-    async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
-        """Wait until all reports are processed."""
-        del ending, kernel
-        if self.looking:
-            await asyncio.wait(self.looking)
 
     def facts(self, ending: RunResult) -> RunResult:
         """Name the files, and warn of those that other programs obey."""
@@ -80,6 +56,6 @@ class FilesFeature(Feature):
 
         async def files(params: Mapping[str, Any], _clock: Any) -> None:
             for part in whole.run.features.all(FilesPart):
-                await reports.note(params, part.files, part.attribution, part.looking, part.taken_outside())
+                reports.note(params, part.files, part.attribution)
 
         return {"files": files}

@@ -1,20 +1,10 @@
-"""Attributes files to the runs that read, wrote or removed them, and warns if two agents of one root wrote the same file.
+"""Attributes files to the runs whose Python wrote them, and warns if two agents of one root wrote the same file."""
 
-What Python writes in a kernel has a certain author. What programs write is found in the workspace after their cell
-(`changed_files`), by the time of its last change (ctime, which the system sets and no program can set back). So nothing is
-remembered in advance, and a cell that starts no program costs nothing. A file that has changed since they began counts for
-their run, unless another agent's Python or a descendant has written it since. Programs of siblings that run at the same time
-cannot be told apart: what they write counts for each of them, without a warning.
-"""
-
-import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
-
-from freeact_sub.system.work_folders import work_folders
 
 MAX_FILES: Final = 1000
 """Files of each kind that are kept for one run, because code in a kernel can report anything."""
@@ -46,55 +36,37 @@ class RunFiles:
             del self.written[name]
         return undone
 
+    def remove(self, names: Collection[str]) -> None:
+        """Note what the run removed; what it had written itself is in neither list."""
+        undone = self.undo(frozenset(names))
+        for name in names:
+            if name not in undone and len(self.removed) < MAX_FILES:
+                self.removed[name] = None
+
     def warn(self, text: str) -> None:
         """Add a warning to the run's result."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Writing:
-    """A run wrote a file, and nobody is known to have changed it later."""
-
-    work: RunFiles
-    known_ns: int
-    """When it was reported or found."""
-    by_python: bool
-
-
 @dataclass(kw_only=True, eq=False)
 class FileAttribution:
     """The writers of files in one run of a root, by agent."""
 
-    _files: dict[str, dict[str, Writing]] = field(default_factory=dict)
-    """The last writing, by name and by the agent's key."""
-    _removed: dict[str, tuple[RunFiles, bool]] = field(default_factory=dict)
-    """By name: the agent that removed it last, and whether that is certain."""
+    _files: dict[str, dict[str, RunFiles]] = field(default_factory=dict)
+    """The runs whose Python wrote a file, by its name and by the agent's key."""
     _warned_pairs: set[tuple[str, frozenset[str]]] = field(default_factory=set)
 
-    def note_removed(self, work: RunFiles, names: Collection[str], *, certain: bool) -> None:
-        """Note what a run removed, or (not certain) what disappeared while its programs ran."""
-        undone = work.undo(frozenset(names))
-        for name in names:
-            other, other_certain = self._removed.get(name, (work, certain))
-            if name in undone or len(work.removed) >= MAX_FILES or (other is not work and not certain):
-                continue
-            if other is not work and not other_certain:
-                other.removed.pop(name, None)
-            work.removed[name] = None
-            if len(self._removed) < MAX_SHARED:
-                self._removed[name] = work, certain
-
-    def note(self, work: RunFiles, names: Iterable[str], at_ns: int) -> list[str]:
+    def note(self, work: RunFiles, names: Iterable[str]) -> list[str]:
         """Note what Python wrote in a run's kernel, and return a warning for each agent whose Python wrote them too."""
         shared: dict[str, tuple[RunFiles, list[str]]] = {}
         for name in names:
-            for other in self._others(work, name):
-                pair = (name, frozenset((work.key, other.work.key)))
-                if other.by_python and pair not in self._warned_pairs:
+            for key, other in self._files.get(name, {}).items():
+                pair = (name, frozenset((work.key, key)))
+                if key != work.key and pair not in self._warned_pairs:
                     self._warned_pairs.add(pair)
-                    shared.setdefault(other.work.key, (other.work, []))[1].append(name)
-            self._note(Writing(work=work, known_ns=at_ns, by_python=True), name)
+                    shared.setdefault(key, (other, []))[1].append(name)
+            self._note(work, name)
         warnings = []
         for theirs, files in shared.values():
             text = _warning(files, theirs.label, work.label)
@@ -103,60 +75,19 @@ class FileAttribution:
             warnings.append(text)
         return warnings
 
-    def note_found(self, work: RunFiles, found: Mapping[str, int], at_ns: int) -> None:
-        """Note what has changed while a run had programs. Args: found: the last change of each file, in ns."""
-        for name, changed in found.items():
-            known = [other for other in self._others(work, name) if changed <= other.known_ns]
-            if name not in work.written and not any(
-                other.by_python or other.work.key.startswith(f"{work.key}:") for other in known
-            ):
-                self._note(Writing(work=work, known_ns=at_ns, by_python=False), name)
-
-    def _others(self, work: RunFiles, name: str) -> list[Writing]:
-        return [writing for key, writing in self._files.get(name, {}).items() if key != work.key]
-
-    def _note(self, writing: Writing, name: str) -> None:
-        work = writing.work
+    def _note(self, work: RunFiles, name: str) -> None:
         if name not in work.written and len(work.written) >= MAX_FILES:
             return
         work.written[name] = None
         work.removed.pop(name, None)
         known = self._files.get(name, {})
         if known or len(self._files) < MAX_SHARED:
-            self._files[name] = {**known, work.key: writing}
+            self._files[name] = {**known, work.key: work}
 
 
 def _warning(files: list[str], one: str, other: str) -> str:
     more = f" and {len(files) - SHOWN:,} more" if len(files) > SHOWN else ""
     return f"{one} and {other} have both written {', '.join(files[:SHOWN])}{more}: one may have undone the other's work"
-
-
-CLOCK_STEP_NS: Final = 20_000_000
-"""File times come from a coarse clock, which may lag by this much."""
-
-
-def changed_files(workspace: Path, since_ns: int) -> dict[str, int]:
-    """Return the regular files changed since a time, by name relative to the workspace, each with its last change in ns.
-
-    Sorted by name. Blocks for at most about 0.2 s, see `work_folders`.
-
-    File times may lag by `CLOCK_STEP_NS`: begin that much earlier to miss none.
-    """
-    return dict(
-        sorted(
-            (f"{folder}{entry.name}", changed)
-            for folder, entries in work_folders(workspace)
-            for entry in entries
-            if entry.is_file(follow_symlinks=False) and (changed := _changed(entry)) >= since_ns
-        )
-    )
-
-
-def _changed(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_ctime_ns
-    except OSError:
-        return 0
 
 
 def _words(text: str) -> tuple[str, ...]:

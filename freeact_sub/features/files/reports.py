@@ -1,8 +1,6 @@
-"""Handles `files`: a kernel reports used files after a cell that used some or started programs."""
+"""Handles `files`: a kernel reports used files after a cell that used some."""
 
-import asyncio
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final, Protocol, runtime_checkable
@@ -10,14 +8,10 @@ from typing import Any, Final, Protocol, runtime_checkable
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice
-from freeact_sub.features.files.attribution import CLOCK_STEP_NS, MAX_FILES, FileAttribution, RunFiles, changed_files
+from freeact_sub.features.files.attribution import MAX_FILES, FileAttribution, RunFiles
 from freeact_sub.system.work_folders import NOT_LOOKED_INTO
 
 MAX_PATH_CHARS: Final = 4096
-MAX_TIMES: Final = 100
-"""Times in which programs of one cell ran."""
-MAX_LOOKING: Final = 2
-"""Searches that may run at once. Each is for one cell, and a model takes longer to write the next cell."""
 
 
 @runtime_checkable
@@ -32,26 +26,10 @@ class FileReports:
     """Notes the reports of one kernel about files in the workspace, for the run to which its code belongs."""
 
     def __init__(self, agent: TreeAgent) -> None:
-        self._agent, self._searches = agent, 0
+        self._agent = agent
 
-    async def note(
-        self,
-        params: Mapping[str, Any],
-        files: RunFiles,
-        writers: FileAttribution,
-        looking: set[asyncio.Task[None]],
-        outside: Sequence[int] = (),
-    ) -> None:
-        """Note a report.
-
-        Args:
-            params: The report.
-            files: Of the run.
-            writers: Of all runs.
-            looking: Where the search is put that it may start.
-            outside: When commands outside of the kernel began, in ns.
-        """
-        now = time.time_ns()
+    def note(self, params: Mapping[str, Any], files: RunFiles, writers: FileAttribution) -> None:
+        """Note a report. Args: files: Of the run. writers: Of all runs."""
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
                 files.read[name] = None
@@ -59,29 +37,11 @@ class FileReports:
         for name in written:
             path = str(self._agent.shared.config.workspace / name)
             self._agent.run.features.did(self._agent, FileWrite(path=path))
-        for warning in writers.note(files, written, now):
+        for warning in writers.note(files, written):
             self._agent.emitter.put(Notice(content=warning))
         files.undo(frozenset(self._names(params.get("undone"))))
-        writers.note_removed(files, self._names(params.get("removed")), certain=True)
-        writers.note_removed(files, self._names(params.get("gone")), certain=False)
+        files.remove(self._names(params.get("removed")))
         self._used([*self._names(params.get("read")), *written, *(f"{name}/" for name in self._names(params.get("named")))])
-        times = [*self._times(params.get("programs"), now), *((begin, now) for begin in outside)]
-        if times and self._searches < MAX_LOOKING:
-            self._searches += 1
-            search = asyncio.create_task(self._look(files, writers, times, now))
-            looking.add(search)
-            search.add_done_callback(looking.discard)
-
-    async def _look(self, files: RunFiles, writers: FileAttribution, times: Sequence[tuple[int, int]], until: int) -> None:
-        """Find what programs wrote. Args: times: when they ran. Only the last change of a file is known."""
-        since = min(begin for begin, _ in times)
-        try:
-            changed = await asyncio.to_thread(changed_files, self._agent.shared.config.workspace, since - CLOCK_STEP_NS)
-        finally:
-            self._searches -= 1
-        found = {name: at for name, at in changed.items() if any(begin - CLOCK_STEP_NS <= at <= end for begin, end in times)}
-        writers.note_found(files, found, until)
-        self._used([name for name in found if name in files.written])
 
     def _used(self, names: Sequence[str]) -> None:
         for part in self._agent.run.features.all(HearsUsed):  # type: ignore[type-abstract]  # it only calls isinstance
@@ -89,20 +49,6 @@ class FileReports:
 
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []
-
-    def _times(self, reported: Any, now: int) -> list[tuple[int, int]]:
-        """Return when programs ran, according to the kernel."""
-        pairs = (
-            [pair for pair in reported[:MAX_TIMES] if isinstance(pair, list) and len(pair) == 2]
-            if isinstance(reported, list)
-            else []
-        )
-        return [(self._time(begin, now), self._time(end, now) if end else now) for begin, end in pairs]
-
-    def _time(self, reported: Any, now: int) -> int:
-        """Return when it began, according to the kernel, but not before the run."""
-        earliest = now - int(self._agent.run.age * 1e9)
-        return min(max(reported, earliest), now) if isinstance(reported, int) else earliest
 
 
 def _within(workspace: Path, paths: list[Any]) -> Iterator[str]:

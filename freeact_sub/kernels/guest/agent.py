@@ -325,7 +325,7 @@ class AgentProxy(tasks.NodeMaker):
         Raises:
             PermissionError: The command was denied.
         """
-        used.USED.on_outside(command)
+        used.USED.note_names([command], used.USED.root)
         return self._requests.call("shell", command=command, reason=reason)
 
     def ask(

@@ -1,34 +1,28 @@
-"""Reports which files code in a kernel reads, writes and removes. Sent into every kernel as source.
+"""Reports which files Python code in a kernel reads, writes and removes. Sent into every kernel as source.
 
 An audit hook sees each file that Python opens, renames or removes in this process, and after each cell those below the
 working directory are reported to the host. The hook cannot see what other programs read and write, or what libraries do past
-Python. But it sees when a program starts, so the host can search for what it writes; and the folders in which it works and
-that its command names, which the host takes for used (`named_in`).
+Python. But it sees when a program starts: the folders in which it works and that its command names are told too, and the
+host takes them for used (`named_in`).
 
 The hook runs before something happens, which may then fail. It is called for every `open`, so it only notes names as given;
 after the cell it is found out what they mean and whether it happened: a written file exists, and has changed since the cell
 began or can be written; a removed one existed and is gone. Denied actions are left out: the hook that asks, if there is one,
 also notes names (`hook.make_hook`).
-
-A program cannot be asked what it removes. So the names below the working directory are listed when a cell starts its first
-program (`Listing`); after it, only folders that have changed since are examined again.
 """
 
 import contextlib
 import itertools
 import os
 import re
-import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import stack
 from .halves import HALVES
-from .line import OWN_CHILDREN, LineThread
+from .line import OWN_CHILDREN
 from .writable import WRITING, absolute, folder_of
 
 MAX_FILES = 1000
@@ -40,68 +34,13 @@ OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 """Each of them also asks, if there is somebody to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """Files read in folders with these names are nobody's data."""
-MAX_TIMES = 100
-"""Times in which programs ran that are told of one cell; later ones count as one."""
-LOOK_SECONDS = 0.03
-STARTING = {subprocess.Popen.__init__.__code__}
 MAX_WORDS = 200
 """Different names in one command that are looked at."""
 BETWEEN_WORDS = re.compile(r"""[\s"'`=:;,|&<>(){}]+""")
 """What ends a name in a command, a script or an option (`--root=sub`, `sub/test_a.py::test_b`). Nothing is run by it."""
 
-MAX_ENTRIES = 20_000
-MAX_SECONDS = 0.1
-MIN_ENTRIES = 500
-"""Entries that are examined however long it takes, so that the list of a small folder does not depend on the load."""
 CLOCK_STEP_NS = 20_000_000
 """Times of files come from a coarse clock, which may be behind by this much."""
-NOT_LOOKED_INTO = {
-    *("node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"),
-    *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"),
-    *(".freeact", ".git", ".hg", ".svn"),
-}
-"""Folders of tools and of packages: nobody's work."""
-
-
-class Listing:
-    """The files below a folder, from the top as far as `MAX_ENTRIES` and `MAX_SECONDS` allow. No link is followed."""
-
-    def __init__(self, root: str) -> None:
-        self._taken = time.time_ns()
-        self._files: dict[str, set[str]] = {}
-        deadline, left = time.monotonic() + MAX_SECONDS, MAX_ENTRIES
-        folders = deque([root])
-        while folders and left > 0 and (time.monotonic() < deadline or left > MAX_ENTRIES - MIN_ENTRIES):
-            folder = folders.popleft()
-            names, inner = _entries(folder)
-            left -= len(names)
-            if left > 0 and "pyvenv.cfg" not in names:  # else it is a virtual environment
-                self._files[folder] = names.difference(inner)
-                folders.extend(os.path.join(folder, name) for name in inner if name not in NOT_LOOKED_INTO)
-
-    def gone(self) -> list[str]:
-        """Return the files that no longer exist."""
-        gone = []
-        for folder, names in self._files.items():
-            try:
-                changed = os.stat(folder).st_mtime_ns >= self._taken - CLOCK_STEP_NS
-            except OSError:
-                changed = True
-            if changed:
-                left = names - _entries(folder)[0]
-                gone += [path for name in sorted(left) if not os.path.lexists(path := os.path.join(folder, name))]
-        return gone
-
-
-def _entries(folder: str) -> tuple[set[str], list[str]]:
-    """Return the names in a folder and those that are folders; none if it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            some = itertools.islice(entries, MAX_ENTRIES)
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in some]
-    except OSError:
-        return set(), []
-    return {name for name, _ in found}, [name for name, is_folder in found if is_folder]
 
 
 class UsedFiles:
@@ -120,12 +59,6 @@ class UsedFiles:
         """Absolute folders that commands have named or worked in."""
         self.made: set[str] = set()
         """Folders created in this kernel."""
-        self.programs: list[list[int]] = []
-        """The times in which programs of the cell ran, in ns: begin and end. End 0: they run still."""
-        self.outside = False
-        """The host has been asked to run a command for the cell."""
-        self.before: Listing | None = None
-        """The names at that time."""
         self.since = time.time_ns()
         """When the cell began."""
         self.root = ""
@@ -137,7 +70,6 @@ class UsedFiles:
         self.send = send
         for names in (self.pending, self.pending_read, self.written, self.read, self.removed, self.named, self.made):
             names.clear()
-        self.programs, self.outside, self.before = [], False, None
 
     def begin_cell(self, _info: Any) -> None:
         """Called before each cell."""
@@ -175,7 +107,7 @@ class UsedFiles:
         if HALVES.is_of_kernel:  # it forks for itself: a branch, a trial, a process that saves
             return
         if event in STARTS:
-            self.on_start(*command_of(event, arguments))
+            self.note_names(*command_of(event, arguments))
             return
         self.resolve()
         if event == "os.rename":
@@ -189,26 +121,8 @@ class UsedFiles:
         else:
             self.resolve_read()
 
-    def on_start(self, command: Iterable[Any] = (), cwd: Any = None) -> None:
-        """A program begins to work. Args: command: its words, or those of a shell. cwd: where. None: where Python is."""
-        if not self.programs or self.programs[-1][1]:
-            ran = [time.time_ns(), 0]
-            if len(self.programs) < MAX_TIMES:
-                self.programs.append(ran)
-                LineThread(target=note_end, args=(ran, threading.get_ident()), name="freeact programs", daemon=True).start()
-            else:
-                self.programs[-1][1] = 0
-        self.note_names(command, cwd)
-
-    def on_outside(self, command: str) -> None:
-        """The host is asked to run a command, which begins when a person has agreed."""
-        self.outside = True
-        self.note_names([command], self.root)
-
-    def note_names(self, command: Iterable[Any], cwd: Any) -> None:
-        """Note what there is before the first program, and the folders that a command names."""
-        if self.before is None:
-            self.before = Listing(self.root)
+    def note_names(self, command: Iterable[Any] = (), cwd: Any = None) -> None:
+        """Note the folders that a command names. Args: command: its words, or those of a shell. cwd: where it works."""
         if self.root:
             with contextlib.suppress(Exception):  # border: words may be objects of the cell's own, which may raise anything
                 for folder in named_in([os.fsdecode(word) for word in command], os.fsdecode(cwd or os.getcwd())):
@@ -303,19 +217,15 @@ class UsedFiles:
             for path, when in changed.items()
             if when is not None and (self.is_new(when) or not (self.written[path] or cannot_be_written(path)))
         ]
-        gone = () if self.before is None else self.before.gone()
-        report: dict[str, Any] = {
+        report = {
             "read": list(self.read),
             "written": written[:MAX_FILES],
             "undone": [path for path, when in changed.items() if when is None][:MAX_FILES],
             "named": list(self.named),
             "removed": [path for path in self.removed if not os.path.lexists(path)],
-            "gone": [path for path in gone if path not in changed and path not in self.removed][:MAX_FILES],
         }
-        report["programs"], report["outside"] = self.programs, self.outside
         for names in (self.written, self.read, self.removed, self.named):
             names.clear()
-        self.programs, self.outside, self.before = [], False, None
         report = {what: names for what, names in report.items() if names}
         if report:
             self.send(report)
@@ -335,27 +245,13 @@ def cannot_be_written(path: str) -> bool:
 
 
 def command_of(event: str, arguments: tuple[Any, ...]) -> tuple[list[Any], Any]:
-    """Return the words of the command that an audit event tells of, and where it will work; see `on_start`."""
+    """Return the words of the command that an audit event tells of, and where it will work; see `note_names`."""
     if event not in ("subprocess.Popen", "os.posix_spawn", "os.system", "pty.spawn"):
         return [], None
     given = arguments[1] if event in ("subprocess.Popen", "os.posix_spawn") else arguments[0]
     words: list[Any] = [given] if isinstance(given, str | bytes | os.PathLike) else list(given)
     script = stack.script_for(words)
     return [*words, *([] if script is None else [script])], arguments[2] if event == "subprocess.Popen" else None
-
-
-def note_end(ran: list[int], starter: int) -> None:
-    """Waits until no program runs any more, and notes when. It looks twice: the program may be about to start."""
-    seen_none = False
-    while not ran[1]:
-        time.sleep(LOOK_SECONDS)
-        frame, starts = sys._current_frames().get(starter), False  # noqa: SLF001  # documented
-        while frame is not None and not starts:
-            starts, frame = frame.f_code in STARTING, frame.f_back
-        none = not starts and not programs_run()
-        if none and seen_none:
-            ran[1] = time.time_ns()
-        seen_none = none
 
 
 def programs_run() -> bool:
@@ -384,7 +280,7 @@ USED = UsedFiles()
 
 
 def watch(shell: Any, send: Callable[[dict[str, Any]], Any]) -> None:
-    """Watch this process from now on; `send` is called after each cell that used files or started programs.
+    """Watch this process from now on; `send` is called after each cell that used files.
 
     Called again, as in a branch, it only starts anew: an audit hook cannot be removed.
     """

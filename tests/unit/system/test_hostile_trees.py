@@ -13,8 +13,6 @@ from support.thorough import THOROUGH
 
 from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
-from freeact_sub.features.files.attribution import changed_files
-from freeact_sub.kernels.guest.used import Listing
 from freeact_sub.kernels.snapshots.files import Store, place, take
 from freeact_sub.kernels.snapshots.rights import Rights
 from freeact_sub.kernels.wall import repositories
@@ -22,6 +20,7 @@ from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import files_in, read_file
+from freeact_sub.system.work_folders import work_folders
 
 KINDS = ["file", "folder", "deep", "link", "loop", "outside", "pipe", "socket", "hard", "unreadable", "sparse"]
 NAMES = st.sampled_from(
@@ -87,8 +86,7 @@ def test_what_walks_reads_copies_and_removes_a_tree_holds_whatever_is_in_it(step
         (outside / "kept").write_text("kept")
         make(os.fsencode(root), os.fsencode(outside), steps)
 
-        changed_files(root, 0)
-        Listing(str(root)).gone()
+        list(work_folders(root))
         found = find_repositories([root])
         assert all(path.startswith(str(root)) for path in found.kept)
         with suppress(TooManyError):

@@ -213,7 +213,7 @@ async def test_a_session_that_is_open_is_not_opened_twice(make, store):
 async def test_an_agent_that_cannot_be_opened_gives_its_session_back(make, store, monkeypatch):
     agent = make(["done"], session="new")
     with monkeypatch.context() as broken:
-        broken.setattr("freeact_sub.agents.root.recover", _no_workspace)
+        broken.setattr("freeact_sub.kernels.files.recover", _no_workspace)
         with pytest.raises(OSError, match="no workspace"):
             await agent.open()
     async with agent:
