@@ -39,7 +39,6 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Compacted, Event
 from freeact_sub.features import default_features
-from freeact_sub.hooks import Hook
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
@@ -48,6 +47,7 @@ from freeact_sub.system.loops import end_left_behind_soon
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
     from freeact_sub.features.undo import UndoFeature, UndoReport
+    from freeact_sub.hooks import Hook
     from freeact_sub.mcp import McpServers
 
 P = ParamSpec("P")
@@ -105,7 +105,7 @@ class Agent(Generic[OutputT]):
         model: Model | str | None = None,
         models: Mapping[str, Model | str] | None = None,
         tools: "Sequence[Tool[Any] | Callable[..., Any]]" = (),
-        hooks: Sequence[Hook] = (),
+        hooks: "Sequence[Hook]" = (),
         features: Sequence[Feature] | None = None,
         deps: Any = None,
         toolsets: Sequence[AbstractToolset[Any]] = (),
@@ -497,7 +497,7 @@ class Agent(Generic[OutputT]):
         return await self._undo.effects(prompts)
 
 
-def _features(features: Sequence[Feature] | None, hooks: Sequence[Hook], session: str | None) -> Sequence[Feature]:
+def _features(features: Sequence[Feature] | None, hooks: "Sequence[Hook]", session: str | None) -> Sequence[Feature]:
     """Return the features of an agent. Raises: InvalidRequestError: One is missing that another argument needs."""
     if features is None:
         return default_features(hooks)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_check
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelError
-from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.modes import Mode
 
 if TYPE_CHECKING:
+    from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
     from freeact_sub.kernels.wall.sandbox import SandboxPolicy
     from freeact_sub.kernels.workspaces import OwnFiles
     from freeact_sub.skills import SkillModule
@@ -181,7 +181,7 @@ class BranchingKernel(Kernel, Protocol):
         """
         ...
 
-    async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> "SnapshotReport":
         """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
 
         A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves what it can
@@ -202,7 +202,7 @@ class BranchingKernel(Kernel, Protocol):
         """
         ...
 
-    async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
+    async def restore(self, folder: Path, *, allow_more: bool = False) -> "RestoreReport":
         """Brings the variables of a snapshot back, modules, search path and working directory included.
 
         For a kernel that has just started. Functions and classes of cells are as they were defined. Large arrays are read

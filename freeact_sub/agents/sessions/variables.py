@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.sessions.past import keep_variables, path_of_mark, remove_oldest
@@ -21,10 +21,12 @@ from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels import branching
-from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.private_folders import remove_soon
 from freeact_sub.text import counted, one_line
+
+if TYPE_CHECKING:
+    from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
 
 MARK_CHARS: Final = 32
 """The width of a number, so that each overwrites the previous one."""
@@ -276,7 +278,7 @@ class Variables:
             return float(self._mark.read_text(encoding="ascii"))
         return 0.0
 
-    async def _read(self) -> RestoreReport:
+    async def _read(self) -> "RestoreReport":
         """Bring back what this kernel may have, and, if a person agrees, the rest."""
         kernel = branching(await self._kernel.get(), KernelSnapshotError)
         report = await kernel.restore(self._folder)
@@ -325,7 +327,7 @@ class Variables:
             os.close(descriptor)
 
 
-def _restored_text(report: RestoreReport) -> str:
+def _restored_text(report: "RestoreReport") -> str:
     lines = "\n".join(f"- {one_line(variable.line, 200)}" for variable in report.restored[:NAMED])
     more = len(report.restored) - NAMED
     back = f"These variables came back:\n{lines}" if lines else "No variables came back."
@@ -340,7 +342,7 @@ def _restored_text(report: RestoreReport) -> str:
     return f"{back}{more_text}{made}{others}"
 
 
-def _left_out(variables: LeftOut) -> str:
+def _left_out(variables: "LeftOut") -> str:
     """Return the sentence on variables that a kernel with more rights was not given."""
     names = [one_line(variable.name, 80) for variable in variables.variables]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
@@ -351,7 +353,7 @@ def _left_out(variables: LeftOut) -> str:
     )
 
 
-def _lost(report: RestoreReport) -> str:
+def _lost(report: "RestoreReport") -> str:
     names = ", ".join(one_line(item.name, 40) for item in report.lost[:NAMED])
     return f", {len(report.lost)} did not: {names}" if names else ""
 

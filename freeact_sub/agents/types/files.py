@@ -19,7 +19,6 @@ from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.hooks import CommandHook, FoundHooks, parse_hooks
-from freeact_sub.config.load import servers_in
 from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
@@ -259,6 +258,8 @@ def _servers(head: _TypeHead, document: Document, config: Config, source: str) -
         if name in config.mcp_servers:
             raise BadLineError(f"`mcp_servers`: there is a server {name!r} already: list it in `mcp`", line=line)
     try:
+        from freeact_sub.config.load import servers_in  # noqa: PLC0415  # few types have servers
+
         servers = servers_in(head.mcp_servers, Path(source), os.environ)
         return Config(mcp_servers=servers, workspace=config.workspace).mcp_servers
     except ConfigError as error:
