@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from statistics import fmean
 from typing import Final, Literal, TypeVar
 
 from pydantic_ai.models import Model
@@ -20,7 +19,7 @@ from pydantic_ai.models import Model
 from freeact_sub.agents.budgets.estimate import price_of
 from freeact_sub.agents.budgets.ledger import Account, Payer
 from freeact_sub.agents.maps.agreement import Agreement, Rest, price_paid
-from freeact_sub.agents.maps.quotes import Pilot
+from freeact_sub.agents.maps.quotes import Pilot, mean_of
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError
@@ -179,7 +178,7 @@ class FanOuts:
     def _rest(self, calls: "_Calls", present: Sequence[int]) -> Rest:
         """What is left. Args: present: see `_left`."""
         pilots, config = calls.pilots[-MOST_PILOTS:], self._agent.shared.config
-        usual = round(fmean(pilot.size for pilot in calls.pilots))
+        usual = round(mean_of(pilot.size for pilot in calls.pilots))
         sizes = [*present, *[usual] * (self._left(calls, present) - len(present))]
         return Rest(
             what=calls.kind if self._strategy is None else self._strategy.strategy,

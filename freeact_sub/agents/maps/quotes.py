@@ -8,10 +8,9 @@ towards `USUAL` and the quantiles of a t distribution. The spread that is quoted
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from statistics import fmean
 from typing import Final
 
 from pydantic_ai.usage import RequestUsage
@@ -92,7 +91,7 @@ def quote(
     output = _of_pilots(pilots, [pilot.output_tokens for pilot in pilots], sizes)
     if single:
         fixed, a_char = _line(pilots)
-        mean = max(1.0, fixed + a_char * fmean(sizes))
+        mean = max(1.0, fixed + a_char * mean_of(sizes))
         given = Spread(about=mean, low=mean * (1 - INPUT_SPREAD), high=mean * (1 + INPUT_SPREAD))
     else:
         given = _of_pilots(pilots, [pilot.input_tokens for pilot in pilots], sizes)
@@ -115,7 +114,7 @@ def quote(
         more=n,
         tokens=spread(lambda given, answered: given + answered),
         cost_usd=None if math.isnan(money.about) else money,
-        seconds=fmean(pilot.seconds for pilot in pilots) * max(1.0, rounds),
+        seconds=mean_of(pilot.seconds for pilot in pilots) * max(1.0, rounds),
     )
 
 
@@ -142,7 +141,7 @@ def bound_for(high: float) -> Decimal:
 
 def _line(pilots: Sequence[Pilot]) -> tuple[float, float]:
     """The input of a request without text, and that of a character."""
-    x, y = fmean(pilot.size for pilot in pilots), fmean(pilot.input_tokens for pilot in pilots)
+    x, y = mean_of(pilot.size for pilot in pilots), mean_of(pilot.input_tokens for pilot in pilots)
     spread = sum((pilot.size - x) ** 2 for pilot in pilots)
     slope = sum((pilot.size - x) * (pilot.input_tokens - y) for pilot in pilots) / spread if spread else 0.0
     if not 0 < slope <= (y / x if x else 0.0):  # all prompts are of one size, or the counts are odd
@@ -153,10 +152,10 @@ def _line(pilots: Sequence[Pilot]) -> tuple[float, float]:
 def _mean(values: Sequence[float], weights: Sequence[float]) -> Spread:
     """The mean output of the rest, where an output is a lognormal value times the item's weight."""
     logs = [math.log(max(value, 1e-9)) for value in values]
-    m, middle = len(logs), fmean(logs)
+    m, middle = len(logs), mean_of(logs)
     freedom = m - 1 + WEIGHT
     variance = (sum((log - middle) ** 2 for log in logs) + WEIGHT * USUAL**2) / freedom
-    weight = fmean(weights)
+    weight = mean_of(weights)
     rest = sum(one**2 for one in weights) / sum(weights) ** 2  # of one: how few of the rest make up the sum
     wide = QUANTILES.get(freedom, 1.8) * math.sqrt(
         variance / m + variance**2 / (2 * freedom) + (math.exp(variance) - 1) * rest
@@ -165,3 +164,9 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> Spread:
     return Spread(
         about=math.exp(centre) * weight, low=math.exp(centre - wide) * weight, high=math.exp(centre + wide) * weight
     )
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Return the mean; the module `statistics` takes longer to import than an agent without maps should wait."""
+    found = [*values]
+    return math.fsum(found) / len(found)
