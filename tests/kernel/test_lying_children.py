@@ -67,7 +67,7 @@ LIES = {
         ["import threading; t = threading.Thread(target=open, args=('thread.txt', 'w')); t.start(); t.join()"],
         "files written: thread.txt]",
     ),
-    "copied by a program": ("I wrote nothing.", ["!cp old.txt copied.txt"], "1 command; files written: copied.txt]"),
+    "copied by a program": ("I wrote nothing.", ["!cp old.txt copied.txt"], "1 cell, 1 command]"),
     "moved": (
         "I kept it as it was.",
         ["import os; os.rename('old.txt', 'new.txt')"],
