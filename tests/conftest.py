@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.contract import contract
+from support.contract import contract, quarantine
 from support.thorough import THOROUGH, examples
 
 settings.register_profile(
@@ -54,13 +54,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bare", action="store_true", help="agents of unit tests have no features; tests of features are left out"
     )
+    parser.addoption("--quarantined", action="store_true", help="run the tests of tests/quarantine.txt too")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of `contract.txt`, before pytest selects by marks."""
-    named = contract()
+    named, kept_apart = contract(), {} if config.getoption("--quarantined") else quarantine()
     for item in items:
+        if cause := kept_apart.get(item.nodeid):
+            item.add_marker(pytest.mark.skip(reason=f"quarantined: {cause}"))
         name = item.nodeid
         if not named.isdisjoint((name, name.partition("[")[0], name.partition("::")[0])):
             item.add_marker("contract")
