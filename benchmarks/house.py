@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.common import Goal, OtherLoad, Row, clean_environment, clock, files_of, main, report, serving
-from benchmarks.structure import BORROWED, DOCUMENTED, Source
+from benchmarks.structure import BORROWED, DOCUMENTED, Source, lines_of
 from benchmarks.weave import woven
 
 COMMIT: Final = "b2ea7fe7"
@@ -94,7 +94,7 @@ def _figures(folder: Path, *, walk_line: bool) -> dict[str, float]:
         "class names that stand twice": len(source.doubles()),
         "file names that stand twice": len(source.file_doubles()),
         "files of the core that name a feature": sum(map(len, woven(source).values())),
-        "lines of tests for a line": _lines_of(folder / "tests") / lines.total(),
+        "lines of tests for a line": lines_of((folder / "tests").rglob("*.py")) / lines.total(),
     }
     for walk, name in WALKS.items():
         found |= {f"{name}: {what}": count for what, count in _walked(folder, walk).items()}
@@ -106,11 +106,6 @@ def _figures(folder: Path, *, walk_line: bool) -> dict[str, float]:
     if walk_line:
         found["a line of output: files"] = len(_line(folder))
     return found
-
-
-def _lines_of(folder: Path) -> int:
-    """The lines of all Python files in a folder."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
 
 
 def _borrowed(folder: Path, source: Source) -> dict[str, set[str]]:

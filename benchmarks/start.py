@@ -96,7 +96,6 @@ def run(*, small: bool = False) -> dict[str, Any]:
 
 def _installed() -> dict[str, float]:
     """MB (10^6 bytes) on the disk: of the package, of the package with all that it needs, of pydantic-ai with all that."""
-    compileall.compile_dir(Path(freeact_sub.__file__).parent, quiet=1)
     package = Path(freeact_sub.__file__).parent
     own = sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
     needed = {name: _needed(name) for name in ("freeact-sub", "pydantic-ai-slim")}

@@ -5,7 +5,7 @@ Only text is read; nothing is imported.
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +60,7 @@ class Source:
         found: Counter[str] = Counter()
         for path in self.files.values():
             parts = path.relative_to(self.root / self.package).parts
-            found[parts[0] if len(parts) > 1 else "."] += len(path.read_text(encoding="utf-8").splitlines())
+            found[parts[0] if len(parts) > 1 else "."] += lines_of([path])
         return found
 
     def counts(self) -> Counter[str]:
@@ -125,6 +125,21 @@ class Source:
         for tree in self.trees.values():
             names.update(_made(tree))
         return names
+
+
+def lines_of(paths: Iterable[Path]) -> int:
+    """Count the lines of files."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that absolute imports name, wherever they stand. A name from a module may be a module too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 def _made(tree: ast.Module) -> Iterator[str]:

@@ -4,14 +4,12 @@ Each folder or file in `features/` is a feature. A feature that still stands els
 Settings, events and calls are words: a file of the core that names a feature's section, event or call is not counted.
 """
 
-import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.structure import PACKAGE, Source
+from benchmarks.structure import PACKAGE, Source, imported, lines_of
 
 WORDS: Final = ("config", "events", "calls")
 FRONT: Final = (
@@ -51,7 +49,7 @@ def woven(source: Source) -> dict[str, set[str]]:
         own = _room(path)
         if own != "core" or path in MAY:
             continue
-        for target in _imported(source.trees[name]):
+        for target in imported(source.trees[name]):
             if target in places and (other := _room(places[target])) not in ("core", "front", "words"):
                 found[other].add(path)
     return found
@@ -61,8 +59,7 @@ def sizes(source: Source) -> Counter[str]:
     """Lines by feature, of the core, of front ends and the library above it, and of words."""
     found: Counter[str] = Counter()
     for path in source.files.values():
-        lines = len(path.read_text(encoding="utf-8").splitlines())
-        found[_room(path.relative_to(source.root / PACKAGE).as_posix())] += lines
+        found[_room(path.relative_to(source.root / PACKAGE).as_posix())] += lines_of([path])
     return found
 
 
@@ -80,16 +77,6 @@ def _room(path: str) -> str:
         return max(found)[1]
     room = path.partition("/")[0].removesuffix(".py")
     return "front" if room in FRONT else "words" if room in WORDS else "core"
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """The modules that are named by absolute imports, wherever they stand."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
 
 
 def _main() -> None:

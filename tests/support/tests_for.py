@@ -1,7 +1,7 @@
 """The tests for a change: `make test-for FILE...`, or `make test-for` for what differs from the last commit.
 
-For a file of the package: the tests in the folder that mirrors its own, and those that import it, or a module that imports
-it, and so on while they are few. For a file of tests: itself, or the tests that import it. For another file:
+For a file of the package: the tests in the folder that mirrors its own, and those that import it. While these are few, the
+tests of the modules that import it are added. For a file of tests: itself, or the tests that import it. For another file:
 the tests that name it. Of tests that start processes, those of `contract.txt` alone are run. With `--list` the files are printed and nothing is run.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.structure import PACKAGE, Source  # noqa: E402
+from benchmarks.structure import PACKAGE, Source, imported  # noqa: E402
 
 TESTS: Final = ROOT / "tests"
 WHICH: Final = "contract or not (kernel or mcp or e2e or slow)"
@@ -29,7 +29,7 @@ def tests_for(changed: Iterable[str]) -> list[str]:
     found: set[Path] = set()
     source = Source(ROOT)
     modules = {path.relative_to(ROOT).as_posix(): name for name, path in source.files.items()}
-    named = {path: _imported(path) for path in TESTS.rglob("*.py")}
+    named = {path: {*imported(ast.parse(path.read_text(encoding="utf-8")))} for path in TESTS.rglob("*.py")}
     for name in changed:
         path = ROOT / name
         if name in modules:
@@ -63,16 +63,6 @@ def _of_module(source: Source, module: str, path: Path, named: dict[Path, set[st
 
 def _importing(modules: set[str], named: dict[Path, set[str]]) -> set[Path]:
     return {test for test, names in named.items() if names & modules}
-
-
-def _imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return names
 
 
 def _changed() -> list[str]:
