@@ -10,14 +10,12 @@ from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.cells import MimeBundle
 from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest, Remember
 from freeact_sub.notebook.field_widgets import AUTO, FieldWidgets
-from freeact_sub.notebook.ipython_shell import CellDisplay
+from freeact_sub.notebook.ipython_shell import NOTHING, CellDisplay
 from freeact_sub.notebook.render import effects_html, question_html
 from freeact_sub.show.effect_lines import seen_otherwise
 from freeact_sub.show.questions import refuse
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.text import dollars_spread, visible
-
-_NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
 
 RELOAD_SECONDS = 60.0
 """Seconds after which a question is closed whose page was loaded again: the new page cannot show the cell's buttons."""
@@ -55,7 +53,7 @@ class ButtonQuestions:
         self._working: set[asyncio.Task[None]] = set()
         """What tries cells, and decides."""
         self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
-        self._screen.publish(self._display_id, _NOTHING, update=False)
+        self._screen.publish(self._display_id, NOTHING, update=False)
 
     def ask(self, request: ApprovalRequest | QuestionRequest) -> None:
         """See `QuestionForms.ask`."""
@@ -160,7 +158,7 @@ class ButtonQuestions:
 
     def _bundle(self) -> MimeBundle:
         # IPython's protocol; its own text is the panel's repr
-        return {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else _NOTHING
+        return {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else NOTHING
 
     def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
         widgets = self._widgets

@@ -22,7 +22,7 @@ from freeact_sub.kernels.variable_reports import About, parsed
 from freeact_sub.notebook.beside import AgentsBeside, HostedRun
 from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedError, interrupts_cancel, show_run
-from freeact_sub.notebook.ipython_shell import CellDisplay
+from freeact_sub.notebook.ipython_shell import NOTHING, CellDisplay
 from freeact_sub.notebook.peer import NO_COPY
 from freeact_sub.notebook.question_forms import QuestionForm
 from freeact_sub.notebook.user_names import NAMED_VALUE, UserNames, about_copied
@@ -34,7 +34,6 @@ REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken 
 GOES_ON: Final = "The agent goes on beside your cells: %agent_wait{name} waits for it, %agent_stop{name} stops it."
 HIDDEN_AGENT: Final = "In the agent's copy, `agent` is the agent's own object. Your variable `agent` stays in your kernel."
 NOT_TAKEN: Final = "each kernel has its own, which is not taken over"
-NOTHING: Final = {"text/html": "", "text/plain": ""}
 
 
 class CellConversation:

@@ -37,7 +37,7 @@ from freeact_sub.events import (
     QuestionRequest,
 )
 from freeact_sub.notebook.block_steps import LIMITS
-from freeact_sub.notebook.ipython_shell import AskLine, CellDisplay, ask_line, running_kernel
+from freeact_sub.notebook.ipython_shell import NOTHING, AskLine, CellDisplay, ask_line, running_kernel
 from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
@@ -300,7 +300,7 @@ class Page:
         """Its cell ends while the run goes on: from now on outputs can only be updated."""
         if self._rest is None and self._parts and self.screen.live:
             self._rest = _LaterBlocks(display_id=f"{self._prefix}-rest", foot=False, story=self._parts[0].story, dirty=False)
-            self._rest.shown = {"text/html": "", "text/plain": ""}
+            self._rest.shown = NOTHING
             self.screen.publish(self._rest.display_id, self._rest.shown, update=False)
             self._draw(float("inf"))
 
@@ -330,7 +330,7 @@ class Page:
         """Empties what is shown."""
         for place in self._places:
             if place.shown is not None:
-                self.screen.publish(place.display_id, {"text/html": "", "text/plain": ""}, update=True)
+                self.screen.publish(place.display_id, NOTHING, update=True)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._draw_changes(), name="notebook page")

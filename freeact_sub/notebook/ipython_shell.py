@@ -12,12 +12,14 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.notebook.borrowed_ipykernel import front_end_address
 
+NOTHING: Final[MimeBundle] = {"text/html": "", "text/plain": ""}
+"""A display that shows nothing, and can be updated later."""
 AskLine: TypeAlias = Callable[..., Coroutine[Any, Any, str]]
 """See `ask_line`."""
 
