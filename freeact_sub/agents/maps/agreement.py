@@ -99,7 +99,7 @@ class Agreement:
         """The highest figure of the quote, and what the last requests reserve, which take less: of children several."""
         given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
         last = RequestUsage(input_tokens=given, output_tokens=LEAST.tokens + (0 if rest.single else REPORT_TOKENS))
-        many = 1 if rest.single else min(rest.at_once, rest.quote().more)
+        many = 1 if rest.single else min(rest.at_once, told.more)
         if told.cost_usd is not None and told.cost_usd.high > 0:
             prices = (price(last) or Decimal(0) for price in (rest.price, price_of(self._agent.model)))
             return Budget(cost_usd=bound_for(told.cost_usd.high + many * float(max(prices))))
