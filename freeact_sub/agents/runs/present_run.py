@@ -10,7 +10,6 @@ waits for a kernel holds no slot that others need.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
@@ -241,7 +240,6 @@ class PresentRun:
     children_asked: int = 0
     """The number of children that the latest response of its model starts, and waits for."""
     clock: RunClock = field(init=False)
-    _started: float = 0.0
     _holds_slot: bool = False
     _calls_waiting: int = 0
 
@@ -275,11 +273,6 @@ class PresentRun:
         return self.clock.seconds if self.is_live else self.record.seconds
 
     @property
-    def age(self) -> float:
-        """Seconds since its start, with all waiting, while it is live."""
-        return time.monotonic() - self._started
-
-    @property
     def usage(self) -> Usage:
         """The spending of the agent itself in this run, up to now."""
         return self.account.own_usage
@@ -300,7 +293,7 @@ class PresentRun:
 
     def begin(self) -> None:
         """Begin the run: start its clock and open its cancel scope."""
-        self._started, self.scope = time.monotonic(), anyio.CancelScope()
+        self.scope = anyio.CancelScope()
         self.clock = RunClock(self.account.budget.seconds, self.account.limit_error)
         self.record.status = "starting" if self._is_root else "queued"
 
