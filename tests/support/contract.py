@@ -2,17 +2,19 @@
 
 from pathlib import Path
 
-CONTRACT = Path(__file__).parents[1] / "contract.txt"
-QUARANTINE = CONTRACT.with_name("quarantine.txt")
+TESTS = Path(__file__).parents[1]
 
 
 def contract() -> set[str]:
     """Names of files, functions or single cases, as pytest writes them."""
-    lines = CONTRACT.read_text(encoding="utf-8").splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
+    return {*_lines("contract.txt")}
 
 
 def quarantine() -> dict[str, str]:
     """Tests that fail on a busy machine, with the cause."""
-    lines = QUARANTINE.read_text(encoding="utf-8").splitlines()
-    return dict(line.split(" ", maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return dict(line.split(" - ", maxsplit=1) for line in _lines("quarantine.txt"))
+
+
+def _lines(name: str) -> list[str]:
+    lines = (TESTS / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]

@@ -158,15 +158,15 @@ class Terminal:
 
     def answer(self, key: str, *texts: str) -> None:
         """Wait until the approval that shows these texts is on the screen with its keys, and answer it by a key."""
-        self.wait_until(lambda: any(keys in self.bottom for keys in KEYS), "the keys of a card")
-        self.reply(key, "Approval ", *texts)
+        self.reply(key, "Approval ", *texts, one_of=KEYS)
 
-    def reply(self, keys: str, *texts: str) -> None:
-        """Wait until a question's texts are on the screen and its keys count, and type."""
+    def reply(self, keys: str, *texts: str, one_of: Sequence[str] = ("",)) -> None:
+        """Wait until a question's texts, and one of some others, are on the screen and its keys count, and type."""
 
         def counts() -> bool:
-            rows = [row.strip() for row in self.bottom.splitlines()]
-            return WAITING not in rows and all(text in self.bottom for text in texts)
+            rows, shown = [row.strip() for row in self.bottom.splitlines()], self.bottom
+            is_there = all(text in shown for text in texts) and any(text in shown for text in one_of)
+            return WAITING not in rows and is_there
 
         self._wait(counts, f"{texts} to be on the screen, with keys that count")
         self.press(keys)
