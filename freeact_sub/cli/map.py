@@ -7,18 +7,19 @@ import io
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from typing_extensions import TypedDict
 
 from freeact_sub import Agent, Budget, RunResult
+from freeact_sub.agents.maps.kept_answers import KeptAnswers
 from freeact_sub.cli.settings import INTERRUPTED
 from freeact_sub.cli.streams import asking_terminal, can_draw, tell, write_out
 from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.events import StrategyProgress
 from freeact_sub.models.names import require_model
-from freeact_sub.system.safe_files import replace_file
 from freeact_sub.terminal.approver import Approver, LineApprover
 
 SEPARATORS: Final = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".ndjson": ""}
@@ -36,8 +37,9 @@ def map_file(options: argparse.Namespace, settings: Any) -> int:
         out, again = Path(options.out), f"to ask what is missing: freeact-sub {shlex.join(sys.argv[1:])}"
         separator = separator if separator and _separator(out.name) == "," else _separator(out.name)
         kept = out.with_name(f"{out.name}.answers.jsonl")
-        if out.exists() and not (kept.exists() and out.is_file() and out.stat().st_mtime_ns <= kept.stat().st_mtime_ns):
-            raise ConfigError(f"{out} exists, and is not as an earlier call left it: move it away, or name another --out")
+        with KeptAnswers(kept if kept.exists() else None) as known:
+            if out.exists() and not (out.is_file() and known.has_written(out.read_bytes())):
+                raise ConfigError(f"{out} exists, and is not as an earlier call left it: move it, or name another --out")
     config = settings(headless=None if asking_terminal() is not None else "auto")
     require_model(config)
     if "requests" not in config.budget.model_fields_set:  # a model may correct an answer of the wrong type twice
@@ -52,16 +54,15 @@ def map_file(options: argparse.Namespace, settings: Any) -> int:
         raise FreeactError(result.error) if steps else ConfigError(result.error)
     new = [*(["answer"] if output is str else output.__annotations__), "error"]
     answers = [{name: row[name] for name in new} for row in result.output]
-    columns = [*(columns or dict.fromkeys(name for row in rows for name in row)), *new]
-    text = _written(columns, lines, answers, separator)
-    if out is None or kept is None:
+    text = _written([*(columns or dict.fromkeys(name for row in rows for name in row)), *new], lines, answers, separator)
+    if out is None:
         write_out(text)
     else:
         try:
-            replace_file(out, text.encode("utf-8", errors="backslashreplace"))  # half a character is written as in JSON
+            with KeptAnswers(kept) as known:
+                known.write(out, text.encode("utf-8", errors="backslashreplace"))  # half a character as in JSON
         except OSError as error:
             raise FreeactError(f"cannot write {out}: {error.strerror}; the answers are kept in {kept}") from error
-        kept.touch()
     failed = sum(row["error"] is not None for row in result.output)
     tell(f"{len(rows) - failed:,} of {len(rows):,} rows are answered{f', see the column error; {again}' if failed else ''}")
     return 1 if failed else 0
@@ -142,9 +143,7 @@ def _type_of(text: str) -> Any:
 
 def _budget_of(text: str) -> Budget:
     amount, _, unit = text.strip().removeprefix("$").partition(" ")
-    try:
+    with suppress(ValueError):
         if unit in ("", "tokens") and 0 < float(amount) < float("inf"):
             return Budget(tokens=int(amount)) if unit else Budget(cost_usd=amount)
-    except ValueError:
-        pass
     raise ConfigError(f"--budget: {text!r} is not a budget: write dollars, as 3 or $0.50, or tokens, as '200000 tokens'")

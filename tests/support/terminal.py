@@ -21,8 +21,8 @@ CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""
 READY = "type a prompt"
 """What the status line says when it waits for one."""
-KEYS = ("y yes", "y/n")
-"""One of them is in the line of keys of a card, once keys count."""
+KEYS = ("y yes", "y/n", "Esc no answer")
+"""One of them is in the line of keys of a question, once keys count."""
 ALTERNATE = 1049
 """The mode of the alternate screen."""
 LIMIT_SECONDS = 120
@@ -158,15 +158,16 @@ class Terminal:
 
     def answer(self, key: str, *texts: str) -> None:
         """Wait until the approval that shows these texts is on the screen with its keys, and answer it by a key."""
-        self.reply(key, "Approval ", *texts, one_of=KEYS)
+        self.reply(key, "Approval ", *texts)
 
-    def reply(self, keys: str, *texts: str, one_of: Sequence[str] = ("",)) -> None:
-        """Wait until a question's texts, and one of some others, are on the screen and its keys count, and type."""
+    def reply(self, keys: str, *texts: str) -> None:
+        """Wait until a question's texts are on the screen and its keys count, and type."""
 
         def counts() -> bool:
-            rows, shown = [row.strip() for row in self.bottom.splitlines()], self.bottom
-            is_there = all(text in shown for text in texts) and any(text in shown for text in one_of)
-            return WAITING not in rows and is_there
+            shown = self.bottom
+            is_whole = not self.screen.cursor.hidden  # the cursor is hidden from the first row that is drawn to the last
+            has_keys = any(key in shown for key in KEYS) and WAITING not in map(str.strip, shown.splitlines())
+            return is_whole and has_keys and all(text in shown for text in texts)
 
         self._wait(counts, f"{texts} to be on the screen, with keys that count")
         self.press(keys)

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")]
 
-CHILDREN = 20
+CHILDREN = 10
 ASKING = 5
 """Children that may work at the same time; each asks."""
 DRAGS = 5
@@ -60,7 +60,7 @@ class Tmux:
         return self("capture-pane", "-p")
 
     def ask(self) -> None:
-        """Has 20 children, of which five ask."""
+        """Has ten children, of whom five ask: of more than ten, three would ask first, and then a quote."""
         wait_until(lambda: "type a prompt" in self.all)
         self("send-keys", "/help", "Enter")  # something to move into the history
         wait_until(lambda: "agent's short id" in self.all)

@@ -3,6 +3,7 @@
 A line is written by one call, and a last line that a kill has cut off is skipped: what is lost is what was not answered.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -10,10 +11,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.system.safe_files import full_path
+from freeact_sub.system.safe_files import full_path, replace_file
 
 NAME: Final = "answers.jsonl"
 """The file's name in the folder of a session."""
+WRITTEN: Final = "written"
+"""The key of the digest of a file that was made of the answers."""
 HEADER: Final = b'{"freeact_sub": "answers of agent.map", "version": 1}\n'
 
 
@@ -55,6 +58,15 @@ class KeptAnswers:
         self._known[key] = answer
         if self._handle >= 0:
             self._write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
+
+    def has_written(self, content: bytes) -> bool:
+        """Whether the last file that was made of the answers had this content: nobody has changed it since."""
+        return self.get(WRITTEN) == hashlib.sha256(content).hexdigest()
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a file that was made of the answers. Raises OSError if it cannot be written."""
+        self.keep(WRITTEN, hashlib.sha256(content).hexdigest())
+        replace_file(path, content)
 
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
