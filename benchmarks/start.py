@@ -55,13 +55,23 @@ for name, code in stages.items():
     found[name], began = ((now - began) * 1000, len(sys.modules)), now
 print(json.dumps(found))
 """
+BARE: Final = """
+import sys
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+Agent(OpenAIChatModel("measured", provider=OpenAIProvider(base_url=sys.argv[1], api_key="none"))).run_sync("hi")
+"""
+"""A program of pydantic-ai alone that sends a prompt by the same class of model."""
 CALLS: Final = {"--help": 0, "--version": 0, "--modle x": 2}
 """Options by exit status."""
 AGAINST: Final = IMPORTS[0]
+REQUEST: Final = "first request"
+BARE_REQUEST: Final = "first request of a bare program"
 GOALS: Final = {
     "from freeact_sub import Agent": Goal(of="of pydantic_ai", at_most=1.35),
     "prompt": Goal(of="wall ms", at_most=300),
-    "first request": Goal(of="CPU ms", at_most=1000),
+    REQUEST: Goal(of="of a bare program", at_most=1.25),
 }
 LIMIT_SECONDS: Final = 60
 PROMPT: Final = b"starting"
@@ -79,6 +89,7 @@ def run(*, small: bool = False) -> dict[str, Any]:
         times |= {name: _call(name.split(), status) for name, status in CALLS.items()}
         stages = _stages()
         times |= conversation([PROGRAM], clean_environment(), shown=PROMPT)
+        times[BARE_REQUEST] = _bare_request(clean_environment())
         if small or number:  # the first round warms the file cache
             for name, (cpu, wall) in times.items():
                 series.add(name, "CPU ms", cpu)
@@ -86,7 +97,9 @@ def run(*, small: bool = False) -> dict[str, Any]:
             for name, (cpu, modules[f"stage: {name}"]) in stages.items():
                 series.add(f"stage: {name}", "CPU ms", cpu)
     rows = [row for name in series.values if (row := series.row(name, "", *([GOALS[name]] if name in GOALS else [])))]
-    reference = next(row.values["CPU ms"] for row in rows if row.figure == AGAINST)
+    of_figure = {row.figure: row for row in rows}
+    reference, request = of_figure[AGAINST].values["CPU ms"], of_figure[REQUEST].values
+    request["of a bare program"] = (request["CPU ms"] or 0) / (of_figure[BARE_REQUEST].values["CPU ms"] or 1)
     for row in rows:
         row.values["of pydantic_ai"] = (row.values["CPU ms"] or 0) / (reference or 1)
         row.values["modules"] = modules.get(row.figure)
@@ -200,7 +213,18 @@ def conversation(program: list[str], environment: dict[str, str], *, shown: byte
         finally:
             _end(pid, terminal)
     assert requested.is_set()
-    return {"prompt": prompt, "first request": sent}
+    return {"prompt": prompt, REQUEST: sent}
+
+
+def _bare_request(environment: dict[str, str]) -> tuple[float, float]:
+    """CPU and wall-clock time in ms up to the first request of a program of pydantic-ai alone."""
+    with _model() as (base_url, requested):
+        began = clock()
+        with subprocess.Popen([sys.executable, "-P", "-c", BARE, base_url], env=environment) as process:
+            assert requested.wait(LIMIT_SECONDS)
+            sent = cpu_ms([process.pid]), (clock() - began) * 1000
+            process.kill()
+    return sent
 
 
 def _end(pid: int, terminal: int) -> None:

@@ -32,7 +32,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # jsonschema takes 1.2 s to build a grammar of addresses that nothing here reads; without it, it does not know them
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-pytest_plugins = ["support.leaks", "support.network", "support.order"]
+pytest_plugins = ["support.leaks", "support.network", "support.order", "support.processes"]
 
 
 PLACES_OF_A_USER = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR", "IPYTHONDIR")

@@ -7,6 +7,8 @@ from freeact_sub import Agent, ApprovalRequest, Config
 from freeact_sub.sessions import session_store
 from freeact_sub.testing import ScriptedModel
 
+pytestmark = pytest.mark.kernel
+
 
 @pytest.mark.parametrize(
     ("code", "is_kept"),

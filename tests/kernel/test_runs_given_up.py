@@ -21,6 +21,8 @@ from support.waiting import eventually, turns
 from freeact_sub import Agent, Config
 from freeact_sub.testing import ScriptedModel, prompts
 
+pytestmark = pytest.mark.kernel
+
 CANCELS = 200
 SOON_SECONDS = 20.0
 """The longest that the next call may take on a busy machine; a stand-still took 30."""

@@ -13,6 +13,8 @@ from freeact_sub import Agent, Config, FreeactError
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
 
+pytestmark = pytest.mark.kernel
+
 
 @pytest.fixture(autouse=True, scope="module")
 def fork_servers():

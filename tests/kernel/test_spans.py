@@ -22,6 +22,8 @@ from freeact_sub.spans import CONVERSATION
 from freeact_sub.strategies import vote
 from freeact_sub.testing import ScriptedModel, first_prompt
 
+pytestmark = pytest.mark.kernel
+
 CODE = """
 import asyncio
 await asyncio.gather(agent.task("child"), agent.ask("question"), agent.mcp.demo.add(a=1, b=2))

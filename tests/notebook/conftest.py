@@ -1,6 +1,9 @@
 """Kernels of notebooks are forked from a Python that has imported what their cells import."""
 
+from contextlib import nullcontext
+
 import pytest
+from support.processes import any_starts_processes
 from support.warm_kernels import forking_kernels, warm_kernels
 
 IMPORTED = (
@@ -16,7 +19,7 @@ def forking():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _warm(forking):
+def _warm(request):
     """For the tests of a module only: what follows in this process may need kernels that are started as ever."""
-    with warm_kernels(forking):
+    with warm_kernels(request.getfixturevalue("forking")) if any_starts_processes(request) else nullcontext():
         yield

@@ -110,6 +110,7 @@ def seconds_in(text):
     return int(found[1]) if found else 0
 
 
+@pytest.mark.slow
 async def test_seconds_go_by_without_events():
     screen = RecordingScreen()
     async with Page(screen) as page:

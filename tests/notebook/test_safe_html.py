@@ -179,6 +179,7 @@ PIECES += ["<div>", "<ul><li>", "<a><b>", "<b></i>", "<p>x</p>"]
 OPEN_AGAIN = "<p>" + "".join(f"<b a={number}>" for number in range(10_000)) + "</p>"
 
 
+@pytest.mark.slow
 def test_rebuilding_takes_linear_time():
     for piece in PIECES:
         source = piece * (HTML_CHARS // len(piece))

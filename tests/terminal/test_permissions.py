@@ -71,6 +71,7 @@ def test_check_tells_the_decision_and_the_rule(permissions, rules, arguments, st
 
 @each("mode", ["plan", "ask", "auto", "full"])
 @each("command", lines("commands/that_install_packages.txt"))
+@pytest.mark.slow
 def test_installing_a_package_is_asked_for_in_every_mode_but_full(permissions, command, mode):
     assert permissions("check", command, "--mode", mode)[0] == (0 if mode == "full" else 3)
 

@@ -47,6 +47,7 @@ LIMIT = 39
 OF_INSTANCES = {"_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_key="k")}
 
 
+@pytest.mark.slow
 def test_each_name_that_is_used_stands_in_the_list_which_is_short():
     listed = {name for names in PLACES.values() for name in names.split()} | OF_INSTANCES.keys()
     assert set().union(*borrowed().values()) <= listed

@@ -62,6 +62,7 @@ def test_keys_are_named_and_not_shown() -> None:
     assert found.text == "ANTHROPIC_API_KEY"
 
 
+@pytest.mark.process
 def test_a_python_that_is_not_there_is_missing() -> None:
     config = Config(kernel=KernelConfig(python="/nowhere/python"))
     found = check_python(config, None, {})

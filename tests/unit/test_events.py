@@ -134,6 +134,7 @@ def validator():
     ],
     ids=lambda event: getattr(event, "call", event).__class__.__name__,
 )
+@pytest.mark.slow
 def test_every_kind_of_call_and_output_is_read_back(event):
     assert AgentEvent.from_json(event.to_json()) == event
     assert not list(validator().iter_errors(json.loads(event.to_json())))
@@ -153,6 +154,7 @@ def test_events_are_read_without_the_sources_of_their_classes(monkeypatch):
     assert events.AgentEvent.from_json(event.to_json()).to_json() == event.to_json()
 
 
+@pytest.mark.slow
 def test_the_schema_in_the_docs_is_that_of_the_classes():
     """To write it anew: `python -m freeact_sub.events > docs/events.schema.json`."""
     assert json.loads(SCHEMA.read_text()) == json_schema()

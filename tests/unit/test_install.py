@@ -104,6 +104,7 @@ def test_progress_is_one_line_on_a_terminal_and_lines_elsewhere(
         assert [line[:13] for line in shown.splitlines()][-1] == "  fetching: 2"
 
 
+@pytest.mark.process
 def test_a_failure_ends_with_the_reason_and_the_way_out(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

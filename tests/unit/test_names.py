@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 
+import pytest
 from support.package_source import source
 from support.programs import ROOT
 
@@ -13,6 +14,7 @@ BOTH_IN_HOST_AND_KERNEL = {
 }
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_one_name():
     places = defaultdict(list)
     for module, tree in source().trees.items():
@@ -53,6 +55,7 @@ def annotated(tree):
         yield name, {part.strip() for part in written.split("|")} - {"None"}, item.lineno
 
 
+@pytest.mark.slow
 def test_a_word_has_one_meaning():
     wrong, seen = [], set()
     for module, tree in source().trees.items():

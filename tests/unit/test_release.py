@@ -43,6 +43,7 @@ def test_the_changelog_must_begin_with_the_version(release: ModuleType, changelo
             release.check_changelog(text)
 
 
+@pytest.mark.process
 def test_each_python_that_the_package_names_is_tried(release: ModuleType) -> None:
     named = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
     assert [*release.SUPPORTED] == named
@@ -65,6 +66,7 @@ def test_a_wheel_without_its_parts_is_not_ready(
         release.check_contents()
 
 
+@pytest.mark.process
 def test_a_program_that_fails_fails_its_step(release: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(release.StepError, match="ended with 3: why not"):
         release.run(sys.executable, "-c", "import sys; print('why not', file=sys.stderr); sys.exit(3)")

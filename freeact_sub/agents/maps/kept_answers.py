@@ -61,7 +61,7 @@ class KeptAnswers:
 
     def has_written(self, content: bytes) -> bool:
         """Whether the last file that was made of the answers had this content: nobody has changed it since."""
-        return self.get(WRITTEN) == hashlib.sha256(content).hexdigest()
+        return bool(self.get(WRITTEN) == hashlib.sha256(content).hexdigest())
 
     def write(self, path: Path, content: bytes) -> None:
         """Write a file that was made of the answers. Raises OSError if it cannot be written."""

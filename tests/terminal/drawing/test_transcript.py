@@ -33,6 +33,7 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     assert "earlier entries are not kept" in text
 
 
+@pytest.mark.slow
 def test_a_great_many_short_events_are_bounded_too() -> None:
     records, views = Records(), Stories()
     for _ in range(MAX_CHARS // EVENT_CHARS + 100):

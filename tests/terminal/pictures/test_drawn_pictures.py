@@ -69,6 +69,7 @@ def draws() -> None:
 
 @pytest.mark.usefixtures("draws")
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.process
 async def test_what_is_written_is_the_picture_and_ends_below_it_wherever_it_begins(way: Way, picture: Path) -> None:
     drawn = await Pictures(way).drawn(picture, 80, 24, (10, 20))
     for above in (0, 5, 23):
@@ -95,6 +96,7 @@ async def test_what_is_written_is_the_picture_and_ends_below_it_wherever_it_begi
 
 
 @pytest.mark.parametrize("size", [0, 100])
+@pytest.mark.process
 async def test_what_is_no_picture_is_not_drawn(size: int, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(size))
     assert await Pictures("kitty").drawn(tmp_path / "bad.png", 80, 24, CELL) == ""
@@ -122,6 +124,7 @@ async def test_nobody_waits_for_a_pipe_that_code_has_put_in_the_place_of_a_pictu
             os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
+@pytest.mark.process
 async def test_a_picture_that_takes_all_memory_ends_its_encoder_alone(tmp_path: Path) -> None:
     Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
     assert await Pictures("kitty").drawn(tmp_path / "bomb.png", 80, 24, CELL) == ""

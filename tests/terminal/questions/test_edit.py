@@ -47,6 +47,7 @@ class Lent:
         ("true", "print(1)", None, ""),
     ],
 )
+@pytest.mark.process
 async def test_what_the_editor_leaves_runs_instead_or_is_told(
     editor: str, code: str, changed: str | None, note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

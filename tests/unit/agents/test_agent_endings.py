@@ -99,6 +99,7 @@ async def test_a_denial_ends_the_run_as_rejected_where_that_is_configured(make):
     assert "stop it" in result.error
 
 
+@pytest.mark.slow
 async def test_always_for_this_session_covers_children_as_well(make):
     asked = []
 

@@ -251,6 +251,7 @@ async def test_a_typed_answer_comes_as_a_value(make):
     assert json.loads(of_kind(events, AgentFinished)[-1].output) == {"value": 42}
 
 
+@pytest.mark.slow
 async def test_many_agents_of_one_model_do_not_mix_their_scripts(make):
     script = {"root": [[task(f"say {number}") for number in range(30)], "done"]}
 

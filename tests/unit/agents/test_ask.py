@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
@@ -85,6 +86,7 @@ async def test_a_provider_that_fails_is_an_answer(make):
     assert account.spent.tokens == result.usage.tokens  # a request that fails is not billed
 
 
+@pytest.mark.slow
 async def test_a_budget_that_is_used_up_is_an_answer_and_what_is_reserved_is_given_back(make):
     config = {"budget": {"tokens": 20_000}}
     async with make(script_of([ask("colour? " + "x" * 80_000), ask("hue?")], "done"), config=config) as agent:
@@ -118,6 +120,7 @@ async def test_what_a_child_asks_counts_for_its_parent(make):
     assert result.usage.turns == 2
 
 
+@pytest.mark.slow
 async def test_a_question_can_be_cancelled_at_any_step_and_leaves_no_task(make):
     async with make(script_of([ask("colour?")], answer=asyncio.Event())) as agent:
         await agent.run("root", budget=Budget(turns=0)).result()

@@ -88,6 +88,7 @@ def script_of(chance: random.Random) -> Any:
 
 
 @each("seed", sample(range(AGENTS), 6))
+@pytest.mark.slow
 async def test_usage_ledger_and_what_was_sent_agree_in_random_runs(seed, tmp_path):
     chance = random.Random(seed)
     model = Sent(ScriptedModel(script_of(chance), chunk_chars=8, name="gpt-4o"))
@@ -176,6 +177,7 @@ async def test_a_broken_stream_is_paid_and_so_is_the_request_that_is_made_again(
     assert "at least $" in str(result.usage)
 
 
+@pytest.mark.slow
 async def test_a_broken_stream_is_not_made_again_where_the_budget_has_no_room_for_it(make):
     def script(_messages, _info):
         return ["w " * 700, ModelConnectionError("m", "broken", phase="read")]

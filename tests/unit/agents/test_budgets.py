@@ -212,6 +212,7 @@ async def test_children_are_counted_in_the_whole_subtree(make):
     assert all("7 of 7" in event.content for event in refused)
 
 
+@pytest.mark.slow
 async def test_time_ends_a_run_as_timeout_with_what_there_is_and_its_children_with_it(make):
     script = {"root": [["working", task("hangs")]], "hangs": [["partial", asyncio.Event()]]}
     async with make(script) as agent:
@@ -265,6 +266,7 @@ ASKED = {
 
 
 @each("how", ASKED)
+@pytest.mark.slow
 async def test_code_in_a_kernel_cannot_raise_a_bound(make, how):
     """The host takes depth, parent and bounds from the connection that a request came by, and from nothing in it."""
     method, params = ASKED[how]

@@ -114,6 +114,7 @@ def check_family(events, depth):
 
 
 @each("way", WAYS)
+@pytest.mark.slow
 async def test_five_children_that_each_start_one_end_with_one_slot(make, way):
     ways = toolbox(make, nested(way, 2, size=5))
     async with ways.agent as agent:
@@ -182,6 +183,7 @@ class Caller:
 
 
 @each("way", WAYS)
+@pytest.mark.slow
 async def test_a_child_of_a_factory_that_calls_its_factory_s_agent(make, way):
     script = {"leaf": ["answer"], "root": [[task(f"own {number}") for number in range(5)], "done"]}
     caller = Caller(way)
@@ -231,6 +233,7 @@ async def test_what_is_left_behind_ends_with_the_agent_that_started_it_and_is_re
 
 @each("way", WAYS)
 @each("steps", sample([0, 1, 2, 3, 5, 8, 13, 40], 4))
+@pytest.mark.slow
 async def test_a_cancel_at_any_moment_ends_all_and_gives_back_all_slots(make, way, steps):
     """Args: steps: turns of the event loop between the tool's start and the cancel."""
     silent = asyncio.Event()

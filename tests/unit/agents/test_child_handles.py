@@ -70,6 +70,7 @@ ENDS = {
 
 @each("case", ENDS)
 @pytest.mark.parametrize("session", [None, pytest.param("new", marks=pytest.mark.features)])
+@pytest.mark.process
 async def test_a_handle_tells_task_and_end_here_and_elsewhere(make, case, session):
     request, status, error, output = ENDS[case]
     config = {"mode": "full", "subagents": {"salvage": False}}

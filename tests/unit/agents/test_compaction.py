@@ -159,6 +159,7 @@ async def test_a_summary_that_the_budget_does_not_allow_changes_nothing(windowed
 @pytest.mark.parametrize(
     "broken", [ModelHTTPError(500, "scripted", "it broke"), ModelHTTPError(400, "scripted", "maximum context length")]
 )
+@pytest.mark.slow
 async def test_a_summary_that_fails_leaves_the_run_as_it_was_and_is_not_tried_again_at_once(windowed, broken):
     def script(messages, info):
         return broken if is_summary_request(messages) else WORDS * 50

@@ -166,6 +166,7 @@ class Fails(AbstractCapability):
     "hook",
     ["prepare_tools", "before_model_request", "wrap_model_request", "after_model_request", "wrap_tool_execute", "wrap_run"],
 )
+@pytest.mark.slow
 async def test_what_a_capability_raises_ends_its_agent_alone(make, hook, count):
     failing = Fails(hook, count)
     async with make(FAMILY, config=DEEP, capabilities=[failing]) as agent:

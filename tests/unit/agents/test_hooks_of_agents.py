@@ -247,6 +247,7 @@ async def test_children_have_hooks_of_their_own(make):
     assert len(root_stop.read) == 1
 
 
+@pytest.mark.process
 async def test_a_type_has_hooks_for_its_agents(make, tmp_path):
     folder = tmp_path / "types"
     folder.mkdir()

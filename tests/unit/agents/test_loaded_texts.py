@@ -62,6 +62,7 @@ async def test_a_person_loads_a_skill_with_a_prompt_and_it_is_there_once(make):
 
 
 @pytest.mark.features
+@pytest.mark.slow
 async def test_a_skill_survives_a_summary_and_the_summary_of_that(make):
     def script(messages, info):
         return "a summary" if is_summary_request(messages) else "word " * 2_000

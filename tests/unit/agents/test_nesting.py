@@ -45,6 +45,7 @@ async def test_three_levels_finish_with_few_slots(make, concurrency):
 
 
 @each("kernels", [2, 3, 4, 7])
+@pytest.mark.slow
 async def test_a_bound_on_kernels_makes_work_wait_and_refuses_only_what_could_never_begin(make, kernels):
     config = {"subagents": {"max_depth": 3, "max_concurrent": 5}, "kernel": {"max_live": kernels}}
     most = 0

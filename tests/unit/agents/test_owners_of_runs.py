@@ -212,6 +212,7 @@ WAYS = [
 
 @each("way", WAYS)
 @each("following", ["run", "execute", "branch", "task"])
+@pytest.mark.slow
 async def test_a_run_that_was_given_up_is_in_nobodys_way(way, following, make):
     async with make(reply) as agent:
         mine, before = asyncio.current_task(), asyncio.all_tasks()

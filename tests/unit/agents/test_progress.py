@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from pydantic_ai.models.function import FunctionModel
 from support.agents import of_kind, read
 
@@ -10,6 +11,7 @@ from freeact_sub.events import ModelProgress, UsageUpdated
 from freeact_sub.testing import FakeKernelProvider
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_silent_for_long_is_told_of_until_it_answers(tmp_path):
     enough = asyncio.Event()
 

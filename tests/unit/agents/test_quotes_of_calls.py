@@ -99,6 +99,7 @@ async def test_subtasks_count_as_children(opened):
         assert call.what == "task"
 
 
+@pytest.mark.slow
 async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one_is_asked_about(opened):
     async with opened(children(40), children(11, first=40), children(160, first=51), budget={"children": 1000}) as agent:
         asked, _, ended, _ = await followed(agent.run("root"))
@@ -109,6 +110,7 @@ async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one
     assert all(call.more > 1 for call in later), "the eleven fit into what was left"
 
 
+@pytest.mark.slow
 async def test_nothing_runs_past_what_was_agreed(opened):
     """The first children say nothing of the others, which take 100 times as much."""
     taken = {"children": 0}
@@ -176,6 +178,7 @@ async def test_other_calls_of_a_program_are_its_own_business(opened):
     assert result.output == ["yes"] * 30
 
 
+@pytest.mark.process
 async def test_calls_that_fail_at_once_cost_nothing_and_are_not_quoted(opened):
     def fail(messages, info):
         return RuntimeError("down")

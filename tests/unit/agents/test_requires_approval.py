@@ -1,5 +1,6 @@
 """A tool whose developer requires approval is asked about in every mode, and denied where nobody answers."""
 
+import pytest
 from pydantic_ai import ApprovalRequired, ApprovalRequiredToolset, FunctionToolset, RunContext
 from pydantic_ai.messages import ToolCallPart
 from support.agents import of_kind, read
@@ -61,6 +62,7 @@ def agent(tmp_path, toolset, mode, **config):
 
 @each("mode", ["ask", "auto", "full"])
 @each("toolset", TOOLSETS)
+@pytest.mark.slow
 async def test_each_call_is_asked_about_in_every_mode(tmp_path, toolset, mode):
     (tmp_path / "rules.toml").write_text('allow = ["tool:deploy", "tool"]')
     async with agent(tmp_path, toolset, mode, permission_files=(tmp_path / "rules.toml",)) as deployer:
@@ -84,6 +86,7 @@ async def test_a_no_means_no_in_full_too(tmp_path, toolset):
 @each("headless", ["allow", "auto", "deny"])
 @each("mode", ["plan", "ask", "auto", "full"])
 @each("toolset", TOOLSETS)
+@pytest.mark.slow
 async def test_where_nobody_answers_it_is_denied(tmp_path, toolset, mode, headless):
     async with agent(tmp_path, toolset, mode, headless=headless) as deployer:
         events, _ = await read(deployer.run("x"))

@@ -127,6 +127,7 @@ WAYS = [
 @pytest.mark.parametrize(
     "following", ["run", "run_cell", "run_program", "stream", pytest.param("undo", marks=pytest.mark.features), "task"]
 )
+@pytest.mark.slow
 async def test_the_agent_can_be_used_at_once_after(way, following, make):
     async with make(reply, config={"mode": "full"}) as agent:
         for _ in range(2):

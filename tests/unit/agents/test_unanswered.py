@@ -24,6 +24,7 @@ def nobody(_):
     return None
 
 
+@pytest.mark.slow
 async def test_a_question_without_an_answer_is_denied_with_that_reason_and_the_run_goes_on(make):
     script = {"root": [[task("child"), cell("1")], "done"], "child": [cell("2"), "answer"]}
 
@@ -126,6 +127,7 @@ async def test_the_bound_holds_where_the_answer_comes_from_another_thread(gate):
     assert not await asyncio.to_thread(request.approve)
 
 
+@pytest.mark.slow
 async def test_a_question_stops_the_time_of_those_above_and_of_nobody_else(make):
     """The child that asks, and the root, have less time than the question is open; a sibling that works has not."""
     script = {
@@ -159,6 +161,7 @@ async def test_a_question_stops_the_time_of_those_above_and_of_nobody_else(make)
     assert (ends["hangs"].status, ends["asks"].status, result.status) == ("timeout", "completed", "completed")
 
 
+@pytest.mark.slow
 async def test_a_child_that_waits_for_its_turn_has_its_time_before_it(make):
     silent = asyncio.Event()
     script = {

@@ -58,6 +58,7 @@ def told(events, agent_id):
 @each("depth", [0, 1, 2])
 @each("loop", LOOPS)
 @each("case", UNMADE)
+@pytest.mark.slow
 async def test_each_call_of_the_model_counts_and_is_told(make, case, loop, depth):
     model = model_of([UNMADE[case], [cell("2")]], depth)
     config = {"mode": "full", "subagents": {"max_depth": 2}}

@@ -48,6 +48,7 @@ def policy(tmp_path):
 
 @each("mode", ["ask", "auto", "full"])
 @each("command", READING)
+@pytest.mark.slow
 def test_a_denied_file_in_a_folder_that_is_read_is_not_read_unasked(policy, command, mode):
     ruling = decide(ShellCommand(command=command, wall=True), policy[mode])
     assert ruling.verdict != "allow", ruling
@@ -64,6 +65,7 @@ TOLD |= {READERS["php"]: "-S 0:80", READERS["npm"]: "pack", READERS["aws"]: "s3 
 
 
 @each("name", sorted(READERS))
+@pytest.mark.slow
 def test_a_folder_that_nobody_knows_is_asked_about(policy, name):
     lines = [f"{name} {TOLD[READERS[name]]} {word} y" for word in UNKNOWN]
     lines += [f"cd $UNKNOWN; {name} {TOLD[READERS[name]]} x y", f"{name} {TOLD[READERS[name]]} y -C $UNKNOWN/x in"]
@@ -110,6 +112,7 @@ def test_a_file_with_the_name_of_a_harmless_option_does_not_ask(policy, tmp_path
     assert decide(ShellCommand(command=command, cwd="plain", wall=True), policy["ask"]).verdict == "allow"
 
 
+@pytest.mark.slow
 def test_a_wildcard_that_finds_many_files_is_judged_by_them_up_to_the_bound(policy, tmp_path, monkeypatch):
     monkeypatch.setattr("freeact_sub.approvals.folder_reads.MAX_FILES", 3_000)
     for number in range(2_999):
@@ -122,6 +125,7 @@ def test_a_wildcard_that_finds_many_files_is_judged_by_them_up_to_the_bound(poli
     assert decide(ShellCommand(command=lines[1], wall=True), policy["ask"]).verdict == "allow"
 
 
+@pytest.mark.slow
 def test_wildcards_without_end_are_asked_about_and_read_few_folders(policy, tmp_path, monkeypatch):
     for number in range(2_500):
         (tmp_path / "plain" / f"-{number}").touch()

@@ -44,6 +44,7 @@ SHOWS = ("git diff", "git diff HEAD -- a.txt", "git diff --unified=1 HEAD")
 
 
 @pytest.mark.parametrize("place", ["work", "work/sub", "other"])
+@pytest.mark.process
 def test_a_tracked_secret_is_asked_about_where_git_shows_the_work_tree(work, tmp_path, place):
     policy, folder = Policy(workspace=work if place.startswith("work") else tmp_path / place), tmp_path / place
     (folder / ".env").write_text("x")
@@ -56,11 +57,13 @@ def test_a_tracked_secret_is_asked_about_where_git_shows_the_work_tree(work, tmp
 
 
 @pytest.mark.parametrize("damage", [b"DIRC\0\0\0\4\0\0\0\0", b"x" * 40, b"DIRC\0\0\0\2\0\0\1\0"])
+@pytest.mark.process
 def test_an_index_that_cannot_be_read_is_asked_about(work, damage):
     (work / ".git/index").write_bytes(damage)
     assert "the index" in ruling("git diff", Policy(workspace=work)).rule
 
 
+@pytest.mark.process
 def test_a_look_at_a_repository_has_a_bound(work, monkeypatch):
     monkeypatch.setattr(git_files, "LOOK_SECONDS", -1.0)
     found = ruling("git diff", Policy(workspace=work))

@@ -78,6 +78,7 @@ def unseen(text: str, shell: str) -> bool:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.process
 def test_what_a_shell_starts_is_found_or_not_understood(shell, starts):
     random_ = random.Random(f"{shell} 1")
     texts = [text for text in (made(random_) for _ in range(10_000 if THOROUGH else 1000)) if unseen(text, shell)]

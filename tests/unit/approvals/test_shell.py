@@ -203,6 +203,7 @@ def endless(script: str) -> bool:
 @example(script="set -e -- aa; $1")
 @example(script="echo \\\naa; a\\\na")
 @example(script="[[ x == $(aa) ]]; case $(bb) in *) cc;; esac")
+@pytest.mark.process
 def test_bash_starts_nothing_that_was_not_found(script, stubs, tmp_path_factory):
     if endless(script):
         return

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide, make_rules
@@ -24,6 +25,7 @@ READS = lines("commands/that_only_read.txt")
 
 
 @each("command", READS)
+@pytest.mark.slow
 def test_what_only_reads_is_unasked_behind_the_wall_and_asked_about_without_it(command, tmp_path):
     (tmp_path / ".git").mkdir()  # an empty one: git shows nothing
     command = command.replace("( ", "\\( ").replace(" )", " \\)").replace("$\\( date \\)", "$(date)")
@@ -98,6 +100,7 @@ SECRETS = lines("names_of_secrets.txt")
 @each(
     "form", ["cat {}", "cat < {}", "file -f{}", "strings @{}", "hexdump -f{}", "grep x --file={}", "grep -f{} x", "grep -nf{} x", "head -- {}", "git show HEAD:{}"]
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_secret_file_is_asked_for_however_it_is_named(form, name):
     assert verdict(form.format(name)) == "ask"
 

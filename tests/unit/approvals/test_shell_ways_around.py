@@ -1,5 +1,6 @@
 """Ways around rules: other spellings of what is forbidden, or of a secret's name."""
 
+import pytest
 from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide, folder_reads, make_rules
@@ -17,6 +18,7 @@ OPTIONS = " ".join(f"-c a.b{number}=c" for number in range(60))
 
 @each("command", lines("commands/that_start_git_push.txt"))
 @each("mode", ["auto", "full"])
+@pytest.mark.slow
 def test_a_forbidden_command_is_not_started_by_another_one_unasked(command, mode, tmp_path):
     assert verdict(command, tmp_path, mode, deny=["shell:git push *"]) != "allow"
 

@@ -39,6 +39,7 @@ async def test_no_hook_that_matches_says_none(tmp_path: Path) -> None:
     assert await told.run() is None
 
 
+@pytest.mark.process
 async def test_a_command_reads_json_in_the_workspace_and_knows_it_by_a_variable(tmp_path: Path) -> None:
     told = Told(tmp_path, command('cat > "$CLAUDE_PROJECT_DIR/read.json"; pwd > where.txt'))
     assert await told.run(text="ü") == HookAnswer()
@@ -46,6 +47,7 @@ async def test_a_command_reads_json_in_the_workspace_and_knows_it_by_a_variable(
     assert (tmp_path / "where.txt").read_text().strip() == str(tmp_path)
 
 
+@pytest.mark.process
 async def test_one_that_reads_nothing_and_much_input_are_no_trouble(tmp_path: Path) -> None:
     told = Told(tmp_path, command("exit 2"), command("true"))
     answer = await told.run(code="x" * 3_000_000)
@@ -54,6 +56,7 @@ async def test_one_that_reads_nothing_and_much_input_are_no_trouble(tmp_path: Pa
     assert not told.notices
 
 
+@pytest.mark.process
 async def test_twenty_at_once_take_no_longer_than_a_few(tmp_path: Path) -> None:
     met = asyncio.Barrier(AT_ONCE)
 
@@ -68,6 +71,7 @@ async def test_twenty_at_once_take_no_longer_than_a_few(tmp_path: Path) -> None:
     assert len((tmp_path / "out.txt").read_text().split()) == AT_ONCE + 5
 
 
+@pytest.mark.process
 async def test_one_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path) -> None:
     told = Told(tmp_path, command("sleep 600 & echo $! > pid; setsid sleep 600 & sleep 600", timeout_seconds=1))
     async with asyncio.timeout(LOADED_MACHINE_SECONDS):  # it would sleep for five times as long
@@ -76,6 +80,7 @@ async def test_one_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Pa
     await eventually(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
+@pytest.mark.process
 async def test_one_that_floods_and_ignores_signals_is_ended_as_soon_as_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +93,7 @@ async def test_one_that_floods_and_ignores_signals_is_ended_as_soon_as_another(
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.process
 async def test_odd_bytes_are_shown_and_decide(tmp_path: Path) -> None:
     said = """printf '\\357\\273\\277{"decision": "block", "reason": "\\377 in JSON"}'"""
     told = Told(tmp_path, command("printf '\\377\\000 on standard error' >&2; exit 2"), command(said))
@@ -98,6 +104,7 @@ async def test_odd_bytes_are_shown_and_decide(tmp_path: Path) -> None:
     assert not told.notices
 
 
+@pytest.mark.process
 async def test_a_process_in_the_background_keeps_nobody_waiting_and_ends(tmp_path: Path) -> None:
     told = Told(tmp_path, command("sleep 600 & echo $! > pid; exit 2", timeout_seconds=60))
     answer = await told.run()
@@ -120,6 +127,7 @@ async def test_a_hook_that_takes_long_is_told_while_it_runs_and_once(
     assert notice.endswith("(PreToolUse) is still running; it may take 300 s")
 
 
+@pytest.mark.process
 async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
     told = Told(tmp_path, command("echo $$ > pid; sleep 600"))
     running = asyncio.create_task(told.run())
@@ -146,6 +154,7 @@ async def test_a_cancel_ends_the_command(tmp_path: Path) -> None:
     ],
 )
 @each("required", [False, True])
+@pytest.mark.process
 async def test_a_failure_is_told_and_is_silence_or_a_denial(text: str, problem: str, required: bool, tmp_path: Path) -> None:
     (tmp_path / "not-executable").write_text("#!/bin/sh\n")
     told = Told(tmp_path, command(text, required=required))
@@ -158,6 +167,7 @@ async def test_a_failure_is_told_and_is_silence_or_a_denial(text: str, problem: 
     assert len(told.notices) == 1  # nobody reads the same twice
 
 
+@pytest.mark.process
 async def test_much_text_is_no_failure_and_is_bounded(tmp_path: Path) -> None:
     told = Told(tmp_path, command("head -c 1000000 /dev/zero | tr '\\0' x", event="SessionStart"))
     answer = await told.run("SessionStart")
@@ -166,6 +176,7 @@ async def test_much_text_is_no_failure_and_is_bounded(tmp_path: Path) -> None:
     assert not told.notices
 
 
+@pytest.mark.process
 async def test_a_script_that_was_edited_since_it_was_reviewed_is_not_run(tmp_path: Path) -> None:
     script = tmp_path / "check.sh"
     script.write_text("#!/bin/sh\ntouch ran\n")

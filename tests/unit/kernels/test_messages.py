@@ -346,6 +346,7 @@ async def test_what_a_flood_of_unusable_messages_costs_is_bounded_for_each_cell(
 
 @each("failure", [KernelLostError("the gateway is gone"), OSError("the gateway is gone")])
 @each("channel", CHANNELS)
+@pytest.mark.slow
 async def test_a_channel_that_ends_ends_the_cell_and_says_why(channel, failure, caplog):
     async with opened() as (client, channels, _):
         async with client.execute("code", CellOutputBuffer(), CellClock(None)) as cell:

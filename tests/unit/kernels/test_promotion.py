@@ -293,6 +293,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.process
 def test_a_disk_that_is_full_leaves_the_workspace_as_it_was(tmp_path):
     """A file system with room for one more page, or file, at each attempt: the workspace's, and that of the journal."""
     here = Path(__file__).parent

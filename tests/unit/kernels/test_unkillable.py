@@ -49,6 +49,7 @@ def server():
             mine.close()
 
 
+@pytest.mark.process
 def test_a_kernel_that_cannot_be_killed_stops_nothing_else(server):
     control, lines, (stuck, other) = server
     for pid in (stuck, other, stuck):

@@ -29,6 +29,7 @@ def keys(monkeypatch):
 
 @each("cut", CUTS)
 @each("name", PROTOCOLS)
+@pytest.mark.slow
 async def test_a_reply_without_its_end_is_asked_for_again_and_nothing_of_it_is_run(name, cut, tmp_path):
     protocol = PROTOCOLS[name]
     whole = b"".join(protocol.texts(WORDS)) + protocol.end
@@ -38,6 +39,7 @@ async def test_a_reply_without_its_end_is_asked_for_again_and_nothing_of_it_is_r
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.slow
 async def test_a_server_that_never_ends_its_replies_is_given_up(name, tmp_path):
     cut = b"".join(PROTOCOLS[name].texts(WORDS))
     result, server = await answered(tmp_path, cut, protocol=PROTOCOLS[name], rate_limit_seconds=1)
@@ -141,6 +143,7 @@ async def test_what_a_loose_server_leaves_out_is_added_and_its_usage_estimated(l
 
 @each("name", PROTOCOLS)
 @each("piece_bytes", [1, 13])
+@pytest.mark.slow
 async def test_a_reply_does_not_depend_on_the_pieces_of_its_bytes(name, piece_bytes, tmp_path):
     protocol = PROTOCOLS[name]
     act = b"".join(protocol.call([CODE[:5], CODE[5:]])) + protocol.end_of_call

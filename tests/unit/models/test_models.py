@@ -119,6 +119,7 @@ def test_wrong_settings_are_named(settings: dict[str, object], text: str) -> Non
         build_model_settings(Config(model_settings=settings))
 
 
+@pytest.mark.process
 def test_importing_it_is_cheap() -> None:
     program = "import sys, freeact_sub.models; print('pydantic_ai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"

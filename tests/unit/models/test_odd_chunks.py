@@ -128,6 +128,7 @@ async def test_arguments_that_are_texts_and_objects_are_read(pieces, tmp_path):
     ],
 )
 @each("place", [0, 1, 3])
+@pytest.mark.slow
 async def test_chunks_that_are_no_objects_carry_nothing(odd, place, tmp_path):
     body = b"".join([*ANSWER[:place], odd, *ANSWER[place:]])
     result, _, _ = await result_of(tmp_path, body)
@@ -137,6 +138,7 @@ async def test_chunks_that_are_no_objects_carry_nothing(odd, place, tmp_path):
 @each("start", [b"", codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\r\n\r\n", b"proxy 1.0 is here\n\n", b"\n\n"])
 @each("ending", [b"\n", b"\r\n", b"\r"])
 @each("piece_bytes", [None, 1, 7])
+@pytest.mark.slow
 async def test_no_chunk_is_lost_whatever_comes_before_the_first(start, ending, piece_bytes, tmp_path):
     body = start + b"".join(ANSWER).replace(b"\n", ending)
     result, _, _ = await result_of(tmp_path, body, piece_bytes=piece_bytes)
@@ -146,6 +148,7 @@ async def test_no_chunk_is_lost_whatever_comes_before_the_first(start, ending, p
 @each("kind", ["application/json", "application/json; charset=utf-8", "text/event-stream", "text/plain"])
 @each("start", [b"", codecs.BOM_UTF8, b"\n "])
 @each("indent", [None, 2])
+@pytest.mark.slow
 async def test_a_completion_in_one_body_is_the_reply(kind, start, indent, tmp_path):
     calls = [{"id": "a", "type": "function", "function": {"name": "execute_ipython_cell", "arguments": json.dumps(CODE)}}]
     turn = completion({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")
@@ -243,6 +246,7 @@ HALF = chunk({"content": "It is "})
 
 
 @each("end", [b"", chunk({"content": "42."})[:30], chunk({}, "error") + DONE, chunk({}, "abort") + DONE])
+@pytest.mark.slow
 async def test_an_answer_that_broke_off_is_asked_for_again(end, tmp_path):
     result, _, _ = await result_of(tmp_path, HALF + end, b"".join(ANSWER))
     assert (result.status, result.output) == ("completed", "It is 42.")

@@ -130,6 +130,7 @@ def check_prefixes(requests):
 
 
 @each("situation", SITUATIONS)
+@pytest.mark.slow
 async def test_each_request_begins_with_the_one_before(situation, server_and_agent):
     script, options = SITUATIONS[situation]
     server, agent = server_and_agent(script, **options)
@@ -345,6 +346,7 @@ async def test_the_first_of_children_is_sent_before_the_others_where_writing_the
     assert [tokens > 0 for _, tokens in others] == [waits] * 19
 
 
+@pytest.mark.slow
 async def test_the_log_tells_of_a_run_that_never_reads_its_cache(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     for number, forgets, told in ((7, True, 1), (7, False, 0), (4, True, 0)):

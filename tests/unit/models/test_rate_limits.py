@@ -106,6 +106,7 @@ async def test_three_children_that_meet_one_refusal_all_complete(status, tmp_pat
     assert refused == 3
 
 
+@pytest.mark.slow
 async def test_one_refusal_holds_back_the_requests_that_others_have_not_sent_yet(tmp_path):
     refused_at = 0.0
     after: list[float] = []
@@ -130,6 +131,7 @@ async def test_one_refusal_holds_back_the_requests_that_others_have_not_sent_yet
     assert min(after) >= refused_at + 2
 
 
+@pytest.mark.slow
 async def test_a_time_to_wait_may_be_a_date(tmp_path):
     replies: list = []
 
@@ -145,6 +147,7 @@ async def test_a_time_to_wait_may_be_a_date(tmp_path):
     assert replies[1] - replies[0] >= 1.9  # a date has whole seconds
 
 
+@pytest.mark.slow
 async def test_where_no_time_is_named_each_pause_is_longer(tmp_path):
     sent: list[float] = []
 
@@ -162,6 +165,7 @@ async def test_where_no_time_is_named_each_pause_is_longer(tmp_path):
 
 
 @pytest.mark.parametrize("headers", [{"Retry_After": "3600"}, {"Retry_After": "1"}, {}])
+@pytest.mark.slow
 async def test_a_provider_that_stays_busy_is_given_up_with_the_way_out(headers, tmp_path):
     async with ChatServer(lambda _: busy(**headers)) as server, agent_of(server, tmp_path, rate_limit_seconds=1.5) as agent:
         _, result = await read(agent.run("go"))
@@ -186,6 +190,7 @@ async def test_a_cancel_and_the_time_of_a_budget_end_a_pause(tmp_path):
     assert late.usage.tokens == cancelled.usage.tokens == 0, "what was not sent costs nothing"
 
 
+@pytest.mark.slow
 async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
     replies = [busy(Retry_After="6"), ["It is 42."]]
     async with ChatServer(lambda _: replies.pop(0)) as server, agent_of(server, tmp_path) as agent:
@@ -210,6 +215,7 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
     assert activities.of(events[0].agent_id) == ""
 
 
+@pytest.mark.slow
 async def test_a_person_has_a_wait_over_and_a_cancelled_wait_does_not_hold_back_the_next_prompt(tmp_path):
     replies = [busy(Retry_After="200"), ["first"], busy(Retry_After="200"), ["second"], busy(Retry_After="200")]
     async with ChatServer(lambda _: replies.pop(0)) as server, agent_of(server, tmp_path) as agent:
@@ -232,6 +238,7 @@ async def test_a_wait_that_is_too_long_is_named(seconds, tmp_path):
     assert "`rate_limit_seconds`" in result.error
 
 
+@pytest.mark.slow
 async def test_what_code_and_children_ask_pauses_with_the_rest(tmp_path):
     refused = 0
 

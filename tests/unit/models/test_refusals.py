@@ -98,6 +98,7 @@ async def test_the_request_is_made_again_with_less(server, tmp_path):
     assert (result.status, result.output, len(server.requests)) == ("completed", "Now it fits.", 3)
 
 
+@pytest.mark.slow
 async def test_a_stream_may_tell_it_too(tmp_path):
     act = b"".join(RESPONSES.call([json.dumps({"code": "print('word ' * 6000)"})])) + RESPONSES.end
     error = {"code": "context_length_exceeded", "message": "Your input exceeds the context window of this model."}

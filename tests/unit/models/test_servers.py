@@ -75,6 +75,7 @@ async def test_a_call_that_breaks_off_is_not_run(tmp_path):
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["once"]
 
 
+@pytest.mark.slow
 async def test_a_stream_that_breaks_again_and_again_fails(tmp_path):
     async with (
         ChatServer(lambda _: ["half", Drop()]) as server,
@@ -198,6 +199,7 @@ async def test_a_server_that_stays_silent_is_given_up(tmp_path):
     assert "timed out after 0.5 seconds without producing any output" in result.error
 
 
+@pytest.mark.slow
 async def test_a_reply_that_is_held_back_counts_as_an_answer(tmp_path):
     """It begins like a call, so nothing of it can be shown; the clock for the first event has stopped all the same."""
     released = asyncio.Event()

@@ -67,6 +67,7 @@ async def read(model):
 
 @each("name", PROTOCOLS)
 @each(("text", "thoughts", "words"), TEXTS)
+@pytest.mark.slow
 async def test_each_way_to_cut_a_text_gives_the_same_parts(name, text, thoughts, words):
     ways = [[text], list(text), *([text[:place], text[place:]] for place in sample(range(1, len(text)), 8))]
     for number in sample(range(20), 4):

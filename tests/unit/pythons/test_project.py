@@ -202,6 +202,7 @@ NOISE = (
 
 
 @pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.process
 def test_what_a_python_prints_besides_is_passed_over(noise, project):
     venv = make_venv(project / ".venv", packages=())
     (next((venv / "lib").iterdir()) / "site-packages" / "sitecustomize.py").write_text(f"{noise}\n")
@@ -227,6 +228,7 @@ else:
         ("", "No such file"),
     ],
 )
+@pytest.mark.process
 def test_a_python_that_cannot_run_cells_is_named_with_the_reason(program, why, project):
     path = project / "python"
     if program:

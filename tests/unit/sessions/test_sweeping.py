@@ -157,6 +157,7 @@ async def session_in(store, session_id, folder):
         return session_id
 
 
+@pytest.mark.process
 async def test_what_a_killed_program_has_left_of_a_session_goes_after_a_day(two):
     pid = os.fork()
     if pid == 0:

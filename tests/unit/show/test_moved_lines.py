@@ -132,6 +132,7 @@ moves = st.sampled_from(
 
 
 @given(st.lists(moves, max_size=40), st.integers(1, 5))
+@pytest.mark.slow
 def test_a_terminal_shows_the_same(tokens: list[str], pieces: int) -> None:
     screen = pyte.Screen(600, 60)
     screen.set_mode(pyte.modes.LNM)

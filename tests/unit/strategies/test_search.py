@@ -153,6 +153,7 @@ async def test_the_best_state_is_open_also_where_a_better_looking_one_came_to_no
     ],
     ids=["LATS", "BestFirst", "BeamSearch, wide", "BeamSearch, deep"],
 )
+@pytest.mark.slow
 async def test_a_search_with_twice_as_many_states_is_twice_the_work(grown):
     """Calls of functions are counted."""
 
@@ -273,6 +274,7 @@ async def test_an_algorithm_with_treequests_signatures_drives_a_search():
 
 
 @pytest.mark.parametrize("name", ["StandardMCTS", "ABMCTSA", "TreeOfThoughtsBFSAlgo"])
+@pytest.mark.slow
 async def test_treequest_itself_drives_a_search(name):
     import treequest  # takes a second, and only this test needs it
 

@@ -14,6 +14,8 @@ from support.waiting import is_running, wait_until
 
 import freeact_sub.system.guard
 
+pytestmark = pytest.mark.process
+
 GUARD = [sys.executable, "-I", "-S", freeact_sub.system.guard.__file__]
 
 SLEEPER = "import os, signal; print(os.getpid(), flush=True); signal.pause()"

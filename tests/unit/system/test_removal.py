@@ -30,6 +30,7 @@ def make_deep(folder: Path, depth: int, name: str = "d") -> None:
 
 
 @each(("depth", "name"), [(1500, "d"), (5000, "d"), (300, "long name " * 20), (40, "-0")])
+@pytest.mark.slow
 def test_depth_and_long_paths_cost_neither_stack_nor_descriptors(tmp_path, depth, name):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -85,6 +86,7 @@ assert not os.path.exists("folder")
 """
 
 
+@pytest.mark.process
 def test_folders_that_cannot_be_read_are_removed_by_their_owner():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
@@ -106,6 +108,7 @@ def test_a_folder_that_is_full_or_deep_does_not_keep_the_sweep_from_the_others()
         assert remove(str(folders[2]))
 
 
+@pytest.mark.slow
 def test_what_is_large_is_removed_in_the_background():
     folder = make_folder()
     for number in range(12_000):

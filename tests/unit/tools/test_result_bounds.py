@@ -118,6 +118,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
+@pytest.mark.slow
 async def test_a_flood_of_a_tool_of_ones_own_is_head_tail_and_a_file(make, tmp_path, kind):
     def own():
         return FLOODS[kind]
@@ -185,6 +186,7 @@ PICTURES = {
 
 @each("way", ["list", "alone", "nested", "content"])
 @each("kind", PICTURES)
+@pytest.mark.slow
 async def test_a_picture_that_no_model_reads_is_kept_from_it(make, kind, way):
     def own():
         bad = PICTURES[kind]
@@ -252,6 +254,7 @@ async def test_a_folder_that_is_a_link_is_not_written_through(make, tmp_path, tm
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_many_children_are_waited_for_and_something_of_each_is_read(make):
     script = {
         "root": [[task(f"child {n}", background=True) for n in range(12)], []],

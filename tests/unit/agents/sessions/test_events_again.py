@@ -55,6 +55,7 @@ async def test_the_events_are_those_of_the_runs(make, store):
         next(session_events("nobody", store=store))
 
 
+@pytest.mark.process
 async def test_what_was_undone_is_left_out_and_what_was_cut_off_has_its_end(make, store, tmp_path):
     async with make({"root": [[task("child")], "done"], "child": [[cell("1")], "one"]}, session="new") as agent:
         agent.keep_undo()

@@ -153,6 +153,7 @@ async def test_the_model_of_a_fork_reads_once_where_it_works(make, store):
         assert (await read(again.run("next")))[1].output == "done: False"
 
 
+@pytest.mark.process
 async def test_links_into_the_workspace_lead_into_the_copy(make, store, tmp_path):
     """Copied ones, those of an earlier state, those of a copy's copy, and those that undo makes there."""
 

@@ -1,5 +1,6 @@
 """Prompts are undone after the program was started again. Kernels are fakes, git is a real one."""
 
+import pytest
 from pydantic_ai.messages import UserPromptPart
 from support.agents import cell, read
 
@@ -19,6 +20,7 @@ def prompts(messages):
     return [part.content for m in messages for part in m.parts if isinstance(part, UserPromptPart)]
 
 
+@pytest.mark.process
 async def test_conversation_and_files_go_back_behind_the_start_of_the_program(make, store, tmp_path):
     one, two, three = (f"n = {text!r}; open({str(tmp_path / 'a')!r}, 'w').write(n)" for text in ("one", "two", "three"))
     async with make(script, config=FULL, session="new") as agent:
@@ -55,6 +57,7 @@ async def test_conversation_and_files_go_back_behind_the_start_of_the_program(ma
     assert [session.title for session in store.sessions()] == [one]  # the state folder, here in the workspace, was left out
 
 
+@pytest.mark.process
 async def test_a_prompt_of_which_nothing_is_kept_ends_what_can_be_undone(make):
     async with make(script, config=FULL, session="new") as agent:
         agent.keep_undo()
@@ -72,6 +75,7 @@ async def test_a_prompt_of_which_nothing_is_kept_ends_what_can_be_undone(make):
         assert last.undoable == ("z = 3",)
 
 
+@pytest.mark.process
 async def test_a_model_reads_that_its_variables_are_others_now(make, store):
     async with make(script, config=FULL, session="new") as agent:
         agent.keep_undo()
@@ -86,6 +90,7 @@ async def test_a_model_reads_that_its_variables_are_others_now(make, store):
         )
 
 
+@pytest.mark.process
 async def test_states_that_take_too_much_are_forgotten(make, store, tmp_path, monkeypatch):
     (tmp_path / "a").write_text("")
     change = f"open({str(tmp_path / 'a')!r}, 'a').write('a')"

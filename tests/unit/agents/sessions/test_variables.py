@@ -164,6 +164,7 @@ def runs_its_prompt(messages, info):
     return cell(last.content.split("\n")[-1]) if isinstance(last, UserPromptPart) else "done"
 
 
+@pytest.mark.process
 async def test_undo_of_the_first_prompt_of_a_session_that_goes_on_gives_what_came_back(make, store):
     async with make(runs_its_prompt, config=FULL, session="new") as agent:
         await read(agent.run("x = 1"))
@@ -184,6 +185,7 @@ async def test_undo_of_the_first_prompt_of_a_session_that_goes_on_gives_what_cam
         assert as_read(again.history)[-2:] == [told, "x = 8"]
 
 
+@pytest.mark.process
 async def test_what_was_undone_does_not_come_back(make, store):
     async with make(runs_its_prompt, config=FULL, session="new") as agent:
         agent.keep_undo()
@@ -196,6 +198,7 @@ async def test_what_was_undone_does_not_come_back(make, store):
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
 
 
+@pytest.mark.process
 async def test_undo_of_the_first_prompt_leaves_what_a_person_s_own_cell_has_made(make, store):
     async with make(runs_its_prompt, config=FULL) as agent:
         agent.keep_undo()

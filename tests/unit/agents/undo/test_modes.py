@@ -9,6 +9,8 @@ import pytest
 from freeact_sub.kernels.files import stage
 from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def workspace(tmp_path):

@@ -13,6 +13,8 @@ from freeact_sub.kernels.files.states.diffs import MAX_FILE_BYTES, line_counts, 
 from freeact_sub.kernels.files.states.git import ShadowError
 from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def workspace(tmp_path):

@@ -116,6 +116,7 @@ def test_settings_of_the_user_that_stand_in_the_workspace_are_kept(workspace, ho
     assert found(home) == {".gitconfig"}
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_made_right_after_a_look_is_found(workspace):
     for number in range(200):  # many within one tick of a file system's clock
         folder = workspace / f"new{number}"
@@ -133,6 +134,7 @@ PIECES = ['"', "\\", "#", ";", "\n", " ", "a", "=", '\\"', "\\\\", "\\n", '[c "x
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example('"a ; b" ; c')
 @example("a\\\n  b \\\\")
+@pytest.mark.process
 def test_settings_are_read_as_git_reads_them(tmp_path, text):
     file = tmp_path / "config"
     file.write_text(f"[a]\n x = {text}\n")

@@ -1,0 +1,45 @@
+"""A pytest plugin: a test starts another program only if a mark says so; the others are `make test-fast`.
+
+An audit hook refuses the start; it sees each one of this process, whatever library makes it.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+MARKS = ("kernel", "mcp", "e2e", "process", "slow", "live")
+"""One of them marks each test that starts a program."""
+STARTS = frozenset(("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"))
+
+_refuses = False
+
+
+def starts_processes(item: pytest.Item) -> bool:
+    """Whether a test may start programs."""
+    return any(item.get_closest_marker(mark) for mark in MARKS)
+
+
+def any_starts_processes(request: pytest.FixtureRequest) -> bool:
+    """Whether a test that is selected in the module of a fixture may."""
+    return any(item.path == request.path and starts_processes(item) for item in request.session.items)
+
+
+def pytest_configure() -> None:
+    sys.addaudithook(_refuse)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _refuses  # noqa: PLW0603 - an audit hook cannot be removed and gets no context
+    _refuses = not starts_processes(item)
+    try:
+        return (yield)
+    finally:
+        _refuses = False
+
+
+def _refuse(event: str, args: tuple[Any, ...]) -> None:
+    if _refuses and event in STARTS:
+        raise RuntimeError(f"a test without a mark tried to start {args[:2]}: mark it `process`, see CONTRIBUTING")
