@@ -26,7 +26,7 @@ test-for: $(STAMP)  ## the tests for a change: make test-for FILE... (without FI
 	@$(BIN)/python tests/support/tests_for.py $(filter-out $@,$(MAKECMDGOALS))
 
 test-bare: $(STAMP)  ## the tests of the core, with agents that have no features
-	$(BIN)/python -m pytest -n auto --bare tests/unit/agents --ignore tests/unit/agents/sessions $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not slow" --bare tests/unit/agents --ignore tests/unit/agents/sessions $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers, import circles
 	$(BIN)/ruff format --check .
