@@ -30,6 +30,7 @@ from freeact_sub.system.inherited import renew_signals
 from freeact_sub.system.standard_output import PIPE_CLOSED, is_left
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.types.files import AgentType
     from freeact_sub.config.schema import Config
     from freeact_sub.terminal.input.piped import Piped
     from freeact_sub.terminal.run_once import Output
@@ -243,3 +244,72 @@ def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
         traceback.print_exception(error)
     tell(text)
     return status
+
+
+def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
+    """`freeact-sub agents`: the named types of agents; errors in their files go to standard error: returns 1."""
+    from freeact_sub.agents.types.files import load_agent_types  # noqa: PLC0415
+    from freeact_sub.config.schema import AGENT_TYPES, user_folder  # noqa: PLC0415
+    from freeact_sub.text import one_line, visible  # noqa: PLC0415
+
+    found = load_agent_types(settings(looking=True))
+    for kind in found.types.values():
+        print_line(f"{kind.name}: {one_line(kind.description, 200)}{_details_of(kind)}\n    {kind.file}")
+    if not found.types and not found.problems:
+        folders = f"{AGENT_TYPES} of the workspace, and {user_folder() / AGENT_TYPES.name}"
+        print_line(f"no agent types: write NAME.md into {folders}")
+    for problem in found.problems:
+        sys.stderr.write(f"freeact-sub: {visible(problem)}\n")
+    return 1 if found.problems else 0
+
+
+def _details_of(kind: "AgentType") -> str:
+    """The settings that a type narrows."""
+    tools = kind.tools
+    parts = {
+        "model": kind.model,
+        "code_actions": kind.code_actions,
+        "mode": kind.mode,
+        "tools": None if tools.allow is None else " ".join(tools.allow) or "none",
+        "not": " ".join(tools.deny) or None,
+        "mcp": None if kind.mcp is None else " ".join(kind.mcp) or "none",
+        "own servers": " ".join(kind.found_servers) or None,
+        "skills": None if kind.skills is None else " ".join(kind.skills) or "none",
+        "budget": str(kind.budget) or None,
+    }
+    known = [f"{name} {value}" for name, value in parts.items() if value is not None]
+    return f" ({'; '.join(known)})" if known else ""
+
+
+def answer(options: argparse.Namespace, settings: Settings) -> int:
+    """`freeact-sub rlm FILE ... QUESTION`: a recursive language model answers a question about files of any length."""
+    *files, question = options.words
+    context = _context(files)
+    config = settings(headless="auto")
+    from freeact_sub.models.names import require_model  # noqa: PLC0415
+
+    require_model(config)
+    from freeact_sub.rlm import RLM  # noqa: PLC0415
+    from freeact_sub.terminal.run_once import NOTHING  # noqa: PLC0415
+
+    sub_model = getattr(options, "sub_model", None)
+    rlm = RLM(sub_model=sub_model, max_depth=getattr(options, "depth", 1), config=config)
+    open_agent = functools.partial(rlm.agent, context)
+    return run_prompt(options, config, open_agent, rlm.prompt(context, question), NOTHING)
+
+
+def _context(files: list[str]) -> Any:
+    """The text of one file, or of standard input; of several files, their texts by name."""
+    from freeact_sub.cli.standard_input import piped_prompt  # noqa: PLC0415
+
+    if not files and is_terminal(sys.stdin):
+        raise ConfigError("name the files that the question is about, or pipe a text into the program")
+    texts = {name: piped_prompt() if name == "-" else _text(Path(name)) for name in files or ["-"]}
+    return texts if len(texts) > 1 else next(iter(texts.values()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error

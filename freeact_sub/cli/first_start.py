@@ -7,6 +7,8 @@ import importlib
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import asking_terminal, can_draw, tell
@@ -96,7 +98,6 @@ def _option(model: "FoundModel") -> str:
 
 def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
     """The model that a person chooses."""
-    from freeact_sub.config.own_settings import save_own  # noqa: PLC0415
     from freeact_sub.terminal.questions.menu import MenuRow, pick  # noqa: PLC0415
 
     terminal = asking_terminal()
@@ -113,3 +114,46 @@ def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
     except ConfigError as error:
         tell(f"note: not saved: {error}; next time pass {_option(model)}")
     return model
+
+
+def save_own(settings: Mapping[str, str | None]) -> Path:
+    """Save settings of the top level for all workspaces; returns the file. Args: settings: None removes one.
+
+    Raises:
+        ConfigError: The file cannot be read or written.
+    """
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    from freeact_sub.config.schema import CONFIG_FILE, user_folder  # noqa: PLC0415
+    from freeact_sub.system.safe_files import locked_folder, read_file, replace_file  # noqa: PLC0415
+
+    file = user_folder() / CONFIG_FILE.name
+    try:
+        with locked_folder(file.parent):
+            content = read_file(file) if os.path.lexists(file) else b""
+            replace_file(file, changed(content, settings), mode=0o600)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from error
+    except (ValueError, TOMLKitError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+    return file
+
+
+def changed(content: bytes, settings: Mapping[str, str | None]) -> bytes:
+    """The content of a TOML file with other settings at its top level; comments and order stay.
+
+    Raises:
+        ValueError: The content is no text.
+        TOMLKitError: It is no TOML.
+    """
+    import tomlkit  # noqa: PLC0415
+
+    from freeact_sub.config.parsing import text_of_file  # noqa: PLC0415
+
+    document = tomlkit.parse(text_of_file(content))
+    for name, value in settings.items():
+        if value is None:
+            document.pop(name, None)
+        else:
+            document[name] = value
+    return tomlkit.dumps(document).encode()

@@ -13,9 +13,7 @@ from typing import Any, Final, NoReturn
 
 from freeact_sub import __version__
 from freeact_sub.cli.borrowed_argparse import OpenParser
-from freeact_sub.cli.mcp_options import add_mcp, add_mcp_server
-from freeact_sub.cli.session_options import add_session_options, add_sessions
-from freeact_sub.config.command_options import add_options, add_place, add_settings
+from freeact_sub.config.command_options import add_options, add_place, add_servers, add_settings
 from freeact_sub.modes import MODES
 
 USAGE: Final = 2
@@ -23,6 +21,10 @@ USAGE: Final = 2
 PROMPT_OPTIONS: Final = ("-p", "--print", "--prompt")
 """The option's names in other programs."""
 COMMON: Final[dict[str, Any]] = {"add_help": False, "argument_default": argparse.SUPPRESS, "allow_abbrev": False}
+ADD: str = """examples:
+  freeact-sub mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+  freeact-sub mcp add linear https://mcp.linear.app/mcp
+  freeact-sub mcp add --user search https://example.org/mcp --header 'Authorization: Bearer ${SEARCH_KEY}'"""
 
 
 class _PromptFoundError(Exception):
@@ -153,7 +155,7 @@ def command_line() -> _Parser:
         epilog="Exit status: 0, or 1 if a file is wrong.",
         parents=[place],
         allow_abbrev=False,
-    ).set_defaults(main="freeact_sub.cli.agents:list_agents")
+    ).set_defaults(main="freeact_sub.cli.commands:list_agents")
     _add_skills(commands, place)
     _add_permissions(commands, looking)
     _add_gateway(commands, looking)
@@ -282,7 +284,7 @@ def _add_rlm(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
     )
-    rlm.set_defaults(main="freeact_sub.cli.rlm:answer")
+    rlm.set_defaults(main="freeact_sub.cli.commands:answer")
     rlm.gathers = "words"
     rlm.add_argument(
         "words", nargs="+", metavar="FILE ... QUESTION", help="text files (- or none: standard input), then a question"
@@ -311,7 +313,9 @@ def _add_acp(commands: Any, common: argparse.ArgumentParser) -> None:
         "client starts it; each session has its own folder. Without a mode in the settings it is auto.",
         parents=[common],
         allow_abbrev=False,
-    ).set_defaults(main="freeact_sub.cli.acp:serve", usual={"mode": "auto"})  # its user is asked in a card for each action
+    ).set_defaults(
+        main="freeact_sub.cli.serving:serve_acp", usual={"mode": "auto"}
+    )  # its user is asked in a card for each action
 
 
 def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -342,3 +346,141 @@ def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     bound = "the most to spend: dollars, as 3 or $0.50, or '200000 tokens'"
     parser.add_argument("--budget", metavar="AMOUNT", default=argparse.SUPPRESS, help=bound)
+
+
+def add_mcp(commands: Any, place: argparse.ArgumentParser) -> None:
+    """Adds the command. Args: place: the options that say where it works."""
+    parser = commands.add_parser("mcp", help="list, add, check and sign in to MCP servers", allow_abbrev=False)
+    parser.set_defaults(main="freeact_sub.cli.mcp:run_way")
+    ways = parser.add_ways("list", "add", "remove", "login", "logout", "check")
+    servers = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    add_servers(servers)
+    shared = {"parents": [place, servers], "allow_abbrev": False}
+    ways.add_parser("list", help="list the servers", **shared)
+    add = ways.add_parser(
+        "add",
+        help="add a server to mcp.json",
+        description="Add a server to the mcp.json of the workspace, or to your own.",
+        epilog=ADD,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **shared,
+    )
+    add.add_argument("name", metavar="NAME", help="its name here")
+    add.add_argument("target", nargs="+", metavar="URL | -- COMMAND", help="its address, or the command that starts it")
+    add.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="a header for a URL")
+    add.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for a command")
+    add.add_argument("--client-id", metavar="ID", help="a client that you have registered with the server's provider")
+    add.add_argument("--callback-port", metavar="PORT", type=int, help="the port of its http://localhost:PORT/callback")
+    remove = ways.add_parser("remove", help="remove a server from mcp.json", **shared)
+    remove.add_argument("name", metavar="NAME", help="its name")
+    for way in (add, remove):
+        way.add_argument("--user", action="store_true", default=False, help="write to your own mcp.json, for all workspaces")
+    login = ways.add_parser(
+        "login",
+        help="sign in to a server in the browser",
+        description="Open a page in the browser to sign in to an HTTP server. The tokens are kept in your own folder.",
+        **shared,
+    )
+    logout = ways.add_parser("logout", help="remove the tokens of a server", **shared)
+    for way in (login, logout):
+        way.add_argument("name", metavar="NAME", help="its name, or its URL")
+    check = ways.add_parser(
+        "check",
+        help="connect to the servers, and list what they offer",
+        description="Connect to servers and print their tools, resources and prompts, or why that is not possible.",
+        epilog="Exit status: 0 all can be used, 1 one cannot, 2 wrong usage or settings.",
+        **shared,
+    )
+    check.add_argument("names", nargs="*", metavar="NAME", help="the servers (default: all)")
+
+
+def add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `mcp-server`, which is an MCP server. Args: common: the options for settings."""
+    server = commands.add_parser(
+        "mcp-server",
+        help="serve agents and live kernels to other programs over MCP",
+        description="Serve MCP on standard input and output: other agents and editors get live Python kernels that can be "
+        "branched, and agents that do whole tasks. The mode is auto unless a setting says otherwise.",
+        epilog="Exit status: 0 the client has left, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    # the client's user allows its calls; the wall holds what the code does
+    server.set_defaults(main="freeact_sub.cli.serving:serve_mcp", usual={"mode": "auto"})
+    server.add_argument(
+        "--http",
+        metavar="PORT",
+        type=int,
+        choices=range(65536),
+        default=argparse.SUPPRESS,
+        help="serve over HTTP on this port of 127.0.0.1 instead (0: any); the address and a token are printed",
+    )
+
+
+def add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
+    """Adds `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
+    group = parser.add_mutually_exclusive_group()
+    last = "continue the latest session of this folder"
+    group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
+    number: Any = {"nargs": "?", "const": ""} if chooses else {}
+    text = "continue a session; without ID choose from a list" if chooses else "continue a session"
+    group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
+
+
+def add_sessions(commands: Any, place: argparse.ArgumentParser) -> None:
+    """Adds `sessions` and the commands below it. Args: place: options of each."""
+    sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
+    sessions.set_defaults(main="freeact_sub.cli.sessions:run_way")
+    ways = sessions.add_ways("list", "show", "export", "fork", "rm", "prune")
+    listed = ways.add_parser("list", help="list the sessions of this folder", parents=[place], allow_abbrev=False)
+    listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
+    show = ways.add_parser("show", help="print the transcript", parents=[place], allow_abbrev=False)
+    show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    show.add_argument(
+        "--agent", metavar="ID", help="print only one agent: its short id, such as a3f2, or a part of its name"
+    )
+    export = ways.add_parser(
+        "export",
+        help="write a session to a file: a page, a notebook, a text, or its events",
+        description="Write the work of all agents of a session to a file for other people.",
+        parents=[place],
+        allow_abbrev=False,
+    )
+    export.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    forms = "html: one page without scripts; ipynb: a notebook that runs; md: text; jsonl: one event per line"
+    export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
+    export.add_argument("-o", "--out", metavar="FILE", type=Path, help="the file (default: standard output)")
+    _add_fork(ways, place)
+    remove = ways.add_parser("rm", help="remove a session", parents=[place], allow_abbrev=False)
+    remove.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    ways.add_parser(
+        "prune",
+        help="archive old sessions, and remove the oldest above the limit",
+        description="Archive the sessions that are older than sessions.archive_after_days, and remove the oldest while all "
+        "take more than sessions.max_bytes. It happens by itself once a day.",
+        parents=[place],
+        allow_abbrev=False,
+    )
+
+
+def _add_fork(ways: Any, place: argparse.ArgumentParser) -> None:
+    fork = ways.add_parser(
+        "fork",
+        help="copy a session, also as it was at an earlier prompt; let models continue it side by side",
+        description="Copy a session, so that both can continue. With --at, the copy is as the session was after that prompt,"
+        " with its own copy of the workspace. With --model, each of these models continues a copy of its own, and a table "
+        "compares them: status, cost, time, files, answer. Your workspace stays as it is.",
+        epilog="Exit status: 0 completed, 1 one of the models failed or was denied all, 2 wrong usage or settings, "
+        "130 interrupted.",
+        parents=[place],
+        allow_abbrev=False,
+    )
+    fork.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    at = "after which prompt: its number as `sessions show` writes it; 0: before all; -1: before the last (default: now)"
+    fork.add_argument("--at", type=int, metavar="N", default=argparse.SUPPRESS, help=at)
+    models = "models that continue it, separated by commas, at most four at a time"
+    fork.add_argument("--model", dest="models", metavar="NAMES", default=argparse.SUPPRESS, help=models)
+    prompt = "what they are asked (default: the prompt that followed in the session, again)"
+    fork.add_argument("--prompt", metavar="TEXT", default=argparse.SUPPRESS, help=prompt)
+    mode = "which calls run; nobody is asked, so plan and ask deny the others (default: that of the settings, else auto)"
+    fork.add_argument("--mode", choices=MODES, default=argparse.SUPPRESS, help=mode)

@@ -7,8 +7,8 @@ import pytest
 from support.tables import each
 
 from freeact_sub import Config, KernelConfig
-from freeact_sub.cli import doctor, doctor_checks, doctor_kernels
-from freeact_sub.cli.doctor_checks import Finding, check_machine, check_model, check_python, is_writable
+from freeact_sub.cli import doctor
+from freeact_sub.cli.doctor import Finding, check_machine, check_model, check_python, is_writable
 from freeact_sub.kernels.wall.sandbox import Support
 from freeact_sub.models.found import FoundModel
 
@@ -19,7 +19,7 @@ LOCAL = FoundModel(model="openai-chat:qwen", because="Ollama at 127.0.0.1:11434"
 def served(monkeypatch: pytest.MonkeyPatch) -> list[FoundModel]:
     """The models of local servers."""
     models: list[FoundModel] = []
-    monkeypatch.setattr(doctor_checks, "models_of_servers", lambda _: models)
+    monkeypatch.setattr(doctor, "models_of_servers", lambda _: models)
     return models
 
 
@@ -97,14 +97,12 @@ def test_a_machine_without_git_and_with_a_folder_that_cannot_be_written(
 
 
 def test_what_is_missing_of_the_wall_is_said_once_for_modes_that_miss_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        doctor_kernels, "support", lambda: Support(landlock=0, seccomp=True, view=True, reason="no such system")
-    )
-    walls = list(doctor_kernels.walls(Config()))
+    monkeypatch.setattr(doctor, "support", lambda: Support(landlock=0, seccomp=True, view=True, reason="no such system"))
+    walls = list(doctor.walls(Config()))
     assert [finding.state for finding in walls] == ["limited"] * len(walls)
     assert any("in ask, full it does not hold memory" in finding.text for finding in walls)
     assert all("no such system" in finding.text and "Landlock" in finding.advice for finding in walls)
-    [off] = doctor_kernels.walls(Config(kernel=KernelConfig(sandbox="off")))
+    [off] = doctor.walls(Config(kernel=KernelConfig(sandbox="off")))
     assert off.text == "none is built: `kernel.sandbox` is `off`"
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from freeact_sub.cli.first_start import save_own
 from freeact_sub.config.load import load_config
-from freeact_sub.config.own_settings import save_own
 from freeact_sub.errors import ConfigError
 
 

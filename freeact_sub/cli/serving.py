@@ -1,4 +1,4 @@
-"""`freeact-sub acp`: serves an editor or a notebook by the Agent Client Protocol, over standard input and output."""
+"""`freeact-sub acp` and `freeact-sub mcp-server`: agents for other programs, over their protocols."""
 
 import argparse
 import sys
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 EXTRA = "acp"
 
 
-def serve(options: argparse.Namespace, _settings: "Settings") -> int:
-    """Serve until the client closes standard input."""
+def serve_acp(options: argparse.Namespace, _settings: "Settings") -> int:
+    """`freeact-sub acp`: serve an editor or a notebook by the Agent Client Protocol, until it closes standard input."""
     from freeact_sub.extras import require_extra  # noqa: PLC0415
 
     require_extra("acp", extra=EXTRA, needed_by="freeact-sub acp")
@@ -69,3 +69,16 @@ def with_found_model(config: "Config") -> "Config":
     return config.model_copy(update={"model": found[0].model, "base_url": found[0].base_url}).choosing(
         config.model_fields_set
     )
+
+
+def serve_mcp(options: argparse.Namespace, settings: "Settings") -> int:
+    """`freeact-sub mcp-server`: agents and kernels for MCP clients. Serve until the client has left."""
+    config = settings()
+    config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
+    import asyncio  # noqa: PLC0415  # slow to import, as the next one
+
+    from freeact_sub.mcp_server import serve_http, serve_stdio  # noqa: PLC0415
+
+    port: int | None = getattr(options, "http", None)
+    asyncio.run(serve_stdio(config) if port is None else serve_http(config, port))
+    return 0
