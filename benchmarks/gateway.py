@@ -24,8 +24,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Series, clock, cpu_ms, main, report, resident
 from freeact_sub import Agent, Config
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import GatewayConfig, KernelConfig
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import AuditSettings, CellClock, Kernel, KernelProvider, KernelSpec
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider

@@ -34,7 +34,7 @@ import asyncio
 from pathlib import Path
 from pydantic_ai.messages import ToolCallPart
 from freeact_sub.agent import Agent
-from freeact_sub.config.effects import EffectsConfig
+from freeact_sub.config.schema import EffectsConfig
 from freeact_sub.config.schema import Config
 from freeact_sub.terminal.conversation import converse
 from freeact_sub.testing import ScriptedModel

@@ -18,8 +18,7 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from freeact_sub.config.mcp_server import INNER, McpServerConfig
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import INNER, Config, McpServerConfig
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 SPECIAL: Final = {"workspace": "this folder", "kernel.python": "this Python"}

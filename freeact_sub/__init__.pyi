@@ -85,16 +85,16 @@ from freeact_sub.config.budget import (
     RootBudget as RootBudget,
     Usage as Usage,
 )
-from freeact_sub.config.effects import (
+from freeact_sub.config.schema import (
     EffectsConfig as EffectsConfig,
 )
-from freeact_sub.config.gateway import (
+from freeact_sub.config.schema import (
     GatewayConfig as GatewayConfig,
 )
 from freeact_sub.config.load import (
     load_config as load_config,
 )
-from freeact_sub.config.mcp_server import (
+from freeact_sub.config.schema import (
     McpServerConfig as McpServerConfig,
     OAuthConfig as OAuthConfig,
 )
@@ -106,7 +106,7 @@ from freeact_sub.config.schema import (
     SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,
 )
-from freeact_sub.config.terminal import (
+from freeact_sub.config.schema import (
     TerminalConfig as TerminalConfig,
 )
 from freeact_sub.config.trust import (

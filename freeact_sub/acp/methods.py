@@ -16,8 +16,7 @@ from freeact_sub.acp import options, updates
 from freeact_sub.acp.connection import Client
 from freeact_sub.acp.session import Session
 from freeact_sub.agent import Agent
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
 from freeact_sub.models.names import require_model
 from freeact_sub.modes import narrower

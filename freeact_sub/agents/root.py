@@ -35,8 +35,7 @@ from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.approvals import Approve
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.mcp_server import notices_on
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, notices_on
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.kernels import Kernel, KernelProvider, put_values
 from freeact_sub.modes import MODES, Mode

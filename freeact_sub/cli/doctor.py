@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 from freeact_sub import __version__
 from freeact_sub.cli.project_python import agreed_python
 from freeact_sub.cli.streams import can_draw, print_line, write_out
-from freeact_sub.config.own_folders import state_folder
-from freeact_sub.config.schema import ON_THIS_MACHINE, Config, user_folder
+from freeact_sub.config.schema import ON_THIS_MACHINE, Config, state_folder, user_folder
 from freeact_sub.errors import ConfigError, FreeactError, UnusablePythonError
 from freeact_sub.extras import how_to_install, how_to_install_provider, is_installed
 from freeact_sub.kernels.forkserver.launchers import ForkLauncher

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from freeact_sub.cli.streams import print_line
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, GatewayConfig
 from freeact_sub.extras import require_extra
 from freeact_sub.kernels.forkserver.kernelspec import WITHOUT_WALL, install_kernelspec
 

@@ -13,10 +13,8 @@ from urllib.parse import urlsplit
 
 from freeact_sub.cli.streams import asking_terminal, print_line, tell
 from freeact_sub.config.load import mcp_files, read_mcp_servers
-from freeact_sub.config.mcp_server import McpServerConfig, notices_on
-from freeact_sub.config.own_folders import state_folder
 from freeact_sub.config.parsing import parse_json, plain_json, text_of_file
-from freeact_sub.config.schema import MCP_FILE, Config, user_folder
+from freeact_sub.config.schema import MCP_FILE, Config, McpServerConfig, notices_on, state_folder, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.safe_files import locked_folder, read_file, replace_file

@@ -18,8 +18,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from freeact_sub.config.frontmatter import read_document
 from freeact_sub.config.parsing import SHOWN, kind_of, parse_json, text_of_file
-from freeact_sub.config.python_files import SCRIPTS, is_isolated, modules_beside, runs_python
-from freeact_sub.config.trust import digest
+from freeact_sub.config.trust import SCRIPTS, digest, is_isolated, modules_beside, runs_python
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import is_file, is_folder, read_file
 

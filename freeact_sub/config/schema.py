@@ -1,29 +1,48 @@
-"""`Config`, all settings of an agent as a frozen value. `load.py` reads it from file, environment and arguments."""
+"""`Config`, all settings of an agent as a frozen value, with its sections, and the user's own folders.
+
+`load.py` reads it from file, environment and arguments.
+"""
 
 import functools
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AnyHttpUrl, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from freeact_sub.config.budget import Budget, ChildBudget, RootBudget
-from freeact_sub.config.effects import EffectsConfig
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.hooks import FoundHooks, read_hook_files
 from freeact_sub.config.instruction_files import read_commands, read_files
-from freeact_sub.config.mcp_server import McpServerConfig, check_names, is_server_name
 from freeact_sub.config.section import Given, Paths, Section, Table, Texts, default
 from freeact_sub.config.skill_folders import SkillFolder, read_skill_folders
-from freeact_sub.config.terminal import TerminalConfig
 from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
 
+GIT_SETTINGS = (
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.pager", "cat"),
+    ("core.editor", "false"),
+    ("sequence.editor", "false"),
+    ("core.askPass", "false"),
+    ("core.sshCommand", "ssh"),
+    ("core.alternateRefsCommand", "true"),
+    ("credential.helper", ""),
+    ("gpg.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("interactive.diffFilter", "cat"),
+    ("log.showSignature", "false"),
+    ("diff.submodule", "short"),
+    ("safe.bareRepository", "explicit"),
+)
+"""Switch off the programs that git starts because of a folder's settings. Filters, textconv and external diff have names
+of their own and stay: commands that start them need approval."""
 SETTINGS_FOLDER = Path(".freeact")
 """The program's own folder in a workspace."""
 CONFIG_FILE = SETTINGS_FOLDER / "config.toml"
@@ -47,6 +66,191 @@ ON_THIS_MACHINE = ("fork", "local")
 
 LARGEST = 2**60
 """The largest bound that the system can hold."""
+
+
+class EffectsConfig(Section):
+    """Whether a cell is tried while a person is asked about it (docs/effects.md)."""
+
+    enabled: bool = True
+    """In mode `ask`, a terminal shows below a cell what it would do: output, variables, files; so does a notebook, but not
+    for an agent in a copy of its kernel, as `%%agent` without `--here`. The cell runs in a copy of the agent's kernel for
+    that, which is dropped. `false`: it runs only when you allow it."""
+    seconds: float = Field(default=10, gt=0, le=600)
+    """A trial that takes longer ends."""
+    memory_bytes: int = Field(default=2**30, gt=0, le=2**60)
+    """The memory that each process of a trial may take besides the kernel's, and the size of each file that it writes."""
+
+
+class TerminalConfig(Section):
+    """How the terminal shows things and calls for attention (docs/terminal.md)."""
+
+    notify: Literal["auto", "bell", "osc9", "off"] = "auto"
+    """The signal when a question opens or a long run ends: `bell`, `osc9` (a notification), `off`; `auto`: what the
+    terminal is known to support."""
+    pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
+    """How the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks, in any terminal
+    with colours), `off`; `auto`: what it is known to draw, otherwise only their paths."""
+    plain: bool = False
+    """`true`: a conversation in plain lines, without colours and without rows that change, for those who hear what a
+    terminal prints (docs/terminal.md); where `TERM` is `dumb` it is always held so."""
+
+
+def check_url(url: str, example: str) -> None:
+    """Raise ValueError unless it is a whole URL of HTTP."""
+    try:
+        TypeAdapter(AnyHttpUrl).validate_python(url)
+    except ValidationError as error:
+        raise ValueError(f"`url` is not a URL such as {example}: {error.errors()[0]['msg']}") from None
+
+
+class GatewayConfig(Section):
+    """Kernels of Jupyter gateways: of other machines (docs/gateway.md)."""
+
+    url: Given[tuple[str, ...], str | Sequence[str]] = default(())
+    """The URL of a Jupyter gateway or server, or a list of them: each kernel starts at the one with the fewest kernels."""
+    token: str = Field(default="", repr=False)
+    """Its token; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Sent with each request, for proxies that require more than a token."""
+    ca_file: Given[Path | None, Path | str | None] = default(None)
+    """Certificates of authorities for `https` gateways, in addition to the system's."""
+    certificate_file: Given[Path | None, Path | str | None] = default(None)
+    """The certificate and key of this client, for a gateway that requires them."""
+    kernel: str = ""
+    """Name of the kernelspec there; empty: the gateway's usual one."""
+    workspace: Literal["none", "shared"] = "none"
+    """`shared`: the workspace exists there under the same path; `none`: it does not, and the model knows that."""
+    trusted: bool = False
+    """`true`: kernels there may run code without approval (modes `plan` and `auto`), although they have no wall."""
+    retry: bool = False
+    """`true`: an agent that loses its gateway continues with a new, empty kernel at another one; otherwise its run ends as
+    `kernel_lost`."""
+    lease_seconds: float = Field(default=60, ge=2)
+    """A kernel that does not hear from this program for this long ends itself."""
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            check_url(url, "http://127.0.0.1:8888")
+        return urls
+
+
+def check_names(variables: dict[str, str]) -> dict[str, str]:
+    """Raise ValueError unless all can be names of environment variables."""
+    for name in variables:
+        if not name or "=" in name:
+            shown = name.partition("=")[0]  # behind it stands what may be secret
+            raise ValueError(f"{shown!r} is not the name of an environment variable: it must be text without `=`")
+    return variables
+
+
+class OAuthConfig(Section):
+    """How a person signs in to an HTTP server (docs/mcp.md); most servers need none of it."""
+
+    client_id: str | None = None
+    """The id of a client that you have registered with the server's provider. By default the program registers itself."""
+    client_secret: str | None = None
+    """Its secret, if it has one: `${VAR}` takes it from the environment."""
+    scope: str | None = None
+    """The rights to ask for, with blanks between them. By default those that the server names."""
+    callback_port: int | None = Field(default=None, ge=1, le=65535)
+    """The port of `http://localhost:PORT/callback`, to which the browser returns. By default any free one."""
+
+
+class McpServerConfig(Section):
+    """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
+
+    command: str | None = None
+    """The program of a stdio server."""
+    args: Texts = default(())
+    """Its arguments."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables; only a few others are passed on."""
+    cwd: str | None = None
+    """Its working directory."""
+    url: str | None = None
+    """The address of a streamable HTTP server, instead of `command`."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers that are sent with every request to the URL."""
+    oauth: Given[OAuthConfig, OAuthConfig | Table] = default(OAuthConfig())
+    type: str | None = None
+    """The transport's name, as other programs write it: `stdio`, `http` or `streamable-http`."""
+    disabled: bool = False
+    """`true`: the server is left out, and needs neither of the others."""
+    shared: bool = False
+    """`true`: all agents use the root's connection, and what the server keeps for it. By default each has its own."""
+    init_timeout_seconds: float = Field(default=30, gt=0)
+    """The time that the server may take to start."""
+    call_timeout_seconds: float = Field(default=300, gt=0)
+    """The time that a call may take. It begins anew when the server tells of its progress, up to 12 times in all."""
+    max_message_bytes: int = Field(default=10_000_000, ge=1_000)
+    """A larger message from the server is refused, and its call fails."""
+    only_tools: Given[tuple[str, ...] | None, Sequence[str] | None] = default(None)
+    """The tools to offer, by the server's names. By default all."""
+    without_tools: Texts = default(())
+    """Tools that are not offered."""
+    unread: Texts = default(())
+    """Keys of its file that mean nothing here: a notice names them at the start."""
+    notice: str = ""
+    """A sentence for the start of a session: its entry cannot be used, or its name is another one here."""
+
+    def offers(self, tool: str) -> bool:
+        """Whether agents may see a tool of the server."""
+        return tool not in self.without_tools and (self.only_tools is None or tool in self.only_tools)
+
+    _names_of_variables = field_validator("env")(check_names)
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> Self:
+        if self.disabled and self.command is None and self.url is None:
+            return self
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either `command` or `url`")
+        if self.url is not None:
+            check_url(self.url, "http://127.0.0.1:8000/mcp")
+        return self
+
+
+INNER: Final = frozenset({"unread", "notice"})
+"""What the reader of a file notes; no key of the file has this meaning."""
+
+
+def is_server_name(name: str) -> bool:
+    """Whether a server may have this name."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) is not None
+
+
+def notices_on(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:
+    """What is to be told of servers at the start: see `McpServerConfig.notice`, and the keys that mean nothing here."""
+    return (*(server.notice for server in servers.values() if server.notice), *unread_keys(servers))
+
+
+def unread_keys(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:
+    """One sentence on the keys of files with servers that mean nothing here; none if all do."""
+    found = [f"{', '.join(server.unread)} of {name!r}" for name, server in servers.items() if server.unread]
+    return (f"keys of MCP servers that mean nothing here are not used: {'; '.join(found)}",) if found else ()
+
+
+def git_environment() -> dict[str, str]:
+    """The variables that make git obey `GIT_SETTINGS` instead of a folder's settings."""
+    keys = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(GIT_SETTINGS)}
+    values = {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(GIT_SETTINGS)}
+    return {
+        **keys,
+        **values,
+        "GIT_CONFIG_COUNT": str(len(GIT_SETTINGS)),
+        "GIT_PAGER": "cat",
+        "GIT_EDITOR": "false",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+    }
 
 
 class KernelConfig(Section):
@@ -365,3 +569,24 @@ def user_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder of the user's own settings, in `$XDG_CONFIG_HOME` or `~/.config`."""
     folder = (os.environ if environment is None else environment).get("XDG_CONFIG_HOME", "")
     return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".config") / "freeact"
+
+
+def state_folder() -> Path:
+    """The folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".local" / "state") / "freeact"
+
+
+def own_folders() -> tuple[Path, ...]:
+    """All of them, without links."""
+    return (user_folder().resolve(), state_folder().resolve())
+
+
+def cache_folder() -> Path:
+    """The folder of what a Python has compiled of scripts of hooks and servers. No kernel behind a wall writes it."""
+    return state_folder() / "compiled"
+
+
+def token_folder() -> Path:
+    """The folder of the sign-ins to MCP servers, which no kernel sees."""
+    return user_folder() / "mcp-tokens"

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, first_matched
-from freeact_sub.config.own_folders import cache_folder
-from freeact_sub.config.python_files import CACHE_VARIABLE, SAFE_VARIABLE
+from freeact_sub.config.schema import cache_folder
+from freeact_sub.config.trust import CACHE_VARIABLE, SAFE_VARIABLE
 from freeact_sub.hooks.answer import HookAnswer, failed, read_exit, together
 from freeact_sub.hooks.hook import Hook, call_hook
 from freeact_sub.system.guarded_shell import guarded_shell

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswered_note
 from freeact_sub.mcp.listing import hear_changes, list_tools, listen

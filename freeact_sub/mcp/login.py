@@ -22,7 +22,7 @@ from mcp.client.auth.utils import is_valid_client_metadata_url, union_scopes
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl, ValidationError
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
 from freeact_sub.mcp.signed_in import TokensInMemory

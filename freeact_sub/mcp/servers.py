@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
 from freeact_sub.mcp.elicitation import Ask

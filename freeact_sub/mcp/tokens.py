@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
-from freeact_sub.config.own_folders import token_folder
+from freeact_sub.config.schema import token_folder
 from freeact_sub.errors import McpError
 from freeact_sub.system.safe_files import put_file, read_file
 

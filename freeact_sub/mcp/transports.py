@@ -22,10 +22,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.network_variables import check_network_variables, proxy_for
-from freeact_sub.config.own_folders import cache_folder
-from freeact_sub.config.python_files import CACHE_VARIABLE, SCRIPTS
+from freeact_sub.config.schema import McpServerConfig, cache_folder
+from freeact_sub.config.trust import CACHE_VARIABLE, SCRIPTS
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND

@@ -26,8 +26,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from freeact_sub import __version__
-from freeact_sub.config.own_folders import token_folder
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, token_folder
 from freeact_sub.errors import ConfigError
 from freeact_sub.mcp_server.agent_tools import AgentTools
 from freeact_sub.mcp_server.kernel_tools import KernelTools

@@ -22,7 +22,7 @@ A store receives plain values (`SessionWriter`); `agents/sessions/` gives them t
 (`store.py`); the default is a SQLite database (`sqlite/`).
 """
 
-from freeact_sub.config.own_folders import state_folder
+from freeact_sub.config.schema import state_folder
 from freeact_sub.sessions.records import (
     ForkPoint,
     KnownAnswer,

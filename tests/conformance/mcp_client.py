@@ -21,7 +21,7 @@ from pathlib import Path
 
 import httpx2
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import CONFIRMED, PersonQuestion

@@ -105,7 +105,7 @@ async def test_a_kernel_whose_host_is_gone_ends_with_its_lease_though_a_cell_run
         from pathlib import Path
         from support.gateways import behind
         from support.kernels import run_cell, spec, no_host
-        from freeact_sub.config.gateway import GatewayConfig
+        from freeact_sub.config.schema import GatewayConfig
         from freeact_sub.config.schema import KernelConfig
         from freeact_sub.kernels.provider import make_provider
 

@@ -16,8 +16,7 @@ from support.thorough import THOROUGH
 
 import freeact_sub
 from freeact_sub import Agent, Config
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.wall.gaps import source_notice
 from freeact_sub.kernels.wall.programs import is_in

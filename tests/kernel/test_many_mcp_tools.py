@@ -8,7 +8,7 @@ from support import sdk_mcp_server
 from support.agents import cell, of_kind, read
 
 from freeact_sub import Agent, Config
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, ToolOutput
 from freeact_sub.mcp import McpTool
 from freeact_sub.testing import ScriptedModel

@@ -20,7 +20,7 @@ import pytest
 from support.mcp_host import McpHost
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, wait_until
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.mcp import McpResult
 from freeact_sub.mcp.transports import LOG_BYTES

@@ -15,8 +15,7 @@ from support.mcp_host import McpHost, http_server
 from support.waiting import outlast
 
 from freeact_sub import Agent, Config
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.events import Answer, CodeExecutionOutput, QuestionAnswered, QuestionRequest, ToolOutput
 from freeact_sub.testing import ScriptedModel

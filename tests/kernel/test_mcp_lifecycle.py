@@ -11,7 +11,7 @@ from support import plain_mcp_server
 from support.mcp_host import McpHost
 from support.waiting import eventually, turns, wait_until
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 
 pytestmark = pytest.mark.mcp
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mcp
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.mcp import McpCatalogue, McpServers
 
 async def main():

@@ -9,7 +9,7 @@ from support.agents import cell, of_kind, read
 from support.mcp_host import McpHost
 
 from freeact_sub import Agent, Config
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput, ToolProgress
 from freeact_sub.mcp import progress

@@ -11,7 +11,7 @@ from support import plain_mcp_server, sdk_mcp_server, session_mcp_server
 from support.mcp_host import McpHost, http_server
 from support.waiting import eventually, eventually_async, turns
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 
 pytestmark = pytest.mark.mcp

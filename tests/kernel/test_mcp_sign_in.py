@@ -15,8 +15,7 @@ import pytest
 from support import oauth_server
 from support.mcp_host import McpHost, http_server
 
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.own_folders import token_folder
+from freeact_sub.config.schema import McpServerConfig, token_folder
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.login import SignInDialog
 from freeact_sub.mcp.tokens import SignIn, TokenFile

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.mcp_host import McpHost
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.events import Answer
 
 FOLDER = os.environ.get("FREEACT_TYPESCRIPT_SDK", "")

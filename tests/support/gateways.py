@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from support.serving import serving
 
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import GatewayConfig, KernelConfig
 
 TOKEN = "token-of-the-gateway"
 SETTINGS = (

@@ -19,8 +19,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from support.terminal import ESCAPE, READY, Terminal
 
 from freeact_sub import Agent, Config
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk, KernelLost
 from freeact_sub.terminal.conversation import converse

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from support.kernels import open_kernel, run_cell
 
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.local import LocalKernelProvider

@@ -9,7 +9,7 @@ from pathlib import Path
 from support import plain_mcp_server
 from support.waiting import is_running
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.mcp import McpCatalogue, McpServers
 
 

@@ -14,9 +14,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agent import Agent
-from freeact_sub.config.effects import EffectsConfig
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, EffectsConfig, McpServerConfig
 from freeact_sub.errors import FreeactError
 from freeact_sub.terminal import screen
 from freeact_sub.terminal.conversation import converse

@@ -12,7 +12,7 @@ import scripted_conversation as conversation  # noqa: E402
 from pydantic_ai.messages import ToolCallPart  # noqa: E402
 from scripted_conversation import cell, child, when  # noqa: E402
 
-from freeact_sub.config.effects import EffectsConfig  # noqa: E402
+from freeact_sub.config.schema import EffectsConfig  # noqa: E402
 
 ANSWER = """\
 # Stations

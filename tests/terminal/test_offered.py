@@ -10,7 +10,7 @@ import pytest
 from support import sdk_mcp_server
 from support.mcp_host import McpHost
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import InvalidRequestError, McpError
 from freeact_sub.mcp.offers import McpArgument, McpPrompt, McpResource
 from freeact_sub.terminal.input.mentions import MAX_CHARS, typed_part

@@ -10,7 +10,7 @@ from support.tables import each
 
 from freeact_sub.config import schema
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.schema import GatewayConfig
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -21,7 +21,7 @@ from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import (
     ApprovalDeniedError,
     ConfigError,

@@ -25,8 +25,7 @@ from freeact_sub.agents.sessions.variables import (
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import Tap, hearing
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import SessionError, way
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
 from freeact_sub.sessions import (

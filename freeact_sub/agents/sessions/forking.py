@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from freeact_sub.agents.sessions.past import prompts_of, use_variables_before
 from freeact_sub.cells import CELL_TOOL
-from freeact_sub.config.own_folders import own_folders
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, own_folders
 from freeact_sub.errors import KernelSnapshotError, SessionError
 from freeact_sub.kernels.files.states.git import LEFT_OUT, ShadowError
 from freeact_sub.kernels.files.states.shadow_files import ShadowFiles, workspace_mark

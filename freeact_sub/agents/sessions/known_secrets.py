@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import McpError
 
 MIN_CHARS: Final = 8

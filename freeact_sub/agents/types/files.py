@@ -19,9 +19,8 @@ from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.hooks import CommandHook, FoundHooks, parse_hooks
-from freeact_sub.config.mcp_server import McpServerConfig
 from freeact_sub.config.parsing import text_of_file
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import ConfigError, sentence
 from freeact_sub.modes import INHERIT, CodeActions, Mode, Thinking
 from freeact_sub.skills import load_skills

@@ -19,7 +19,7 @@ from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
-from freeact_sub.config.effects import EffectsConfig
+from freeact_sub.config.schema import EffectsConfig
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import Decision
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange

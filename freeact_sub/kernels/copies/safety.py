@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.own_folders import state_folder
+from freeact_sub.config.schema import state_folder
 
 OWN_THREADS: Final = (
     *("IOPub", "Heartbeat", "Control", "Shell channel", "ParentPoller"),

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import GatewayConfig, KernelConfig
 from freeact_sub.errors import KernelError
 from freeact_sub.kernels.gateway.channels import MAX_SENT_BYTES
 from freeact_sub.kernels.gateway.kernel import GatewayKernel

@@ -14,7 +14,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.schema import GatewayConfig
 from freeact_sub.errors import KernelError, KernelLostError
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher

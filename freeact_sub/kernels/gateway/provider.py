@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.config.git_environment import git_environment
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import KernelConfig, git_environment
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.kernel import GatewayKernel

@@ -13,7 +13,7 @@ import httpx2
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
-from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.schema import GatewayConfig
 from freeact_sub.errors import ConfigError, KernelStartError
 from freeact_sub.system.closing import end_task
 

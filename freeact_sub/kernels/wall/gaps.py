@@ -6,8 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-from freeact_sub.config.own_folders import own_folders
-from freeact_sub.config.schema import SETTINGS_FOLDER
+from freeact_sub.config.schema import SETTINGS_FOLDER, own_folders
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.repositories import MAX_FOLDERS, Repositories

@@ -18,9 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.own_folders import own_folders, token_folder
-from freeact_sub.config.schema import PROTECTED, KernelConfig
+from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig, own_folders, token_folder
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from freeact_sub.config.own_folders import token_folder
-from freeact_sub.config.schema import PROTECTED
+from freeact_sub.config.schema import PROTECTED, token_folder
 from freeact_sub.errors import KernelBranchError
 from freeact_sub.kernels.files.places import open_below
 from freeact_sub.kernels.workspaces.changes import Changes, Stamp, difference, found_in, stamps

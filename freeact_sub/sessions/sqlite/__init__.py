@@ -11,8 +11,7 @@ one before it, and for each agent the newest, so that a history that is written 
 leaves. `sqlite3` is the standard library's; a library around it would be one more thing between a commit and the disk.
 """
 
-from freeact_sub.config.own_folders import state_folder
-from freeact_sub.config.schema import SessionsConfig
+from freeact_sub.config.schema import SessionsConfig, state_folder
 from freeact_sub.sessions.sqlite.reader import SqliteReader
 from freeact_sub.sessions.sqlite.store import SqliteStore
 from freeact_sub.sessions.sqlite.writer import SqliteWriter

@@ -9,7 +9,7 @@ from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub import Config
 from freeact_sub.agents.types.files import load_agent_types
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, Notice, ToolOutput
 from freeact_sub.testing import first_prompt

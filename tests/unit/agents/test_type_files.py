@@ -14,7 +14,7 @@ from freeact_sub.agents.types.files import AgentType, ToolNames, load_agent_type
 from freeact_sub.cli import main
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, read_document
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 
 WHOLE = """---
 description: Reads code and says what is wrong with it.

@@ -10,8 +10,7 @@ from freeact_sub.cli.parser import parse
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.command_options import load_arguments
 from freeact_sub.config.load import load_config, read_mcp_servers
-from freeact_sub.config.mcp_server import McpServerConfig
-from freeact_sub.config.schema import Config, KernelConfig, SubagentsConfig
+from freeact_sub.config.schema import Config, KernelConfig, McpServerConfig, SubagentsConfig
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
 

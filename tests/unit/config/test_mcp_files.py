@@ -11,8 +11,8 @@ from freeact_sub.cli import main
 from freeact_sub.cli.mcp import add_server, remove_server
 from freeact_sub.config.hooks import read_hook_files
 from freeact_sub.config.load import load_config, read_mcp_servers
-from freeact_sub.config.mcp_server import McpServerConfig, notices_on, unread_keys
 from freeact_sub.config.parsing import parse_jsonc, plain_json
+from freeact_sub.config.schema import McpServerConfig, notices_on, unread_keys
 from freeact_sub.errors import ConfigError
 
 FOREIGN = """{

@@ -1,7 +1,7 @@
 """Homes, folders and files of an odd kind: each works, or is one sentence."""
 
 from freeact_sub.cli import main
-from freeact_sub.config import own_folders
+from freeact_sub.config import schema
 from freeact_sub.terminal.input.mentions import texts_of
 
 
@@ -10,8 +10,8 @@ def test_a_home_that_is_not_absolute_names_one_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "here")
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, "there")  # which the specification says to ignore
-    assert own_folders.state_folder() == tmp_path / "here/.local/state/freeact"
-    assert own_folders.token_folder() == tmp_path / "here/.config/freeact/mcp-tokens"
+    assert schema.state_folder() == tmp_path / "here/.local/state/freeact"
+    assert schema.token_folder() == tmp_path / "here/.config/freeact/mcp-tokens"
 
 
 def test_a_folder_that_was_removed_is_one_sentence(monkeypatch, tmp_path, capsys):

@@ -14,7 +14,7 @@ from support.tables import each
 from freeact_sub.calls import McpCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import SessionError
 from freeact_sub.events import (
     AgentEvent,

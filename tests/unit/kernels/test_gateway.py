@@ -14,8 +14,7 @@ from support.waiting import eventually
 from websockets.exceptions import ConnectionClosedError
 
 from freeact_sub import Agent, Config
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.schema import KernelConfig
+from freeact_sub.config.schema import GatewayConfig, KernelConfig
 from freeact_sub.errors import ConfigError, KernelLostError
 from freeact_sub.kernels.gateway import frames
 from freeact_sub.kernels.gateway.channels import GatewayChannels

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from freeact_sub.config.mcp_server import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import ConfigError
 from freeact_sub.mcp import transports
 from freeact_sub.mcp.servers import McpCatalogue, McpServers

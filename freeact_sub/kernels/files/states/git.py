@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.config.own_folders import state_folder
+from freeact_sub.config.schema import state_folder
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.files import FileChange, is_content
 from freeact_sub.kernels.files.states.entries import differences_of_entries, found_in, known
