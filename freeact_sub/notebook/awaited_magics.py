@@ -1,18 +1,29 @@
 """`await_magics`: puts `await` before the calls of our magics, for IPython calls magics without awaiting them.
 
 It reads the code that IPython has made of a cell as Python does, so a text that looks like a magic stays a text. Where
-nothing can await (in a function, below another magic) the call stays as it is, and the magic says so. Below `%%time` and
-`%%capture` a cell magic of ours is run by `magics_above.py`.
+nothing can await (in a function, below another magic) the call stays as it is, and the magic says so.
+
+`run_below` does what `%%time` and `%%capture` do, around a cell magic that is awaited: IPython's own run their cell without
+awaiting it. A run may ask while it is captured, so until its end it is shown where nothing is captured.
 """
 
 import ast
 import sys
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
+from IPython.core.getipython import get_ipython
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic_arguments import parse_argstring
+from IPython.core.magics.execution import ExecutionMagics
+from IPython.utils.capture import capture_output
+
+from freeact_sub.notebook.display import drawn_elsewhere
+from freeact_sub.notebook.ipython_shell import shown_by
 
 RUNS_CODE: Final = InteractiveShell.run_code.__code__
 WITHIN_CODE: Final = (
@@ -24,8 +35,8 @@ HIDE_ERRORS: Final = ("capture",)
 """Cell magics that run their body as a cell of its own, and do not say that it failed."""
 AWAIT: Final = "await "
 ABOVE: Final = ("time", "capture")
-"""Cell magics below which ours work, see `magics_above.py`."""
-RUN_BELOW: Final = "await __import__('freeact_sub.notebook.magics_above', fromlist=['*']).run_below"
+"""Cell magics below which ours work, see `run_below`."""
+RUN_BELOW: Final = "await __import__('freeact_sub.notebook.awaited_magics', fromlist=['*']).run_below"
 
 
 def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
@@ -124,3 +135,38 @@ def _is_within_code() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+async def run_below(above: Sequence[tuple[str, str]], name: str, line: str, cell: str) -> None:
+    """Run a cell magic below others. Args: above: their names and lines, the outermost first."""
+    shell: Any = get_ipython()
+    with ExitStack() as around:
+        for outer, its_line in above:
+            around.enter_context(_timed() if outer == "time" else _captured(shell, its_line))
+        await shell.run_cell_magic(name, line, cell)
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    begun, worked = time.perf_counter(), time.process_time()
+    try:
+        yield
+    finally:
+        cpu, wall = time.process_time() - worked, time.perf_counter() - begun
+        print(f"CPU times: total: {cpu:.3g} s (of this kernel)\nWall time: {wall:.3g} s")  # noqa: T201  # IPython's way
+
+
+@contextmanager
+def _captured(shell: Any, line: str) -> Iterator[None]:
+    options = parse_argstring(ExecutionMagics.capture, line)
+    publisher = shell.display_pub
+    with capture_output(not options.no_stdout, not options.no_stderr, not options.no_display) as output:
+        try:
+            if options.no_display:
+                yield
+            else:
+                with drawn_elsewhere(), shown_by(publisher):
+                    yield
+        finally:
+            if options.output:
+                shell.user_ns[options.output] = output

@@ -20,13 +20,12 @@ from freeact_sub.kernels.guest.values import RESERVED
 from freeact_sub.kernels.handover import write_beside
 from freeact_sub.kernels.variable_reports import About, parsed
 from freeact_sub.notebook.beside import AgentsBeside, HostedRun
-from freeact_sub.notebook.change_table import change_table
 from freeact_sub.notebook.display import CANCEL_SECONDS, Page, RunInterruptedError, interrupts_cancel, show_run
-from freeact_sub.notebook.ipython_shell import NOTHING, CellDisplay
+from freeact_sub.notebook.ipython_shell import NOTHING, CellDisplay, CellsOfUser, LineAsker, user_goes_on, wait_awake
 from freeact_sub.notebook.peer import NO_COPY
 from freeact_sub.notebook.question_forms import QuestionForm
+from freeact_sub.notebook.render import change_table
 from freeact_sub.notebook.user_names import NAMED_VALUE, UserNames, about_copied
-from freeact_sub.notebook.waiting_cell import CellsOfUser, LineAsker, user_goes_on, wait_awake
 from freeact_sub.system.private_folders import KernelFolder, make_folder
 
 REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"

@@ -33,9 +33,9 @@ from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, repo
 from freeact_sub.kernels.handover import WrittenValues
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.models.build import build_model
+from freeact_sub.notebook.display import read_stored, session_words, stored_session
 from freeact_sub.notebook.magic_options import agent_options, parse, resume_options
 from freeact_sub.notebook.peer import NO_COPY, Handlers, Peer, PeerLostError
-from freeact_sub.notebook.stored import read_stored, session_words, stored_session
 from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
 

@@ -4,24 +4,31 @@
 itself and awaits the reply. Its limits are the protocol's: one question at a time, and a question cannot be taken back from
 the screen. An answer to one that was withdrawn is dropped where the front end says what it answers (JupyterLab does) or
 where it comes before the next question is asked.
+
+A cell waits while an agent works, asks for lines, and ends as soon as the user runs another cell (`user_goes_on`).
 """
 
 import asyncio
 import contextlib
+import contextvars
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.notebook.borrowed_ipykernel import front_end_address
+from freeact_sub.notebook.borrowed_ipykernel import front_end_address, hear_cells
 
 NOTHING: Final[MimeBundle] = {"text/html": "", "text/plain": ""}
 """A display that shows nothing, and can be updated later."""
 AskLine: TypeAlias = Callable[..., Coroutine[Any, Any, str]]
 """See `ask_line`."""
+WAKE_SECONDS: Final = 0.05
+QUEUED_SECONDS: Final = 1.0
+"""Cells that come so soon after one were queued with it ("run all"): they wait for the agent."""
 
 
 class NobodyToAskError(FreeactError):
@@ -165,3 +172,79 @@ def _receive_all(session: Any, socket: Any) -> list[Any]:
         with contextlib.suppress(ValueError):  # not signed by our front end, or sent twice
             messages.append(session.recv(socket)[1])
     return messages
+
+
+async def wait_awake(first: "set[asyncio.Task[Any]]") -> None:
+    """Waits until one of these has ended. An interrupt cancels the waiting task, but does not wake a loop that sleeps."""
+    while not (await asyncio.wait(first, timeout=WAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
+        pass
+
+
+class CellsOfUser:
+    """Hears of cells that the user runs while another one waits. In the main thread."""
+
+    def __init__(self) -> None:
+        self._heard = asyncio.Event()
+        self._last = 0.0
+        kernel = running_kernel()
+        self.are_heard = kernel is not None and hear_cells(kernel, self._hear)
+        """False: this front end or ipykernel does not say; then a cell waits for its agent."""
+
+    async def next(self, begun: float) -> None:
+        """Waits until the user runs a cell that was not queued with this one. Args: begun: when this one began."""
+        while self._last < begun + QUEUED_SECONDS:
+            self._heard.clear()
+            await self._heard.wait()
+
+    def _hear(self) -> None:
+        self._last = time.monotonic()
+        self._heard.set()
+
+
+class LineAsker:
+    """Asks for lines in whichever cell waits for the agent; while none does, a question waits."""
+
+    def __init__(self, main: asyncio.AbstractEventLoop) -> None:
+        """Args: main: the loop in which cells run."""
+        self._main = main
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._cell: contextvars.Context | None = None
+        self._may_ask = asyncio.Event()
+        self.is_free = asyncio.Event()
+        """No question is open. In the loop of the cells."""
+        self.is_free.set()
+
+    async def ask(self, prompt: str, *, secret: bool = False) -> str:
+        """See `ask_line`. In the thread that draws."""
+        self._home = asyncio.get_running_loop()
+        if self._cell is None:
+            self._may_ask.clear()
+            await self._may_ask.wait()
+        assert self._cell is not None  # `wait_in_cell` comes first
+        asked = self._cell.copy().run(asyncio.run_coroutine_threadsafe, self._ask_here(prompt, secret), self._main)
+        return await asyncio.wrap_future(asked)
+
+    def wait_in_cell(self) -> None:
+        """This cell waits now."""
+        self._cell = contextvars.copy_context()
+        if self._home is not None:
+            self._home.call_soon_threadsafe(self._may_ask.set)
+
+    def leave_cell(self) -> None:
+        """No cell waits any more."""
+        self._cell = None
+
+    async def _ask_here(self, prompt: str, secret: bool) -> str:
+        self.is_free.clear()
+        try:
+            return await ask_line(prompt, secret=secret)
+        finally:
+            self.is_free.set()
+
+
+async def user_goes_on(cells: CellsOfUser, asker: LineAsker, begun: float) -> None:
+    """Waits until the user runs another cell, and no question is open in this one. Args: begun: see `CellsOfUser.next`."""
+    if not cells.are_heard:
+        await asyncio.Event().wait()
+    await cells.next(begun)
+    await asker.is_free.wait()

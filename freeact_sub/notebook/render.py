@@ -6,26 +6,37 @@ few lines and not the pictures above them, and a `<details>` that the user has o
 
 Classes instead of inline styles keep the parts small; each body brings the style sheet, since exported and reopened
 notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer are not formulas.
+
+`change_table` is the table of what an agent has changed in its copy of the notebook's kernel.
 """
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult
+from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle
 from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
     ApprovalRequest,
     Effects,
     QuestionAnswered,
     QuestionRequest,
+    Response,
+    Thoughts,
 )
-from freeact_sub.notebook.block_steps import WAITING, Said, Step, notes_of, result_of, shown_status, status_line, steps_of
+from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
 from freeact_sub.show.questions import asks_for
+from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import (
+    TEXT_CHARS,
     bundle_html,
     bundle_text,
     code_html,
@@ -35,14 +46,37 @@ from freeact_sub.show.safe_html import (
     text_html,
 )
 from freeact_sub.show.steps import (
+    ANSWER_CHARS,
     Approval,
     CallItem,
     CallStep,
     GrowingText,
+    PlanItem,
+    StoryItem,
+    StoryLimits,
+    StrategySteps,
 )
-from freeact_sub.show.wording import asked_text, asked_title, error_text, given_answer, own_words, tool_words, who_asks
-from freeact_sub.text import clean, counted, one_line, visible
+from freeact_sub.show.wording import (
+    asked_text,
+    asked_title,
+    call_progress_text,
+    ending_notes,
+    error_text,
+    given_answer,
+    own_words,
+    plan_lines,
+    plan_title,
+    strategy_text,
+    tool_words,
+    who_asks,
+)
+from freeact_sub.text import clean, counted, one_line, shortened, visible
 
+WAITING: Final = "waiting for you"
+MOST_ASKS: Final = 5
+"""More questions to a model, one after the other, are one line."""
+LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
+"""The number of items that a block keeps: an agent may run for hours, and each step redraws its block."""
 STREAMING_CHARS = 8_000
 """Characters at the end of a streaming text that are drawn."""
 
@@ -86,6 +120,114 @@ _COLOURS = {"completed": "#2a8f4a", "running": "#2f6fde", WAITING: "#e08e00", "q
 _COLOUR_OF_ENDING = "#d03434"
 _CLASSES: Final[dict[LineKind, str]] = {"added": "fsub-yes", "removed": "fsub-no", "warning": "fsub-bad"}
 MAX_PICTURES: Final = 3
+SHOWN: Final = 50
+CHARS: Final = 100
+NONE: Final = "—"
+PERHAPS: Final = "too large to compare in time"
+ALSO_HERE: Final = "you have changed it since"
+CODE_CHARS: Final = 50_000
+"""Longer code is not kept in the page; the magic inserts it."""
+BUTTON_STYLE: Final = (
+    "<style>.fsub .fsub-buttons{display:none;margin:6px 0}"
+    ":is(.jp-NotebookPanel,.jp-LinkedOutputView) .fsub .fsub-buttons{display:block}"
+    ".fsub .fsub-buttons button{margin-right:6px;padding:3px 10px;cursor:pointer;border-radius:4px;"
+    "border:1px solid var(--fsub-line);background:var(--fsub-soft);color:inherit}</style>"
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text of the model, or a remark on the run."""
+
+    text: str
+    kind: str = "note"
+    """`answer`, `thoughts`, `note`, `plan`, `gap` for items that were left out, or `error`."""
+
+
+Step = CallStep | Approval | Said
+
+
+def steps_of(story: AgentStory) -> list[Step]:
+    """What a block shows, in order."""
+    first = next((item for item in story.items if isinstance(item, AgentStarted)), None)
+    steps: list[Step] = []
+    for index, item in enumerate(story.items):
+        if index == LIMITS.first and story.kept.left_out:
+            steps.append(Said(f"… {counted(story.kept.left_out, 'step')} left out …", "gap"))
+        if item is not first:
+            steps += _steps_of(story, item)
+    return [*_folded(steps)]
+
+
+def _folded(steps: Iterable[Step]) -> Iterator[Step]:
+    """Tell many answered questions to a model, such as those of a map, in one line."""
+    for is_answer, group in groupby(steps, _is_answered_question):
+        found = [*group]
+        yield from (
+            [Said(f"{len(found):,} questions to a model, answered")] if is_answer and len(found) > MOST_ASKS else found
+        )
+
+
+def _is_answered_question(step: Step) -> bool:
+    return isinstance(step, CallStep) and step.name == "ask" and step.outcome == "success" and not step.approvals
+
+
+def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
+    match item:
+        case CallStep() | Approval():
+            yield item
+        case Response():
+            yield Said(shortened(item.content, ANSWER_CHARS), "answer")
+        case Thoughts():  # those of a child are for readers of the stream
+            yield from [] if story.depth else [Said(shortened(item.content, ANSWER_CHARS), "thoughts")]
+        case AgentStarted():
+            yield Said(f"resumed: {item.prompt}")
+        case AgentFinished():
+            yield from [Said(item.error, "error")] if item.error else []
+            yield from map(Said, (*item.doubts, *item.warnings))
+            is_said = any(isinstance(other, Response) and other.content == item.output for other in story.items)
+            yield from [Said(shortened(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
+        case PlanItem():
+            yield Said("\n".join([f"Plan: {plan_title(item.plan)}", *plan_lines(item.plan)]), "plan")
+        case StrategySteps():
+            pass  # the foot shows it
+        case str():
+            yield Said(item)
+        case _:
+            yield from (Said(row.text) for row in rows(story, item) if not row.passing)
+
+
+def shown_status(story: AgentStory) -> str:
+    """The status in a person's words."""
+    return WAITING if story.questions else story.status.replace("_", " ")
+
+
+def status_line(story: AgentStory, now: float) -> str:
+    """Status, spending and duration."""
+    if story.finished:
+        return " · ".join([shown_status(story), *ending_notes(story.finished)])
+    parts = [shown_status(story)]
+    if story.pause:
+        parts.append(story.pause)
+    parts += [*map(strategy_text, story.strategies.values()), *map(call_progress_text, story.reached.values())]
+    if story.usage.turns or story.usage.tokens:
+        parts.append(str(story.usage))
+    if story.tree_usage != story.usage:
+        parts.append(f"with its children: {story.tree_usage}")
+    return " · ".join([*parts, f"{story.seconds(now):.0f} s"])
+
+
+def notes_of(call: CallStep) -> list[str]:
+    """The steps below the outputs of a call."""
+    ended = call.status.replace("_", " ")
+    return [*([f"the cell ended: {ended}"] if ended not in ("", "ok", "error") else []), *call.notes]
+
+
+def result_of(call: CallStep) -> str:
+    """Return the result, unless the cell's output or the decision on an approval already shows it."""
+    cell_ran = call.code is not None and call.status
+    was_denied = call.outcome == "denied" and any(approval.decision for approval in call.approvals)
+    return "" if cell_ran or was_denied else shortened(call.result, TEXT_CHARS)
 
 
 def body_html(story: AgentStory) -> str:
@@ -361,3 +503,71 @@ def _output_lines(output: CallItem) -> list[str]:
 
 def _indented(story: AgentStory, lines: Sequence[str]) -> str:
     return "\n".join("    " * story.depth + line for line in lines)
+
+
+def change_table(changes: Sequence[CopyChange], name: str, code: str) -> MimeBundle:
+    """The changes, and how they are taken over.
+
+    Args:
+        changes: What has changed, more than imports.
+        name: What `--name` has to say. Empty: nothing.
+        code: Of the cells that made the changes.
+    """
+    buttons = _buttons(changes, name, code)
+    imports = one_line(visible(", ".join(change.name for change in changes if change.imported)), CHARS)
+    changes = [change for change in changes if not change.imported]
+    rows = [_row(change) for change in changes[:SHOWN]]
+    others = [f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
+    more = "; ".join([*others, f"new imports: {imports}"] if imports else others)
+    head = (
+        f"{counted(len(changes), 'variable')} changed in the agent's copy; your notebook still has what is under “before”."
+    )
+    first = next((change.name for change in changes if change.what != "perhaps"), changes[0].name)
+    how = (
+        f"%agent_adopt {first}{name} takes it over, %agent_adopt{name} all of them, %agent_discard{name} none; "
+        f"%agent_code{name} shows the code."
+    )
+    html = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    table = f"<table><tr><th>variable</th><th>before</th><th>after</th></tr>{html}</table>"
+    text = "\n".join(f"  {row[0]}: {row[1]} -> {row[2]}" for row in rows)
+    return {
+        "text/html": f'{STYLE}<div class="fsub fsub-changes"><div class="fsub-note">{escaped(head)}</div>{table}'
+        f'<div class="fsub-note">{escaped(more)}</div>{buttons}'
+        f'<div class="fsub-note"><code>{escaped(how)}</code></div></div>',
+        "text/plain": "\n".join(filter(None, (head, text, more, how))),
+    }
+
+
+def _row(change: CopyChange) -> tuple[str, str, str]:
+    after = change.after if change.what != "perhaps" else f"{change.after} ({PERHAPS})"
+    before = f"{change.before or NONE} ({ALSO_HERE})" if change.also_here else change.before
+    return tuple(one_line(visible(text), CHARS) or NONE for text in (change.name, before, after))  # type: ignore[return-value]  # three
+
+
+def _buttons(changes: Sequence[CopyChange], name: str, code: str) -> str:
+    """The buttons under a table: each makes a cell below, with a magic or the code; you or it runs that cell.
+
+    They are plain HTML that names commands of JupyterLab and Jupyter Notebook, which make and run cells of the notebook
+    itself. So what a button does stays in the notebook, and is done again by "run all". Elsewhere they are not shown: the
+    magics do the same.
+    """
+    names = ", ".join(change.name for change in changes if not change.imported and change.name.isidentifier())
+    buttons = [
+        _button("Adopt all", f"%agent_adopt{name}", "runs %agent_adopt in a new cell", runs=True),
+        _button("Adopt…", f"%agent_adopt{name} {names}", "a new cell in which you choose the names"),
+        _button("Insert the code", code, "a new cell with the code instead of the values; it is not run")
+        if code and len(code) <= CODE_CHARS
+        else _button("Insert the code", f"%agent_code{name}", "runs %agent_code in a new cell", runs=True),
+        _button("Discard", f"%agent_discard{name}", "runs %agent_discard in a new cell: the copy ends", runs=True),
+    ]
+    return f'{BUTTON_STYLE}<div class="fsub-buttons">{"".join(buttons)}</div>'
+
+
+def _button(label: str, text: str, title: str, *, runs: bool = False) -> str:
+    """A button that makes a cell below the active one, which is the one that was clicked in."""
+    commands = ["notebook:insert-cell-below", "notebook:replace-selection", *(["notebook:run-cell"] if runs else [])]
+    given = json.dumps({"commands": commands, "args": {"text": text}})  # all of them get these, and one takes the text
+    return (
+        f'<button type="button" title="{escaped(title)}" data-commandlinker-command="apputils:run-all-enabled" '
+        f'data-commandlinker-args="{escaped(given)}">{escaped(label)}</button>'
+    )

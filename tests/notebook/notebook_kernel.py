@@ -14,7 +14,7 @@ from typing import Any
 from jupyter_client import AsyncKernelManager
 
 from freeact_sub.config.hooks import HOOK_EVENTS
-from freeact_sub.notebook.waiting_cell import QUEUED_SECONDS
+from freeact_sub.notebook.ipython_shell import QUEUED_SECONDS
 
 LIMIT_SECONDS = 120
 

@@ -12,9 +12,8 @@ from support.waiting import eventually, turns
 
 from freeact_sub.calls import CodeAction, FanOut, FileWrite, McpCall, NetworkConnect, ShellCommand
 from freeact_sub.events import Decision
-from freeact_sub.notebook import buttons as buttons_module
-from freeact_sub.notebook.buttons import ButtonQuestions
-from freeact_sub.notebook.question_forms import QuestionForms, TextQuestions
+from freeact_sub.notebook import question_forms
+from freeact_sub.notebook.question_forms import ButtonQuestions, QuestionForms, TextQuestions
 from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.show.typed_decisions import TypedDecision
 
@@ -126,7 +125,7 @@ async def test_all_that_has_stood_for_a_moment_is_approved_at_once(monkeypatch):
     every.click()
     await turns(10)
     assert answers == {}  # nobody can have read them
-    monkeypatch.setattr(buttons_module, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(question_forms, "SETTLE_SECONDS", 0.0)
     every.click()
     await eventually(lambda: len(answers) == 2)
     assert set(answers.values()) == {Decision(allowed=True)}
@@ -157,7 +156,7 @@ async def test_code_is_changed_and_run():
 @in_virtual_time
 async def test_a_page_that_was_loaded_again_leaves_no_question_open(monkeypatch, clicks):
     """The new page asks for all widgets; whoever has only lost the connection still sees the buttons, and clicks."""
-    monkeypatch.setattr(buttons_module, "RELOAD_SECONDS", 30)
+    monkeypatch.setattr(question_forms, "RELOAD_SECONDS", 30)
     screen, answers, declined = FakeScreen(), Answers(), []
     asking = ButtonQuestions(screen, on_refused=lambda: None)
     for name in ("one", "two"):
@@ -266,7 +265,7 @@ async def test_what_is_asked_each_time_has_no_button_for_always():
 
 
 async def test_a_cheaper_model_of_a_quote_has_a_button(monkeypatch):
-    monkeypatch.setattr(buttons_module, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(question_forms, "SETTLE_SECONDS", 0.0)
     screen, answers = FakeScreen(), []
     asking = ButtonQuestions(screen, on_refused=lambda: None)
     call = FanOut(what="map", more=57, bound="$4.00", cheaper={"small": (0.2, 0.12, 0.38)})

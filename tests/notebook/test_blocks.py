@@ -14,8 +14,8 @@ from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events.plan import PlanStep
-from freeact_sub.notebook.block_steps import LIMITS, shown_status, status_line
 from freeact_sub.notebook.render import (
+    LIMITS,
     STYLE,
     body_html,
     body_text,
@@ -23,6 +23,8 @@ from freeact_sub.notebook.render import (
     foot_text,
     question_html,
     question_text,
+    shown_status,
+    status_line,
 )
 from freeact_sub.show.steps import GrowingText
 

@@ -5,7 +5,7 @@ import re
 from html import unescape
 
 from freeact_sub.kernels.copies import CopyChange
-from freeact_sub.notebook.change_table import change_table
+from freeact_sub.notebook.render import change_table
 from freeact_sub.show.safe_html import table_html
 
 CHANGES = [

@@ -7,8 +7,7 @@ from support.sample_events import question
 from support.waiting import eventually
 
 from freeact_sub.events import QuestionField
-from freeact_sub.notebook.buttons import ButtonQuestions
-from freeact_sub.notebook.question_forms import TextQuestions
+from freeact_sub.notebook.question_forms import ButtonQuestions, TextQuestions
 
 CHOICE = QuestionField(name="Which database?", choices=("SQLite", "PostgreSQL"), other=True)
 PORT = QuestionField(name="port", kind="integer", least=1)

@@ -10,8 +10,8 @@ from support.stories import apply, block_of
 
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
-from freeact_sub.notebook.block_steps import shown_status, steps_of
-from freeact_sub.notebook.stored import pages_of, read_stored
+from freeact_sub.notebook.display import pages_of, read_stored
+from freeact_sub.notebook.render import shown_status, steps_of
 from freeact_sub.sessions import session_store, state_folder
 from freeact_sub.sessions.sqlite import SqliteStore
 

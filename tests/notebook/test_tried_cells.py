@@ -15,10 +15,8 @@ from test_approval import FakeScreen, panel_of
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import Decision, Effects, FileEffect
 from freeact_sub.events.answers import ASKED
-from freeact_sub.notebook import buttons as buttons_module
 from freeact_sub.notebook import question_forms
-from freeact_sub.notebook.buttons import ButtonQuestions
-from freeact_sub.notebook.question_forms import TextQuestions
+from freeact_sub.notebook.question_forms import ButtonQuestions, TextQuestions
 
 ONE = Effects(status="done", cell="ok", output="<one>", files=(FileEffect(path="a", what="added", diff="-\n+\n+x<y"),))
 TWO = replace(ONE, files=(), outdated_by=("a",))
@@ -47,7 +45,7 @@ class TriedCell:
 
 @pytest.fixture
 def asked(monkeypatch):
-    monkeypatch.setattr(buttons_module, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(question_forms, "SETTLE_SECONDS", 0.0)
     event, cell = request("tried", CodeAction(code="cell()"), lambda _: True), TriedCell(ONE)
     monkeypatch.setitem(ASKED, "tried", cell)
     return event, cell

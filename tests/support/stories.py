@@ -1,6 +1,6 @@
 """An agent's story as notebooks draw it."""
 
-from freeact_sub.notebook.block_steps import LIMITS
+from freeact_sub.notebook.render import LIMITS
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.story_items import StoryItems
 

@@ -19,7 +19,7 @@ from freeact_sub.events import (
     ThoughtsChunk,
 )
 from freeact_sub.export import export_session
-from freeact_sub.notebook.stored import read_stored
+from freeact_sub.notebook.display import read_stored
 
 PIECES = (ResponseChunk, ThoughtsChunk, CodeExecutionOutputChunk)
 
