@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from freeact_sub.config.schema import Config
-    from freeact_sub.models.found import FoundModel
+    from freeact_sub.models.names import FoundModel
 
 HEAD: Final = "No model is set yet. Which one do you want to use? (Saved for all folders.)"
 NAMED: Final = 4
@@ -34,8 +34,7 @@ def with_model(config: "Config") -> "Config":
     """
     if config.model:
         return config
-    from freeact_sub.models.found import find_models  # noqa: PLC0415
-    from freeact_sub.models.names import require_model  # noqa: PLC0415
+    from freeact_sub.models.names import find_models, require_model  # noqa: PLC0415
 
     if config.base_url is not None:  # one that is found elsewhere cannot be meant
         raise ConfigError(

@@ -61,7 +61,7 @@ def with_found_model(config: "Config") -> "Config":
     """The settings with the first model that is found; without one if none is."""
     import os  # noqa: PLC0415
 
-    from freeact_sub.models.found import find_models  # noqa: PLC0415  # slow to import
+    from freeact_sub.models.names import find_models  # noqa: PLC0415  # slow to import
 
     found = find_models(os.environ) if config.base_url is None else []
     if not found:

@@ -1,8 +1,7 @@
 """Builds models from settings, and wraps them so that an agent's loop works with weak models and unreliable servers.
 
-- `names`: providers, and what a person may have meant; `found`: keys and local servers that can be used at once.
-- `build`: the model that the settings name. `odd_chunks` and `odd_streams` read servers that keep to
-  OpenAI's protocol loosely.
+- `names`: providers, and what a person may have meant; keys and local servers that can be used at once.
+- `build`: the model that the settings name. `mending` and `odd_streams` read servers that keep to their protocol loosely.
 - `steady`: for every model: requests that outlive a busy provider (`traffic`), a broken connection and a stall;
   `observers` reports a request's progress and its cost if it is cut off; `failures` describes errors to people.
 - `small`: further help for weak models. Each model acts by tool calls or by blocks of Python, which become tool calls.

@@ -1,7 +1,7 @@
 """`SteadyModel` repeats requests that unreliable servers fail, and gives up with a clear error.
 
 - The provider is busy, or has not begun to answer: `traffic` says when the request is made again.
-- A reply breaks off: the connection breaks in its middle, it has no end (`served_events`), or nothing comes for
+- A reply breaks off: the connection breaks in its middle, it has no end (`mending`), or nothing comes for
   `stall_seconds`. Nothing of a reply is acted on before its end, so the request is made again. What was shown of a broken
   reply stays shown; only the last one counts.
 - The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has
@@ -44,9 +44,8 @@ from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStr
 from freeact_sub.models.failures import words_of
 from freeact_sub.models.mending import mend_streams
 from freeact_sub.models.observers import Attempt, Bill, Meter, current_bill, models_in
-from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
+from freeact_sub.models.odd_streams import USUAL, EmptyStream, PartsInOrder, TaggedThoughts, has_nothing, in_order
 from freeact_sub.models.refusals import context_of, is_overflow
-from freeact_sub.models.tagged_thoughts import USUAL, TaggedThoughts
 from freeact_sub.models.traffic import Admission, Lane
 
 _Event = TypeVar("_Event")

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.e2e]
 DOWN, ESCAPE = "\x1b[B", "\x1b"
 PROGRAM = """
 import json, sys
-from freeact_sub.models import found, names
-found.SERVERS = json.loads(sys.argv[1])
+from freeact_sub.models import names
+names.SERVERS = json.loads(sys.argv[1])
 names.PACKAGES = dict(names.PACKAGES) | json.loads(sys.argv[2])
 from freeact_sub import extras
 extras.install_command = lambda *what: [sys.executable, "-c", "import sys, pathlib; print('fetching', sys.argv[2]); " + \

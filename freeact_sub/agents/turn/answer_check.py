@@ -22,8 +22,7 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import FreeactError, LimitReachedError
 from freeact_sub.models import acts_by_blocks, profile_of
 from freeact_sub.models.small.arguments import Schemas, parse_python
-from freeact_sub.models.small.replies import FencedBlock, Prose, has_python, read_spans, text_of
-from freeact_sub.models.small.written_calls import calls_in
+from freeact_sub.models.small.replies import FencedBlock, Prose, calls_in, has_python, read_spans, text_of
 from freeact_sub.modes import NoAnswer
 
 GO_ON: Final = (

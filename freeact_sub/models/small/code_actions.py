@@ -2,11 +2,16 @@
 
 It stands around any pydantic-ai model. How a model acts is decided once for the model and never by what a reply says: `auto`
 is `block` with the small profile and where a server refuses tools, else `tool`. What the model sends goes through
-`read_reply`; what it is sent in block mode goes through `block_mode`.
+`read_reply`.
 
-In block mode a reply is streamed on as long as it is words for certain (`GrowingReply`); from the first block of
-Python on it is held back until it has ended. The first event is passed on at once, if need be without text: whoever waits
-for it knows that the model answers.
+In block mode (`code_actions = "block"`: for models without tool calls) a step is a fenced Python block; an answer has none.
+No tool is offered as a tool. What the system prompt says instead stands here, and so does the history as such a model reads
+it: its own calls as the blocks that it wrote, their results as text from the user. Tools other than the cell are called like
+Python functions, alone in a block; `replies` finds them there. Only a block that is marked as Python is run.
+
+There a reply is streamed on as long as it is words for certain (`GrowingReply`); from the first block of Python on it is
+held back until it has ended. The first event is passed on at once, if need be without text: whoever waits for it knows that
+the model answers.
 
 The small profile gives models with a small context less to read. Tools are offered with required parameters and a short
 description; those whose definition (`tools/NAME.json`) says so are left out. It is chosen by the setting `profile`, else by
@@ -16,7 +21,7 @@ what the server says of the model's context: llama-server tells it with its list
 
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -25,7 +30,11 @@ import anyio
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
+    CompactionPart,
+    InstructionPart,
     ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
     ModelResponseStreamEvent,
@@ -34,15 +43,18 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
     ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
 from freeact_sub.models.refusals import refuses_tools
 from freeact_sub.models.small.arguments import Schemas
-from freeact_sub.models.small.block_mode import as_text, without_tools
 from freeact_sub.models.small.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
 from freeact_sub.modes import CodeActions, Profile
 
@@ -52,6 +64,33 @@ DESCRIPTION_SENTENCES: Final = 2
 ASK_SECONDS: Final = 5.0
 """A server that takes longer to list its models is not waited for."""
 logger = logging.getLogger(__name__)
+PROMPT: Final = """\
+You act by writing Python code. To take a step, write one sentence and one fenced block, and nothing behind the block. For \
+example:
+
+I read the file.
+```python
+print(open("data.csv").read())
+```
+
+The block is run in your IPython kernel, and the next message shows you what it printed. Everything is done this way: \
+looking at files, computing, counting, writing and correcting files. Never tell the user how to do it and never say \
+what the code would print: write the block, and wait for its result. When the results that you have been shown answer \
+the user, write the answer as plain text without such a block.
+A block that is marked ```python is run, always; it is the only way to run code or to call a tool. Code that is only to be \
+shown to the user, mark ```text."""
+
+SUMMARISED: Final = "What came after that is summarised here:"
+
+FUNCTIONS_PROMPT: Final = """
+Tools are called like functions, each alone in a block. For example:
+
+I use the tool {name}.
+```python
+{call}
+```
+
+These are the tools; use one where the user asks for it, or where it helps:"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,3 +364,95 @@ def _trimmed(tool: ToolDefinition) -> ToolDefinition:
         description=" ".join(sentences[:DESCRIPTION_SENTENCES]),
         parameters_json_schema={**schema, "properties": kept},
     )
+
+
+def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
+    """The parameters without tools; the instructions say in words how to act."""
+    tools = [*parameters.function_tools, *parameters.output_tools]
+    others = [tool for tool in tools if tool.name != CELL_TOOL]
+    prompt = PROMPT if len(others) < len(tools) else ""
+    if others:
+        example = next((tool for tool in others if _required(tool)), others[0])
+        arguments = ", ".join(f'{name}="…"' for name in _required(example))
+        prompt += FUNCTIONS_PROMPT.format(name=example.name, call=f"{example.name}({arguments})")
+        prompt += "".join(f"\n- {_signature(tool)}: {tool.description or ''}" for tool in others)
+    instructions = [*(parameters.instruction_parts or []), *([InstructionPart(content=prompt)] if prompt else [])]
+    return replace(
+        parameters,
+        function_tools=[],
+        output_tools=[],
+        output_mode="text",
+        allow_text_output=True,
+        instruction_parts=instructions or None,
+    )
+
+
+def _signature(tool: ToolDefinition) -> str:
+    required = _required(tool)
+    names = [name if name in required else f"{name}=…" for name in tool.parameters_json_schema.get("properties", {})]
+    return f"{tool.name}({', '.join(names)})"
+
+
+def _required(tool: ToolDefinition) -> Sequence[str]:
+    return tuple(tool.parameters_json_schema.get("required", ()))
+
+
+def as_text(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The history as text, for a model that knows no tool messages."""
+    return [_request(message) if isinstance(message, ModelRequest) else _response(message) for message in messages]
+
+
+def _response(message: ModelResponse) -> ModelResponse:
+    if not message.tool_calls:
+        return message
+    kept: list[ModelResponsePart] = []
+    for part in message.parts:
+        if not isinstance(part, ToolCallPart):
+            kept.append(part)
+        elif kept and isinstance(kept[-1], TextPart):
+            kept[-1] = replace(kept[-1], content=f"{kept[-1].content.rstrip()}\n{_block(part)}")
+        else:
+            kept.append(TextPart(_block(part)))
+    return replace(message, parts=kept)
+
+
+def _block(call: ToolCallPart) -> str:
+    args = call.args_as_dict()
+    code = args.get("code")
+    if call.tool_name != CELL_TOOL or not isinstance(code, str):
+        code = f"{call.tool_name}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+    return f"```python\n{code.strip()}\n```"
+
+
+def _request(message: ModelRequest) -> ModelRequest:
+    if not any(isinstance(part, ToolReturnPart | CompactionPart) for part in message.parts):
+        return message
+    parts: list[ModelRequestPart] = []
+    said: list[UserContent] = []
+    for part in message.parts:
+        if isinstance(part, ToolReturnPart):
+            said += _result(part)
+        elif isinstance(part, UserPromptPart):
+            said += [part.content] if isinstance(part.content, str) else part.content
+        elif isinstance(part, CompactionPart):
+            said.append(f"{SUMMARISED}\n{part.content}")
+        else:
+            parts.append(part)
+    # one message: chat templates of small models often insist that user and assistant take turns
+    texts = [item for item in said if isinstance(item, str)]
+    others = [item for item in said if not isinstance(item, str)]
+    text = "\n\n".join(texts)
+    parts.append(UserPromptPart([text, *others] if others else text))
+    return replace(message, parts=parts)
+
+
+def _result(part: ToolReturnPart[Any]) -> list[UserContent]:
+    what = "Your block was run" if part.tool_name == CELL_TOOL else f"{part.tool_name} was called"
+    if part.outcome == "denied":
+        what = "Your block was not run" if part.tool_name == CELL_TOOL else f"{part.tool_name} was not called"
+    elif part.outcome == "retried":
+        what = "Your block could not be read" if part.tool_name == CELL_TOOL else f"{part.tool_name} was not called"
+    items = part.content_items(mode="str")
+    texts = [item for item in items if isinstance(item, str)]
+    files = [item for item in items if not isinstance(item, str)]
+    return [f"{what}. The result:\n" + "\n".join(texts), *files]
