@@ -12,6 +12,8 @@ A call of a tool is never made twice by us: what fails may have acted.
 
 `transports.py` reaches the server, and imports the SDK. A connection is used once: when it fails or is lost, the next use
 makes another.
+
+`Pulse` is what a server tells of how far a request is. One that tells is not silent: its time begins anew.
 """
 
 import asyncio
@@ -22,16 +24,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import anyio
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
+from freeact_sub.events.call_progress import CallProgress
 from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswered_note
-from freeact_sub.mcp.listing import hear_changes, list_tools, listen
-from freeact_sub.mcp.progress import OnProgress, Pulse
-from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result
+from freeact_sub.mcp.offers import McpResult, McpTool, failure, hear_changes, list_tools, listen, read_result
 from freeact_sub.mcp.transports import said, transport_for
 from freeact_sub.system.closing import end_task
 
@@ -62,6 +63,60 @@ IN_NEWER: Final = (
 """For the model, after an error of a server of both eras: nobody else knows whether a second call does harm."""
 PING_SECONDS: Final = 5.0
 """For the question whether a server still knows our session."""
+TELL_SECONDS: Final = 0.2
+"""Between two reports of progress of a request that are passed on."""
+MAX_TIMES: Final = 12
+"""How often its time limit a request may take that tells of its progress."""
+MAX_CHARS: Final = 1_000
+"""Of a message about progress."""
+
+OnProgress: TypeAlias = Callable[[CallProgress], None]
+
+
+class Pulse:
+    """The progress of one request."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float, on_progress: OnProgress | None = None) -> None:
+        """Makes it; its time begins with `begin`.
+
+        Args:
+            clock: The seconds that count.
+            seconds: The time limit of the request, from its begin or from its last progress.
+            on_progress: Called with each progress that is passed on. None: nobody hears it.
+        """
+        self._clock = clock
+        self._seconds = seconds
+        self._on_progress = on_progress
+        self._began = self._last = clock()
+        self._told = -math.inf
+
+    def begin(self) -> None:
+        """The request is on its way."""
+        self._began = self._last = self._clock()
+
+    async def beat(self, progress: float, total: float | None, message: str | None) -> None:
+        """The server tells; the callback of the MCP SDK."""
+        self._last = now = self._clock()
+        is_last = total is not None and progress >= total
+        if self._on_progress is None or not math.isfinite(progress) or (now - self._told < TELL_SECONDS and not is_last):
+            return
+        self._told = now
+        total = total if total is not None and math.isfinite(total) and total > 0 else None
+        self._on_progress(CallProgress(progress=progress, total=total, message=(message or "")[:MAX_CHARS]))
+
+    @property
+    def left(self) -> float:
+        """The seconds that the request has left."""
+        return min(self._last + self._seconds, self._began + MAX_TIMES * self._seconds) - self._clock()
+
+    @property
+    def lateness(self) -> str:
+        """How a request is late, in words that follow its name."""
+        if self._last == self._began:
+            return f"did not respond within {self._seconds:g} s"
+        if self._clock() - self._last >= self._seconds:
+            return f"told of its progress, and then nothing for {self._seconds:g} s"
+        return f"told of its progress, and has not ended within {MAX_TIMES} times its {self._seconds:g} s"
 
 
 class McpConnection:

@@ -1,14 +1,23 @@
-"""Responses of MCP servers in the form that the SDK takes.
+"""Responses of MCP servers in the form that the SDK and all providers take.
 
 The SDK checks a response as a whole: one tool, block or field that it does not know would cost all of it. So a list of tools
 is brought into order first, with a note on each thing that is left out. What a tool returns passes the SDK in an envelope;
 `read_result` opens it.
+
+`sound_schema` makes any JSON value a schema of a tool's arguments that all providers take. Providers, and pydantic-ai before
+them, refuse a whole request for one keyword of one tool. So a keyword with a value that JSON Schema does not allow is left
+out: the argument is then less described, and still there.
+
+`strict_json` makes JSON values that every reader can take: no half characters, no NaN or Infinity, no endless depth. Servers
+send them all the same. UTF-8 cannot hold half a surrogate pair, strict JSON has no NaN, and a provider or a kernel that gets
+one of them refuses the whole message.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any, Final
 
-from freeact_sub.mcp.json_values import strict_json
-from freeact_sub.mcp.schemas import shortened_text, sound_schema
+from freeact_sub.text import whole_text
 
 NOTES: Final = "freeact_sub/notes"
 """The key in `_meta` of a list of tools."""
@@ -17,6 +26,32 @@ ENVELOPE: Final = "freeact_sub/response"
 OUTPUT: Final = "freeact_sub/output"
 """The key in `_meta` of a tool, for its output schema: the SDK would refuse results that do not fit it."""
 NAMES_IN_NOTE: Final = 10
+TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
+MAX_SCHEMA_DEPTH: Final = 40
+"""Schemas inside each other; a deeper one allows anything."""
+MAX_TEXT_CHARS: Final = 8_000
+"""Of one description: models read all of them with each request."""
+
+_SCHEMAS: Final = (
+    *("additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"),
+    *("unevaluatedItems", "unevaluatedProperties"),
+)
+_LISTS_OF_SCHEMAS: Final = ["allOf", "anyOf", "oneOf", "prefixItems"]
+_NAMED_SCHEMAS: Final = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
+_HOLDERS: Final = frozenset((*_SCHEMAS, *_LISTS_OF_SCHEMAS, *_NAMED_SCHEMAS, "items"))
+"""Keywords whose values are or hold schemas."""
+_TEXTS: Final = (
+    *("$anchor", "$comment", "$id", "$schema", "contentEncoding", "contentMediaType"),
+    *("description", "format", "pattern", "title"),
+)
+_COUNTS: Final = (
+    *("maxContains", "maxItems", "maxLength", "maxProperties"),
+    *("minContains", "minItems", "minLength", "minProperties"),
+)
+_NUMBERS: Final = ["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"]
+_FLAGS: Final = ["deprecated", "readOnly", "uniqueItems", "writeOnly"]
+MAX_DEPTH: Final = 100
+"""Lists and objects inside each other. Deeper ones cannot be walked, nor validated."""
 
 
 def ordered(method: str, sent: Any) -> dict[str, Any]:
@@ -148,3 +183,214 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 def _some(items: list[Any]) -> str:
     more = f" and {len(items) - NAMES_IN_NOTE:,} more" if len(items) > NAMES_IN_NOTE else ""
     return ", ".join(f"{item!r}"[:80] for item in items[:NAMES_IN_NOTE]) + more
+
+
+def sound_schema(schema: Any) -> dict[str, Any]:
+    """The schema of an object, without what JSON Schema does not allow."""
+    try:
+        strict = strict_json(schema)
+    except ValueError:
+        strict = _cut(schema, 0)
+    sound = _schema(strict, 0)
+    root = _rooted(sound if isinstance(sound, dict) else {})
+    _resolve(root, root)
+    return root
+
+
+def shortened_text(text: str) -> str:
+    """A description in the length that models read."""
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    kept = MAX_TEXT_CHARS - 50
+    return f"{text[:kept]} [… {len(text) - kept:,} more characters]"
+
+
+def _cut(value: Any, depth: int) -> Any:
+    """The value without what is too deep."""
+    if isinstance(value, dict | list) and depth >= MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name: _cut(item, depth + 1) for name, item in value.items()}
+    return [_cut(item, depth + 1) for item in value] if isinstance(value, list) else strict_json(value)
+
+
+def _schema(schema: Any, depth: int) -> dict[str, Any] | bool:
+    """A sound schema at any place; one that is none allows anything."""
+    if isinstance(schema, bool):
+        return schema
+    if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
+        return {}
+    sound: dict[str, Any] = {}
+    for name, value in schema.items():
+        read = _KEYWORDS.get(name)
+        if read is None:
+            sound[name] = value
+        elif (kept := read(value, depth + 1)) is not None:
+            sound[name] = kept
+    if "definitions" in sound:  # the older name of `$defs`, which some providers do not know
+        sound["$defs"] = sound.pop("definitions") | sound.get("$defs", {})
+    if isinstance(sound.get("items"), list):  # how older drafts wrote tuples
+        sound.setdefault("prefixItems", sound["items"])
+        del sound["items"]
+    if "array" in _listed(sound.get("type")):
+        sound.setdefault("items", {})  # which some providers demand
+    missing = [name for name in sound.get("required", ()) if name not in sound.get("properties", {})]
+    if missing and ("properties" in sound or sound.get("type") == "object"):
+        sound["properties"] = sound.get("properties", {}) | {name: {} for name in missing}
+    return sound
+
+
+def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as that of an object; no provider takes alternatives at the top, so their properties are joined."""
+    root = dict(schema) | {"type": "object"}
+    properties = dict(root.get("properties", {}))
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for part in root.pop(keyword, ()):
+            target = _target(schema, part["$ref"]) if isinstance(part, dict) and "$ref" in part else part
+            if isinstance(target, dict):
+                properties = target.get("properties", {}) | properties
+                if keyword == "allOf":
+                    root["required"] = list(dict.fromkeys([*root.get("required", ()), *target.get("required", ())]))
+    if isinstance(reference := root.pop("$ref", None), str):
+        target = _target(schema, reference) or {}
+        properties = target.get("properties", {}) | properties
+        root.setdefault("required", target.get("required", []))
+    for keyword in ("not", "enum", "const", "if", "then", "else"):  # nor these
+        root.pop(keyword, None)
+    root["properties"] = properties | {name: {} for name in root.get("required", ()) if name not in properties}
+    if not root["properties"] and "properties" not in schema:
+        del root["properties"]
+    return root
+
+
+def _resolve(node: Any, root: dict[str, Any]) -> None:
+    """Leaves out references that lead nowhere, or in circles outside `$defs`, where some providers do not follow them."""
+    if isinstance(node, dict):
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            target = _target(root, reference)
+            if target is None or not (reference.startswith("#/$defs/") or _is_plain(target)):
+                del node["$ref"]
+        for value in node.values():
+            _resolve(value, root)
+    elif isinstance(node, list):
+        for value in node:
+            _resolve(value, root)
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether it has no references."""
+    if isinstance(node, dict):
+        return "$ref" not in node and all(map(_is_plain, node.values()))
+    return not isinstance(node, list) or all(map(_is_plain, node))
+
+
+def _target(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
+    """The schema that a reference inside the document names, not by way of another reference."""
+    if not reference.startswith("#"):
+        return None
+    node: Any = root
+    is_map = False
+    for part in reference[1:].split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list):
+            node = node[int(name)] if name.isdecimal() and name.isascii() and int(name) < len(node) else None
+        elif isinstance(node, dict) and (is_map or name in _HOLDERS):
+            node, is_map = node.get(name), not is_map and name in _NAMED_SCHEMAS
+        else:
+            return None
+    return node if isinstance(node, dict) and not is_map and set(node) != {"$ref"} else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _type(value: Any, _depth: int) -> Any:
+    names = ["null" if name is None else name for name in _listed(value)] if value is not None else []
+    known = list(dict.fromkeys(name for name in names if isinstance(name, str) and name in TYPES))
+    if not known or len(known) < len(set(map(str, names))):  # one that is unknown may be any
+        return None
+    return known if isinstance(value, list) else known[0]
+
+
+def _required(value: Any, _depth: int) -> Any:
+    return list(dict.fromkeys(name for name in value if isinstance(name, str))) if isinstance(value, list) else None
+
+
+def _named(value: Any, depth: int) -> Any:
+    return {name: _schema(item, depth) for name, item in value.items()} if isinstance(value, dict) else None
+
+
+def _schemas(value: Any, depth: int) -> Any:
+    found = [_schema(item, depth) for item in value if isinstance(item, dict | bool)] if isinstance(value, list) else []
+    return found or None
+
+
+def _one_schema(value: Any, depth: int) -> Any:
+    return _schema(value, depth) if isinstance(value, dict | bool) else None
+
+
+def _items(value: Any, depth: int) -> Any:
+    return _schemas(value, depth) if isinstance(value, list) else _one_schema(value, depth)
+
+
+def _reference(value: Any, _depth: int) -> Any:
+    return value.replace("#/definitions/", "#/$defs/", 1) if isinstance(value, str) else None
+
+
+def _text(value: Any, _depth: int) -> Any:
+    return shortened_text(value) if isinstance(value, str) else None
+
+
+def _flag(value: Any, _depth: int) -> Any:
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: Any, _depth: int) -> Any:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _count(value: Any, _depth: int) -> Any:
+    return value if _number(value, 0) is not None and value >= 0 and value == int(value) else None
+
+
+def _values(value: Any, _depth: int) -> Any:
+    return value if isinstance(value, list) and value else None
+
+
+_KEYWORDS: Final[dict[str, Callable[[Any, int], Any]]] = {
+    **dict.fromkeys(_SCHEMAS, _one_schema),
+    **dict.fromkeys(_LISTS_OF_SCHEMAS, _schemas),
+    **dict.fromkeys(_NAMED_SCHEMAS, _named),
+    **dict.fromkeys(_TEXTS, _text),
+    **dict.fromkeys(_COUNTS, _count),
+    **dict.fromkeys(_NUMBERS, _number),
+    **dict.fromkeys(_FLAGS, _flag),
+    "$ref": _reference,
+    "enum": _values,
+    "examples": _values,
+    "items": _items,
+    "required": _required,
+    "type": _type,
+}
+"""The keywords of JSON Schema, and how each is read: None where its value is not allowed. Others are kept."""
+
+
+def strict_json(value: Any, depth: int = 0) -> Any:
+    """The value with whole text, and null in place of numbers that JSON does not have.
+
+    Raises:
+        ValueError: It is too deep.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it has more than {MAX_DEPTH} lists and objects inside each other")
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {whole_text(str(name)): strict_json(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict_json(item, depth + 1) for item in value]
+    return value

@@ -1,24 +1,243 @@
-"""What a server offers besides tools: resources, templates of their addresses, prompts; and how its lists are read.
+"""What a server offers and returns: tools and their results, resources, templates of their addresses, prompts.
 
-Free of the MCP library's types. What a response holds passes the SDK in an envelope, as results of tools do, so that one odd
-entry costs no other.
+All of it is free of the MCP library's types. What a response holds passes the SDK in an envelope, so that one odd entry
+costs no other.
+
+A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
+text, else, where pictures or other binary data came, the content blocks as the protocol writes them (`has_blocks`), of which
+the kernel makes objects (`kernels/guest/contents.py`). A model gets `text` and `images`.
+
+`list_tools` reads a server's list of tools, with a note on each thing that is left out. In the older protocol a server says
+unasked that its list has changed. In the newer one it does if it is listened to, by a request that stays open. Lists of
+resources and prompts are read when somebody wants them, so no change can be missed.
 """
 
+import asyncio
+import base64
+import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.mcp.odd_responses import ENVELOPE
-from freeact_sub.mcp.results import McpResult, read_blocks
+from freeact_sub.mcp.odd_responses import ENVELOPE, NOTES, OUTPUT
+from freeact_sub.mcp.transports import reason_of
 
 if TYPE_CHECKING:
     import mcp
+    from mcp_types import CallToolResult, Tool
+    from pydantic_ai import BinaryContent
 
+FIELDS: Final = ("content", "structuredContent", "isError", "resultType", "_meta")
+"""The fields of a response."""
+MAX_TOOLS: Final = 10_000
+"""Tools of one server that are read."""
+FIRST_PAUSE: Final = 1.0
+LAST_PAUSE: Final = 60.0
+"""Seconds before a server that stopped to tell is listened to again: twice as long each time."""
+MAX_NOTES: Final = 20
+"""On one list of tools."""
 MAX_PAGES: Final = 1_000
 """Of a list."""
 MAX_ENTRIES: Final = 10_000
 """Of a list of resources or prompts."""
 MAX_COMPLETIONS: Final = 100
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpTool:
+    """A tool of a server."""
+
+    name: str
+    description: str
+    parameters_json_schema: dict[str, Any]
+    read_only: bool = False
+    """The server says that the tool changes nothing. It is the server's word, no guarantee."""
+    output_json_schema: dict[str, Any] | None = None
+    """What it returns, by the server's word; what it does return is not held against it. None: it does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpResult:
+    """A tool's response."""
+
+    value: Any
+    """Plain JSON data for code."""
+    has_blocks: bool = False
+    """The value is a list of the protocol's content blocks."""
+    text: str
+    """For the model."""
+    images: "tuple[BinaryContent, ...]" = ()
+    """For the model."""
+    sections: tuple[str, ...] = ()
+    """The separate texts of the response. Empty: it has one."""
+    is_error: bool = False
+    """The tool has failed; the message says why."""
+
+
+def read_tool(tool: "Tool") -> McpTool:
+    """Reads a tool from a server's list."""
+    return McpTool(
+        name=tool.name,
+        description=tool.description or tool.title or "",
+        parameters_json_schema=tool.input_schema,
+        read_only=bool(tool.annotations and tool.annotations.read_only_hint),
+        output_json_schema=(tool.meta or {}).get(OUTPUT),
+    )
+
+
+def needs_task(tool: "Tool") -> bool:
+    """Whether a tool can only be called as a task of the protocol, which we do not speak: every call would fail."""
+    return tool.execution is not None and tool.execution.task_support == "required"
+
+
+def read_result(result: "CallToolResult") -> McpResult:
+    """Read a server's response. It may break the protocol; whatever is left out of it is named."""
+    enveloped = result.structured_content
+    response = (
+        enveloped[ENVELOPE] if isinstance(enveloped, dict) and ENVELOPE in enveloped else result.model_dump(by_alias=True)
+    )
+    content, structured = response.get("content"), response.get("structuredContent")
+    if content is None and structured is None:  # as in older versions of the protocol
+        structured = {name: value for name, value in response.items() if name not in FIELDS} or None
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    texts, images = read_blocks(blocks)
+    text = "\n".join(texts)
+    is_error = response.get("isError") in (True, "true")
+    has_blocks = False
+    if structured is not None:
+        value = _unwrapped(structured)
+        text = text or json.dumps(value, ensure_ascii=False)
+    elif all(isinstance(block, str) or (isinstance(block, dict) and block.get("type") == "text") for block in blocks):
+        value = text
+    else:
+        value, has_blocks = blocks, True
+    if is_error and not text:
+        text = "the tool failed and did not say why"
+    sections = tuple(texts) if len(texts) > 1 else ()
+    return McpResult(value=value, has_blocks=has_blocks, text=text, images=images, sections=sections, is_error=is_error)
+
+
+def failure(text: str) -> McpResult:
+    """The result of a tool that failed with this text."""
+    return McpResult(value=text, text=text, is_error=True)
+
+
+def _unwrapped(structured: Any) -> Any:
+    """Unwraps a value that is no object: servers send it in an object with the one key `result`."""
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        return structured["result"]
+    return structured
+
+
+def read_blocks(blocks: list[Any]) -> "tuple[list[str], tuple[BinaryContent, ...]]":
+    """The texts of content blocks, and their pictures."""
+    texts: list[str] = []
+    images: list[BinaryContent] = []
+    for block in blocks:
+        match block:
+            case str():
+                texts.append(block)
+            case {"type": "text", "text": text}:
+                texts.append(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False))
+            case {"type": "text"}:
+                texts.append("")
+            case {"type": "resource_link", "uri": uri}:
+                about = block.get("description") or block.get("title") or block.get("name")
+                texts.append(f"[resource {uri}{f': {about}' if about else ''}]")
+            case {"type": "resource", "resource": {"text": str(text)}}:
+                texts.append(text)
+            case {"type": "resource", "resource": {"blob": str(encoded), **resource}}:
+                _read_binary(f"resource {resource.get('uri')}", encoded, resource.get("mimeType"), texts, images)
+            case {"type": "image" | "audio" as kind, "data": str(encoded)}:
+                _read_binary(kind, encoded, block.get("mimeType"), texts, images)
+            case _:
+                texts.append(f"[a block of a kind that is not known: {json.dumps(block, ensure_ascii=False)}]")
+    return texts, tuple(images)
+
+
+def _read_binary(name: str, encoded: str, mime_type: Any, texts: list[str], images: "list[BinaryContent]") -> None:
+    """Reads binary data: a picture for the model, else a note."""
+    from pydantic_ai import BinaryContent  # noqa: PLC0415  # costs 0.6 s, and pictures are rare
+
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except ValueError:  # or characters that are not ASCII
+        texts.append(f"[{name}: data that is not base64]")
+        return
+    if isinstance(mime_type, str) and mime_type.startswith("image/"):
+        images.append(BinaryContent(data, media_type=mime_type))
+    else:
+        texts.append(f"[{name}: {len(data)} bytes of {mime_type or 'unknown type'}]")
+
+
+async def list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+    """Reads all pages. Returns the tools, and a note on each thing that is left out."""
+    if client.server_capabilities.tools is None:
+        return (), ("it offers no tools",)
+    tools: dict[str, McpTool] = {}
+    notes: dict[str, None] = {}
+    cursor: str | None = None
+    seen: set[str | None] = set()
+    while cursor not in seen and len(seen) < MAX_PAGES:
+        seen.add(cursor)
+        try:
+            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
+            if not tools:
+                raise
+            notes[f"its list of tools breaks off after {len(tools):,} of them: {reason_of(error)}"] = None
+            break
+        notes |= dict.fromkeys((page.meta or {}).get(NOTES, ()))
+        for listed in page.tools:
+            tool = read_tool(listed)
+            if needs_task(listed):
+                notes[f"the tool {tool.name!r} can only be called as a task, which is not possible here"] = None
+            elif tools.setdefault(tool.name, tool) != tool:
+                notes[f"it lists the tool {tool.name!r} twice: the first one counts"] = None
+        if len(tools) > MAX_TOOLS:
+            notes[f"it has more than {MAX_TOOLS:,} tools: the others are left out"] = None
+            break
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    else:
+        notes[f"its list of tools has no end: what {len(seen):,} pages have is used"] = None
+    return tuple(tools.values())[:MAX_TOOLS], tuple(notes)[:MAX_NOTES]
+
+
+async def hear_changes(message: Any, on_change: Callable[[], None]) -> None:
+    """Take a message of the server; the handler of the MCP SDK."""
+    from mcp_types import ToolListChangedNotification  # noqa: PLC0415  # slow to import, see `transports.py`
+
+    if isinstance(message, ToolListChangedNotification):
+        on_change()
+
+
+async def listen(client: "mcp.Client", on_change: Callable[[], None]) -> None:
+    """Listen to a server of the newer protocol until cancelled; `hear_changes` gets what it tells."""
+    from mcp.client.subscriptions import ListenNotSupportedError  # noqa: PLC0415  # as above
+
+    tools = client.server_capabilities.tools
+    if tools is None or not tools.list_changed:
+        return
+    pause, again = FIRST_PAUSE, False
+    while True:
+        try:
+            async with client.listen(tools_list_changed=True) as told:
+                if again:  # what was told meanwhile is lost
+                    on_change()
+                async for _ in told:
+                    pause = FIRST_PAUSE
+        except ListenNotSupportedError:
+            return
+        except Exception as error:  # noqa: BLE001  # the border to the SDK: nothing but changes is missed
+            logger.debug("a server does not tell of changes: %r", error)
+        again = True
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LAST_PAUSE)
 
 
 @dataclass(frozen=True, kw_only=True)

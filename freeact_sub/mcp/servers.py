@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.connection import McpConnection
+from freeact_sub.mcp.connection import McpConnection, OnProgress
 from freeact_sub.mcp.elicitation import Ask
-from freeact_sub.mcp.json_values import strict_json
+from freeact_sub.mcp.odd_responses import strict_json
 from freeact_sub.mcp.offers import (
     McpPrompt,
     McpResource,
+    McpResult,
+    McpTool,
     complete,
+    failure,
     get_prompt,
     list_prompts,
     list_resources,
     read_resource,
 )
-from freeact_sub.mcp.progress import OnProgress
-from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.mcp.transports import transport_for
 from freeact_sub.system.closing import carry_out
 

@@ -27,7 +27,7 @@ from freeact_sub.events import Answer
 from freeact_sub.events.forms import CONFIRMED, PersonQuestion
 from freeact_sub.mcp import McpCatalogue, McpServers
 from freeact_sub.mcp.login import SignInDialog
-from freeact_sub.mcp.results import McpTool
+from freeact_sub.mcp.offers import McpTool
 
 SUITE = "npx --yes @modelcontextprotocol/conformance@0.2.0-alpha.12"
 SCENARIOS = [

@@ -12,7 +12,7 @@ from freeact_sub import Agent, Config
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput, ToolProgress
-from freeact_sub.mcp import progress
+from freeact_sub.mcp import connection
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.mcp, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels")]
@@ -47,7 +47,7 @@ async def test_calls_of_the_model_and_of_code_tell_how_far_they_are(tmp_path):
 
 
 async def test_a_call_that_tells_without_end_ends_at_the_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "MAX_TIMES", 3)
+    monkeypatch.setattr(connection, "MAX_TIMES", 3)
     heard: list = []
     async with McpHost(tmp_path).servers(demo=counting(call_timeout_seconds=2)) as servers:
         with pytest.raises(
@@ -55,5 +55,5 @@ async def test_a_call_that_tells_without_end_ends_at_the_bound(tmp_path, monkeyp
         ):
             await servers.call("demo", "count", {"to": 0, "seconds": 0.02}, None, heard.append)
         assert (await servers.call("demo", "add", {"a": 1, "b": 2})).text == "3"
-    assert 2 <= len(heard) <= 6 / progress.TELL_SECONDS + 1
+    assert 2 <= len(heard) <= 6 / connection.TELL_SECONDS + 1
     assert heard[-1].total is None

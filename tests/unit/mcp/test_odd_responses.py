@@ -13,9 +13,8 @@ from support import odd_values
 from support.tables import each
 from support.thorough import examples
 
-from freeact_sub.mcp.odd_responses import ENVELOPE, NOTES, ordered
-from freeact_sub.mcp.results import McpResult, read_result
-from freeact_sub.mcp.schemas import sound_schema
+from freeact_sub.mcp.odd_responses import ENVELOPE, NOTES, ordered, sound_schema
+from freeact_sub.mcp.offers import McpResult, read_result
 
 GOOD = {
     "name": "good",

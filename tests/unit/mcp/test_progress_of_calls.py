@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from freeact_sub.mcp.progress import MAX_CHARS, MAX_TIMES, Pulse
+from freeact_sub.mcp.connection import MAX_CHARS, MAX_TIMES, Pulse
 
 SECONDS = 10
 
