@@ -5,7 +5,7 @@ folder (its AGENTS.md or CLAUDE.md).
 
 Such a text stands in a conversation as a `TextContent` of pydantic-ai, whose metadata names it: a skill by its name, a
 folder as `sub/folder/`. So it is known by what put it there and not by its words, is never there twice, and stays when the
-rest is summarised (`features/compaction/summary.py`).
+rest is summarised (`features/compaction.py`).
 """
 
 import functools

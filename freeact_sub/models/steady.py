@@ -6,7 +6,7 @@
   reply stays shown; only the last one counts.
 - The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has
   (`refusals`), and whether it says so at once or in its stream.
-  Who makes the request may shorten the conversation (`features/compaction/`).
+  Who makes the request may shorten the conversation (`features/compaction.py`).
 
 A slow first token is a matter of `first_event_timeout_seconds`, from when the request is sent on; its watcher is told of it.
 Each time a request is sent is noted on the bill of the agent that pays for it (`observers`).

@@ -6,7 +6,7 @@ from support.agents import cell, read
 from support.windows import WindowedModel, is_summary_request
 
 from freeact_sub import Agent, Config
-from freeact_sub.features.compaction import compactor
+from freeact_sub.features import compaction
 
 pytestmark = pytest.mark.kernel
 
@@ -14,7 +14,7 @@ CODE = "import math\nrows, _private = [1, 2], 3\nclass Point: pass\npoint = Poin
 
 
 async def test_the_summary_lists_the_variables_with_their_types_and_they_are_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(compactor, "LIST_SECONDS", 120.0)
+    monkeypatch.setattr(compaction, "LIST_SECONDS", 120.0)
 
     def script(messages, info):
         if is_summary_request(messages):
@@ -34,7 +34,7 @@ async def test_the_summary_lists_the_variables_with_their_types_and_they_are_the
         await read(agent.run("second"))
         last = agent.history[-2].parts[0]
     assert told.summary == "rows were made"
-    summary, _, listed = part.content.partition(compactor.VARIABLES)
+    summary, _, listed = part.content.partition(compaction.VARIABLES)
     assert summary.strip() == "rows were made"
     assert listed.splitlines() == ["math: module", "rows: list", "Point: type", "point: Point"]
     assert "[1, 2] Point" in last.model_response_str()

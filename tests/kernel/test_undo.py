@@ -10,7 +10,7 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from freeact_sub import Agent, Config
 from freeact_sub.errors import AgentBusyError, FreeactError
-from freeact_sub.features.undo import undo as undo_module
+from freeact_sub.features import undo as undo_module
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
 

@@ -3,30 +3,39 @@
 The copy is a branch with an own copy of the workspace, behind a wall of its own (`wall/of_trials.py`). It answers to
 `TrialHost`, never to a person or to the agent's servers, and is ended with all that it has started: at the end of the cell,
 at the first thing that must not happen unasked, when its time is up, and when the question is decided.
+
+A model may write several cells in one response. They are asked about at once, and run one after the other: what a later one
+does is known when the earlier ones have run, or are denied. `CellTurns` is their order, so that a cell is tried in the
+kernel that it would find.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
+from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.from_code.actions import action_of
+from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.approvals import Policy
 from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut
-from freeact_sub.calls import Call, CodeAction
+from freeact_sub.calls import Call, CodeAction, NetworkConnect
 from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
 from freeact_sub.config.schema import EffectsConfig
-from freeact_sub.errors import FreeactError, KernelError
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelError
 from freeact_sub.events import Decision
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.features.effects.diffs import file_effects
-from freeact_sub.features.effects.trial_host import TrialHost
-from freeact_sub.features.effects.turns import CellTurn, CellTurns
-from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
+from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
 from freeact_sub.kernels.wire.screen_text import short_traceback
@@ -34,6 +43,29 @@ from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import one_line, visible
 
+TURN_SECONDS: Final = 30.0
+"""A trial waits so long for a cell that runs. It is tried again whenever somebody looks."""
+NOT_DECIDED: Final = "the cell before it is not decided yet, and this one runs after it"
+STILL_RUNS: Final = "the cell before it still runs"
+WORDS: Final = {
+    "ask": "ask a model",
+    "ask_user": "ask you something",
+    "children": "reach its children",
+    "node": "make or use a node",
+    "own_call": "call a function of the program",
+    "own_tools": "call a function of the program",
+    "progress": "show the progress of a strategy",
+    "question": "read what you type",
+    "shell": "run outside the sandbox",
+    "skill": "load a skill",
+    "task": "start a child",
+}
+"""The words for each request, by its method."""
+NAMES: Final = ("command", "server", "tool", "description", "prompt", "name")
+"""Parameters that say more."""
+CHARS: Final = 120
+LOOK_SECONDS: Final = 20.0
+"""The most that looking at a trial's files may take."""
 START_SECONDS: Final = 10.0
 """Past it there is no trial: the kernel computes, or the machine is busy."""
 CLOSE_SECONDS: Final = 10.0
@@ -47,6 +79,148 @@ VARIABLES: Final = 200
 """Changed variables that are shown."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class CellTurn:
+    """The place of one cell."""
+
+    code: str
+    """What will run."""
+    state: Literal["asked", "allowed"] = "asked"
+
+
+class CellTurns:
+    """The cells of one agent that are asked about, are about to run, or run."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+        """Cells that have begun or ended. Another number: a trial that was made before does not hold."""
+        self._turns: list[CellTurn] = []
+        self._running = 0
+        self._changed = asyncio.Event()
+
+    def ask(self, code: str) -> CellTurn:
+        """Note that a person is asked about a cell."""
+        turn = CellTurn(code)
+        self._turns.append(turn)
+        return turn
+
+    def decided(self, turn: CellTurn, decision: Decision) -> None:
+        """Note the answer."""
+        turn.state, turn.code = "allowed", turn.code if decision.code is None else decision.code
+        if not decision.allowed:
+            self._leave(turn)
+        self._change()
+
+    @contextmanager
+    def running(self, code: str) -> Iterator[None]:
+        """Note that a cell runs, asked about or not."""
+        for turn in [turn for turn in self._turns if turn.state == "allowed" and turn.code == code][:1]:
+            self._leave(turn)
+        self._running += 1
+        self.ran += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            self.ran += 1
+            self._change()
+
+    async def come(self, turn: CellTurn) -> str:
+        """Wait until no cell comes before this one. Returns why it does not come now; empty: it does."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                while before := self._before(turn):
+                    if any(other.state == "asked" for other in before):
+                        return NOT_DECIDED
+                    self._changed.clear()
+                    await self._changed.wait()
+                while self._running:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            if self._running:
+                return STILL_RUNS
+            for other in self._before(turn):  # allowed, and never made: its budget was at its end
+                self._leave(other)
+        return ""
+
+    def _before(self, turn: CellTurn) -> list[CellTurn]:
+        return self._turns[: self._turns.index(turn)] if turn in self._turns else []
+
+    def _leave(self, turn: CellTurn) -> None:
+        if turn in self._turns:
+            self._turns.remove(turn)
+
+    def _change(self) -> None:
+        self._changed.set()
+
+
+class TrialHost:
+    """Handles the requests of one trial."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        """Args: agent: whose cell is tried; its policy decides."""
+        self._agent = agent
+        self.folders: tuple[Path, ...] = ()
+        """The trial's own."""
+        self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The action that the trial must not do, once it wants to do one."""
+        self.looked = asyncio.Event()
+        """Set when its files have been looked at. Until then the code that was stopped gets no reply, so it waits."""
+
+    async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> str | None:
+        """Reply to a request that needs nobody; at any other request the trial ends."""
+        del clock
+        if method == "files":  # what a cell has used is counted when it runs for its agent
+            return None
+        wanted = await self._wanted(params) if method == "check" else _request(method, params)
+        if not wanted or wanted == WALLED:
+            return wanted or None
+        if not self.stopped.done():
+            self.stopped.set_result(wanted)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.looked.wait(), LOOK_SECONDS)
+        raise asyncio.CancelledError  # where the code waits for the reply, it is interrupted
+
+    async def _wanted(self, params: Mapping[str, Any]) -> str:
+        """Words for an action that must not happen. Empty: it may; `WALLED`: behind the wall for programs that only read.
+
+        Raises:
+            ApprovalDeniedError: A rule denies it.
+        """
+        if params.get("kind") == "network":
+            host = str(params.get("host") or "")
+            return f"connect to {_in_line(host)}" if host else "use the network"
+        call = action_of(params, self._agent.shared.config.workspace)
+        check_has_tool(self._agent, call)
+        if isinstance(call, NetworkConnect) or any(adviser.hears(call) for adviser in self._asker.advisers):
+            return _in_line(call.summary)
+        ruling = await self._agent.shared.gate.ruling(call, self._policy)
+        if ruling.verdict == "deny":
+            raise ApprovalDeniedError(ruling.reason)
+        if ruling.verdict == "allow":
+            return WALLED if ruling.walled else ""
+        return _in_line(call.summary)
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(agent=self._agent, by="code")
+
+    @property
+    def _policy(self) -> Policy:
+        return self._agent.present_policy.with_scratch(self.folders)
+
+
+def _request(method: str, params: Mapping[str, Any]) -> str:
+    words = WORDS.get(method) or ("call an MCP server" if method.startswith("mcp_") else f"ask its host for {method}")
+    more = ".".join(text for name in NAMES if isinstance(text := params.get(name), str) and text)
+    return _in_line(f"{words}: {more}" if more else words)
+
+
+def _in_line(text: str) -> str:
+    return one_line(visible(text), CHARS)
 
 
 class AgentTrials:

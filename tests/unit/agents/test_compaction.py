@@ -15,7 +15,7 @@ from support.windows import WindowedModel, is_summary_request, text_of
 from freeact_sub import Agent, AgentBusyError, Config, FreeactError, SpawnRequest
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Compacted, Notice, UsageUpdated
-from freeact_sub.features.compaction.summary import SMALLEST, transcript
+from freeact_sub.features.compaction import SMALLEST, transcript
 from freeact_sub.models.small.code_actions import SUMMARISED
 from freeact_sub.testing import FakeKernelProvider
 

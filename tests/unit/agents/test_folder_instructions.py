@@ -9,7 +9,7 @@ from support.tables import each
 from freeact_sub.agents.loaded_texts import MAX_FOLDERS, FolderInstructions, LoadedTexts, loaded_in
 from freeact_sub.config.instruction_files import MAX_CHARS
 from freeact_sub.config.load import load_config
-from freeact_sub.features.compaction.summary import texts_to_keep, transcript
+from freeact_sub.features.compaction import texts_to_keep, transcript
 
 
 class Conversation:

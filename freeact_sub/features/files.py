@@ -1,10 +1,23 @@
-"""Attributes files to the runs whose Python wrote them, and warns if two agents of one root wrote the same file."""
+"""`FilesFeature`: knows the files of the workspace that Python of a run has read, written and removed.
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+Kernels report them after their cells (`files`). They are attributed to the runs whose Python wrote them, with a warning if
+two agents of one root wrote the same file. A part of a run that is a `HearsUsed` is told of each use.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import PurePath
-from typing import Final
+from pathlib import Path, PurePath
+from typing import Any, Final, Protocol, runtime_checkable
+
+from freeact_sub.agents.feature import Feature, Handler, RunPart
+from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
+from freeact_sub.calls import FileWrite
+from freeact_sub.events import Notice
+from freeact_sub.system.work_folders import NOT_LOOKED_INTO
 
 MAX_FILES: Final = 1000
 """Files of each kind that are kept for one run, because code in a kernel can report anything."""
@@ -12,6 +25,8 @@ MAX_SHARED: Final = 20_000
 """Files that are kept for all agents of a root."""
 MAX_WARNINGS: Final = 20
 SHOWN: Final = 5
+MAX_PATH_CHARS: Final = 4096
+__all__ = ["FilesFeature", "FilesPart", "HearsUsed", "RunFiles"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -123,3 +138,92 @@ def obeyed(written: Collection[str]) -> tuple[str, ...]:
 
 def _is_obeyed(path: PurePath) -> bool:
     return any(fnmatchcase(path.name, name) for name in NAMES) or any(part in FOLDERS for part in path.parts[:-1])
+
+
+@runtime_checkable
+class HearsUsed(Protocol):
+    """A part of a run that hears of used files."""
+
+    def used(self, agent: TreeAgent, names: Sequence[str]) -> None:
+        """Code of an agent or a node has used files, and folders with a `/` behind them."""
+
+
+class FileReports:
+    """Notes the reports of one kernel about files in the workspace, for the run to which its code belongs."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
+
+    def note(self, params: Mapping[str, Any], files: RunFiles, writers: FileAttribution) -> None:
+        """Note a report. Args: files: Of the run. writers: Of all runs."""
+        for name in self._names(params.get("read")):
+            if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
+                files.read[name] = None
+        written = self._names(params.get("written"))
+        for name in written:
+            path = str(self._agent.shared.config.workspace / name)
+            self._agent.run.features.did(self._agent, FileWrite(path=path))
+        for warning in writers.note(files, written):
+            self._agent.emitter.put(Notice(content=warning))
+        files.undo(frozenset(self._names(params.get("undone"))))
+        files.remove(self._names(params.get("removed")))
+        self._used([*self._names(params.get("read")), *written, *(f"{name}/" for name in self._names(params.get("named")))])
+
+    def _used(self, names: Sequence[str]) -> None:
+        for part in self._agent.run.features.all(HearsUsed):  # type: ignore[type-abstract]  # it only calls isinstance
+            part.used(self._agent, names)
+
+    def _names(self, paths: Any) -> list[str]:
+        return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []
+
+
+def _within(workspace: Path, paths: list[Any]) -> Iterator[str]:
+    """Return the paths in the workspace, relative to it. Only names are compared; no file is touched."""
+    for path in paths[:MAX_FILES]:
+        if isinstance(path, str) and len(path) <= MAX_PATH_CHARS:
+            whole = Path(os.path.normpath(workspace / path))
+            if workspace in whole.parents:
+                yield str(whole.relative_to(workspace))
+
+
+class FilesPart(RunPart):
+    """The files of one run."""
+
+    def __init__(self, agent: TreeAgent, attribution: FileAttribution) -> None:
+        self.files, self.attribution = RunFiles(key=agent.key, label=agent.label), attribution
+
+    def facts(self, ending: RunResult) -> RunResult:
+        """Name the files, and warn of those that other programs obey."""
+        files = self.files
+        other: Sequence[str] = obeyed(files.written) if files.written else ()
+        return replace(
+            ending,
+            files_read=tuple(files.read),
+            files_written=tuple(files.written),
+            files_removed=tuple(files.removed),
+            warnings=(*files.warnings, *other, *ending.warnings),
+        )
+
+
+class FilesFeature(Feature):
+    """Knows who used which files, in one tree of agents."""
+
+    def __init__(self) -> None:
+        self._attribution = FileAttribution()
+
+    def run(self, agent: FeatureAgent) -> RunPart:
+        """Make the part; a run of the root begins a new account of who wrote what."""
+        if agent.parent_id is None:
+            self._attribution = FileAttribution()
+        return FilesPart(tree_agent(agent), self._attribution)
+
+    def requests(self, agent: FeatureAgent) -> Mapping[str, Handler]:
+        """Take the reports of a kernel on the files that its code has used."""
+        whole = tree_agent(agent)
+        reports = FileReports(whole)
+
+        async def files(params: Mapping[str, Any], _clock: Any) -> None:
+            for part in whole.run.features.all(FilesPart):
+                reports.note(params, part.files, part.attribution)
+
+        return {"files": files}

@@ -1,37 +1,45 @@
-"""`Undo`: restores an agent's conversation, variables and files as they were before a prompt.
+"""`UndoFeature`: restores conversation, variables and files as they were before a prompt.
 
 Prompts form a row with states between them: the conversation, the kernel, and the files of the workspace, which git stores.
 The agent is in one of the states. Moving to another keeps the present state, with its kernel, and restores the other. A new
 prompt forgets the states after it.
 
 A state has a branch of the kernel, made before the prompt. Each is a process with its own modified memory, so only the last
-few states have one. The variables of the others, and of kernels that cannot be branched, are saved into files.
+few states have one. The variables of the others, and of kernels that cannot be branched, are saved into files. Because it
+costs a branch of the kernel before each prompt, undo is off until `keep_undo`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
+from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import News
-from freeact_sub.errors import FreeactError, KernelError, KernelSnapshotError
-from freeact_sub.events.effects import Effects
-from freeact_sub.features.undo.differences import effects_since
+from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
+from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.files.states.diffs import ChangedFile, line_counts, unified
 from freeact_sub.kernels.files.states.git import ShadowError
 from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
 from freeact_sub.kernels.snapshots import LostVariable
+from freeact_sub.kernels.variable_reports import compared, reported, told
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import make_folder, remove_soon
 from freeact_sub.text import counted
+from freeact_sub.tools import KernelAccess
 
+SHOWN: Final = 200
+DIFF_LINES: Final = 200
 MAX_STATES: Final = 50
 MAX_KERNELS: Final = 3
 MAX_SAVED_BYTES: Final = 4 * 2**30
@@ -41,6 +49,47 @@ CLOSE_SECONDS: Final = 30.0
 NOT_KEPT: Final = "no earlier states of the files are kept"
 STARTED_AGAIN: Final = "the program was started again since then"
 OTHER_VARIABLES: Final = "[What came after this was undone, but your variables are not as they were here: {reason}.]"
+__all__ = ["UndoFeature", "UndoReport"]
+
+NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
+
+
+async def effects_since(
+    before: Kernel | None, present: KernelAccess, files: Sequence[ChangedFile], problem: str, *, known: bool
+) -> Effects:
+    """Return the differences.
+
+    Args:
+        before: The kernel as it was. None: there were no variables, or they are not known.
+        present: The kernel.
+        files: The files that differ.
+        problem: Why files cannot be compared. Empty: they can.
+        known: The variables that there were are known.
+    """
+    problems, variables = [f"files: {problem}"] if problem else [], list[VariableChange]()
+    try:
+        earlier = {} if before is None else await reported(before)
+        now = await reported(await present.get())
+        variables = [*told(compared(earlier, now), SHOWN)] if known else []
+    except KernelError as error:
+        problems.append(f"variables: {error}")
+    if not known:
+        problems.append("variables: only those of the last prompts are kept in a kernel")
+    effects = await asyncio.to_thread(lambda: tuple(map(_effect, files[:SHOWN])))
+    if (more := len(files) - SHOWN) > 0:
+        effects += (FileEffect(path="…", what="changed", note=f"and {counted(more, 'more path')}: /diff"),)
+    return Effects(status="done", variables=tuple(variables), files=effects, reason="; ".join(problems))
+
+
+def _effect(file: ChangedFile) -> FileEffect:
+    lines = unified(file).removesuffix("\n").split("\n")
+    more = [f"… {len(lines) - DIFF_LINES:,} more lines: /diff"] if len(lines) > DIFF_LINES else []
+    diff = "\n".join([*lines[:DIFF_LINES], *more])
+    return FileEffect(
+        path=file.path,
+        what="added" if file.before is None else "deleted" if file.after is None else "changed",
+        diff=diff,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,3 +449,115 @@ def _of_earlier(prompt: EarlierPrompt, history: Sequence[ModelMessage]) -> _Betw
     state = _BetweenPrompts(history=list(history[: prompt.messages]), tree=prompt.files, files_problem=problem)
     state.variables_problem = STARTED_AGAIN
     return state
+
+
+class UndoPart(RunPart):
+    """Keeps the state before the prompt of one run."""
+
+    def __init__(self, feature: "UndoFeature") -> None:
+        self._feature = feature
+
+    async def opening(self, said: str, *, is_prompt: bool) -> str:
+        """Keep the present state: what hooks and the session have done before the prompt stays when it is undone."""
+        if is_prompt:
+            await self._feature.keep(said)
+        return ""
+
+
+class UndoFeature(Feature):
+    """The prompts of a root that can be undone and redone, once `keep_undo` was called."""
+
+    name = "undo"
+
+    def __init__(self) -> None:
+        self._undo: Undo | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Forget everything with the root."""
+        try:
+            yield
+        finally:
+            undo, self._undo = self._undo, None
+            if undo is not None:
+                await undo.aclose()
+
+    def run(self, agent: FeatureAgent) -> RunPart | None:
+        """Keep the state before each prompt of the root."""
+        return UndoPart(self) if agent.parent_id is None else None
+
+    @property
+    def _whole_root(self) -> Root:
+        return whole_root(self.root)
+
+    async def keep(self, prompt: str) -> None:
+        """Keep the present state, if anything is kept."""
+        if self._undo is not None:
+            await self._undo.keep(prompt)
+
+    def keep_undo(self) -> None:
+        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
+
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. A
+        state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
+        """
+        if self._undo is None:
+            self._undo = Undo(self._whole_root.opened, self.root.agent.config.workspace)
+
+    @property
+    def undoable(self) -> tuple[str, ...]:
+        """The prompts that can be undone, oldest first."""
+        return self._undo.undoable if self._undo is not None else ()
+
+    @property
+    def redoable(self) -> tuple[str, ...]:
+        """The prompts that can be redone, the next one first; a new prompt forgets them."""
+        return self._undo.redoable if self._undo is not None else ()
+
+    async def undo(self, prompts: int = 1) -> UndoReport:
+        """Restore conversation, variables and files as they were before the last prompt, or the last few.
+
+        This covers the files in the workspace that `.gitignore` does not name, including children's changes. Effects
+        elsewhere and spending stay. The report says what could not be restored, and why. Raises AgentBusyError if a run is
+        live.
+        """
+        return await (await self._at_rest()).move(-prompts)
+
+    async def redo(self, prompts: int = 1) -> UndoReport:
+        """Go forward again, to the state before `undo`. Nothing runs, and no model is asked."""
+        return await (await self._at_rest()).move(prompts)
+
+    async def undo_previews(self, most: int = 10) -> list[UndoReport]:
+        """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
+        return await self._kept().previews(most)
+
+    async def diff(self, prompts: int = 1) -> str:
+        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
+
+        It includes changes by any program, and a run may be live. Files that `.gitignore` names are left out.
+        """
+        return await self._kept().diff(prompts)
+
+    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return the files that `diff` shows, each with its numbers of added and removed lines. None: it is not text."""
+        return await self._kept().line_changes()
+
+    async def effects(self, prompts: int = 1) -> Effects:
+        """Return what has changed since before the last prompt, or the last few: variables and files, as a trial tells them.
+
+        `reason` says what could not be compared. Raises AgentBusyError if a run is live.
+        """
+        return await (await self._at_rest()).effects(prompts)
+
+    def _kept(self) -> Undo:
+        """Return what is kept. Raises: FreeactError: Nothing is."""
+        if self._undo is None:
+            raise FreeactError(NOTHING_KEPT)
+        return self._undo
+
+    async def _at_rest(self) -> Undo:
+        """Return what is kept. Raises: AgentBusyError: A run is live."""
+        loop = self._whole_root.opened
+        if await self._whole_root.is_busy() or loop.agent.run.is_live:
+            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
+        return self._kept()

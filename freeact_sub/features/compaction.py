@@ -1,4 +1,14 @@
-"""`Compactor`: shortens an agent's conversation before it fills the window of its model."""
+"""`CompactionFeature`: shortens a conversation before the context window of the model is full.
+
+- A summary replaces all but the beginning and the newest turns of a conversation (`with_summary`). Calls keep their results.
+- `Compactor` decides when to do which, replaces old outputs with notes that name a file, and emits the event. Its hook is
+  the first of a run, so that a user's capabilities see the shortened conversation.
+- `CompactionByHand` summarises a conversation because somebody asks for it.
+
+The summary is a `CompactionPart` of pydantic-ai in the request that begins the conversation; each provider's client knows
+how to send it. The ready-made compaction of `pydantic-ai-harness` is not used: each of its releases pins one release of
+pydantic-ai, it ignores our budgets and output files, and it reports nothing.
+"""
 
 import asyncio
 import logging
@@ -11,7 +21,19 @@ import anyio
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import FallbackExceptionGroup, RetryModelRequest
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import CompactionPart as SummaryPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.budgets.estimate import (
@@ -19,18 +41,30 @@ from freeact_sub.agents.budgets.estimate import (
     estimate_uncounted,
     outdated,
     request_tokens,
+    size_of,
 )
+from freeact_sub.agents.children.spawn import Work
+from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.loaded_texts import in_words, is_folder, loaded_in, loaded_only, name_in
+from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
-from freeact_sub.features.compaction.summary import newest_turns, texts_to_keep, to_summarise, transcript, with_summary
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import clean
-from freeact_sub.tools import head_and_tail, output_file
+from freeact_sub.tools import SpawnRequest, head_and_tail, output_file
 
+TEXT_CHARS: Final = 4_000
+"""Characters of each prompt, reply and call that the summarising model reads."""
+OUTPUT_CHARS: Final = 1_500
+"""Characters of each output that it reads."""
+SMALLEST: Final = 1 / 16
+"""The smallest share to which these are cut so that everything fits."""
 KEPT_CHARS: Final = 160
 """Characters that stay of each output, so that the model recognises it."""
 NEWEST_CHARS: Final = 1200
@@ -41,6 +75,155 @@ UNSAVED_CHARS: Final = 400
 """Characters that stay of an output that could not be written to a file."""
 
 logger = logging.getLogger(__name__)
+__all__ = ["CompactionFeature", "RefusesCompaction"]
+
+
+def newest_turns(messages: Sequence[ModelMessage], tokens: int) -> int:
+    """Return the index of the first unchanged turn: as many as fit stay, and at least the last.
+
+    Args:
+        messages: A conversation.
+        tokens: How many they may take together.
+
+    Returns:
+        An index of at least 1; the number of messages if there is only the beginning.
+    """
+    start = len(messages) if len(messages) == 1 else 1
+    left, found = tokens * BYTES_PER_TOKEN, False
+    for index in range(len(messages) - 1, 0, -1):
+        left -= sum(size_of(part) for part in messages[index].parts)
+        if found and left < 0:
+            break
+        if _begins_turn(messages[index]):
+            start, found = index, True
+    return start
+
+
+def _begins_turn(message: ModelMessage) -> bool:
+    """Whether no result in the message belongs to an earlier call."""
+    if isinstance(message, ModelResponse):
+        return True
+    answers = any(getattr(part, "tool_call_id", None) for part in message.parts)
+    return not answers and any(isinstance(part, UserPromptPart) for part in message.parts)
+
+
+def beginning(messages: Sequence[ModelMessage]) -> list[ModelRequestPart]:
+    """Return what stays of the first message: the prompt that began the conversation."""
+    kept: list[ModelRequestPart] = []
+    if isinstance(messages[0], ModelRequest):
+        for part in messages[0].parts:
+            if isinstance(part, SummaryPart) or getattr(part, "tool_call_id", None):
+                break
+            kept.append(part)
+    return kept
+
+
+def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessage]:
+    """Return the messages to summarise; empty if they already are a summary. Args: end: see `newest_turns`."""
+    first = messages[0]
+    if not isinstance(first, ModelRequest):
+        return list(messages[:end])
+    rest = list(first.parts[len(beginning(messages)) :])
+    if end <= 1 and all(isinstance(part, SummaryPart) or loaded_only(part) for part in rest):
+        return []
+    return [*([replace(first, parts=rest)] if rest else []), *messages[1:end]]
+
+
+def texts_to_keep(messages: Sequence[ModelMessage], end: int, tokens: int) -> tuple[list[TextContent], list[str]]:
+    """Return the loaded texts that a summary would remove and that stay, and the names of skills for which there is no room.
+
+    Args:
+        messages: A conversation.
+        end: See `newest_turns`.
+        tokens: How many they may take together; the newest come first.
+    """
+    stays = loaded_in([ModelRequest(parts=beginning(messages)), *messages[end:]])
+    kept, left_out, left = list[TextContent](), list[str](), tokens * BYTES_PER_TOKEN
+    for name, text in reversed(loaded_in(messages[:end]).items()):
+        if name in stays:
+            continue
+        left -= len(text.content.encode())
+        if left >= 0:
+            kept.insert(0, text)
+        elif not is_folder(name):  # a folder is loaded again when it is used again
+            left_out.append(name)
+    return kept, left_out
+
+
+def with_summary(
+    messages: Sequence[ModelMessage], end: int, summary: str, variables: str, texts: Sequence[TextContent] = ()
+) -> list[ModelMessage]:
+    """Return the conversation with a summary.
+
+    Args:
+        messages: A conversation.
+        end: See `newest_turns`.
+        summary: Of what comes before.
+        variables: Appended to the summary.
+        texts: They stay as they are.
+    """
+    content = "\n\n".join(filter(None, [summary, variables]))
+    part = SummaryPart(content=content, metadata={"summary": summary})
+    first = messages[0]
+    parts = [*beginning(messages), part, *([UserPromptPart(content=[*texts])] if texts else ())]
+    head = replace(first, parts=parts) if isinstance(first, ModelRequest) else ModelRequest(parts=parts)
+    return [head, *outdated(messages[end:])]
+
+
+def transcript(messages: Sequence[ModelMessage], chars: int) -> str:
+    """Return messages as a text to summarise, of at most so many characters. An earlier summary stays whole."""
+    share = 1.0
+    while True:
+        text = "\n\n".join(_pieces(messages, share))
+        if len(text) <= chars:
+            return text
+        if share <= SMALLEST:
+            return head_and_tail(text, chars)
+        share /= 2
+
+
+def _pieces(messages: Sequence[ModelMessage], share: float) -> list[str]:
+    texts, outputs = round(TEXT_CHARS * share), round(OUTPUT_CHARS * share)
+    pieces: list[str] = []
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case SummaryPart():
+                    own = part.metadata.get("summary") if isinstance(part.metadata, dict) else None
+                    pieces.append(f"[summary of what came before]\n{own or part.content or ''}")
+                case UserPromptPart():
+                    pieces.append(f"[user]\n{head_and_tail(_text_of(part.content), texts)}")
+                case TextPart():
+                    pieces.append(f"[assistant]\n{head_and_tail(part.content, texts)}")
+                case ToolCallPart():
+                    pieces.append(f"[assistant calls {part.tool_name}]\n{head_and_tail(_code_of(part), texts)}")
+                case ToolReturnPart():
+                    pieces.append(f"[result]\n{head_and_tail(_text_of(part.content_items(mode='str')), outputs)}")
+                case SystemPromptPart():
+                    pass
+                case _ if isinstance(content := getattr(part, "content", None), str) and isinstance(message, ModelRequest):
+                    pieces.append(f"[user]\n{head_and_tail(content, texts)}")
+    return pieces
+
+
+def _text_of(content: Any) -> str:
+    items = [content] if isinstance(content, str) else content
+    return "\n".join(map(_item_text, items))
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, TextContent):
+        return f"[{in_words(name)}]" if (name := name_in(item)) else item.content
+    return item if isinstance(item, str) else "[a picture or file]"
+
+
+def _code_of(call: ToolCallPart) -> str:
+    try:
+        args = call.args_as_dict()
+    except ValueError:  # a model may write anything
+        return call.args_as_json_str()
+    code = args.get("code")
+    return code if isinstance(code, str) and len(args) == 1 else call.args_as_json_str()
 
 
 @runtime_checkable
@@ -377,3 +560,91 @@ class CompactionHooks(AbstractCapability[Any]):
     async def _go_on_with(self, shortened: Shortened, ctx: RunContext[Any]) -> None:
         ctx.messages[:] = shortened.messages
         await self.compactor.agent.emitter.emit(shortened.event)
+
+
+class CompactionByHand:
+    """Summarises the conversation of a root."""
+
+    def __init__(self, root: Root, compactor: Compactor) -> None:
+        self._root, self._compactor = root, compactor
+
+    async def compact(self, keep: str = "") -> Compacted | None:
+        """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
+
+        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
+        if the summary could not be made; then the conversation is unchanged.
+        """
+        made: list[Compacted] = []
+        async with self._run(keep, made) as run:
+            result = await run.result()
+        if result.status != "completed":
+            raise FreeactError(f"the conversation was not summarised: {result.error}")
+        return made[0] if made else None
+
+    def run_compaction(self, keep: str = "") -> Run[str]:
+        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
+        return self._run(keep, [])
+
+    def _run(self, keep: str, made: list[Compacted]) -> Run[str]:
+        loop = self._root.opened
+
+        async def summarise() -> str:
+            shortened = await self._compactor.on_request(loop.history, keep)
+            if shortened is None:
+                return "The conversation is too short to be summarised."
+            loop.rewrite(shortened.messages)
+            made.append(shortened.event)
+            await loop.agent.emitter.emit(shortened.event)
+            return "The conversation was summarised."
+
+        return self._root.begin(Work(prompt="[summary of the conversation]", program=summarise))
+
+
+class CompactionPart(RunPart):
+    """Shortens the conversation of one run."""
+
+    def __init__(self, compactor: Compactor) -> None:
+        self._compactor, self._prompt = compactor, ""
+
+    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+        """Note the task of a child: it stays where its prompt is summarised."""
+        del request
+        self._prompt = prompt
+
+    def capability(self) -> AbstractCapability[Any]:
+        """Shorten the conversation before a request that would be too long."""
+        return CompactionHooks(compactor=self._compactor.for_task(self._prompt))
+
+
+class CompactionFeature(Feature):
+    """Shortens the conversations of a tree of agents."""
+
+    name = "compaction"
+
+    def __init__(self) -> None:
+        self._of_root: Compactor | None = None
+
+    def run(self, agent: FeatureAgent) -> RunPart:
+        """Keep an eye on the conversation; the root's goes on from run to run."""
+        whole = tree_agent(agent)
+        if whole.parent is not None:
+            return CompactionPart(Compactor(agent=whole))
+        self._of_root = self._of_root or Compactor(agent=whole)
+        return CompactionPart(self._of_root)
+
+    @property
+    def of_root(self) -> Compactor:
+        """Shortens the root's conversation."""
+        return self._of_root or Compactor(agent=tree_agent(self.root.agent))
+
+    async def compact(self, keep: str = "") -> Compacted | None:
+        """Summarise the conversation now, as `Agent.compact` says."""
+        return await CompactionByHand(self._whole_root, self.of_root).compact(keep)
+
+    def run_compaction(self, keep: str = "") -> Run[str]:
+        """Make a run that does what `compact` does."""
+        return CompactionByHand(self._whole_root, self.of_root).run_compaction(keep)
+
+    @property
+    def _whole_root(self) -> Root:
+        return whole_root(self.root)
