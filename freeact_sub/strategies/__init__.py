@@ -5,17 +5,25 @@ each strategy runs in both, and imports nothing heavy, because a cell pays for t
 cancellation are those of its requests and children. Everything it started has ended when it returns, raises or is cancelled.
 """
 
-from freeact_sub.strategies.agent_like import AgentLike, Member
-from freeact_sub.strategies.debates import Debate, debate
+from freeact_sub.strategies.agent_like import AgentLike, Member, parallel, pipeline
 from freeact_sub.strategies.functions import agent_function
-from freeact_sub.strategies.mixtures import Mixture, mixture
-from freeact_sub.strategies.model_player import ModelPlayer
 from freeact_sub.strategies.plans import PlanResult, Step, StepResult, plan_and_execute
-from freeact_sub.strategies.searches import Search, SearchResult, search
-from freeact_sub.strategies.side_by_side import parallel, pipeline
-from freeact_sub.strategies.states import Evaluation, Player, SearchNode, Simulation, State
-from freeact_sub.strategies.trees import LATS, SIMULATE, BeamSearch, BestFirst, TreeAlgorithm, Trial, top_k
-from freeact_sub.strategies.votes import Vote, count, vote
+from freeact_sub.strategies.searches import ModelPlayer, Search, SearchResult, search
+from freeact_sub.strategies.several_answers import Debate, Mixture, Vote, count, debate, mixture, vote
+from freeact_sub.strategies.trees import (
+    LATS,
+    SIMULATE,
+    BeamSearch,
+    BestFirst,
+    Evaluation,
+    Player,
+    SearchNode,
+    Simulation,
+    State,
+    TreeAlgorithm,
+    Trial,
+    top_k,
+)
 
 __all__ = [
     "LATS",

@@ -1,10 +1,73 @@
-"""`AgentLike`: what a strategy needs of an agent. `Member`: one voice in a vote, a debate, a mixture or a plan."""
+"""`AgentLike`: what a strategy needs of an agent. `Member`: one voice in a vote, a debate, a mixture or a plan.
 
+`parallel` and `pipeline` work concurrently, with each failure in its place. `Progress` is an agent in the hands of a
+strategy, which reports each step: a request, a child, a state of a search.
+"""
+
+import asyncio
+import contextlib
 import dataclasses
 import json
-from collections.abc import Awaitable, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
+
+from freeact_sub.errors import StrategyError
+from freeact_sub.strategies.trees import SearchNode
+
+T = TypeVar("T")
+
+Stage: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Takes the return value of the previous stage."""
+CHARS: Final = 300
+"""Characters of an action and of a reason that a step has."""
+
+
+async def parallel(thunks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | Exception]:
+    """Call all functions concurrently, and wait for all of them.
+
+    `subagents.max_concurrent` and `traffic.max_concurrent` bound how many children and requests work at a time; more wait.
+
+    Args:
+        thunks: Async functions without arguments, each called once.
+
+    Returns:
+        One item for each, in order: its return value or its exception; a StrategyError if it was cancelled by itself.
+    """
+    thunks = [*thunks]  # else what iterating raises would come from within the group
+
+    async def one(thunk: Callable[[], Awaitable[T]]) -> T | Exception:
+        try:
+            return await thunk()
+        except Exception as error:  # noqa: BLE001  # border: one failure must not affect the others
+            return error
+
+    # not gather: when cancelled, it does not wait for its tasks to end
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(thunk)) for thunk in thunks]
+    return [StrategyError("it was cancelled") if task.cancelled() else task.result() for task in tasks]
+
+
+async def pipeline(items: Iterable[Any], *stages: Stage) -> list[Any]:
+    """Take every item through all stages, without items waiting for each other.
+
+    Args:
+        items: The arguments of the first stage.
+        stages: Async functions of one argument, in order.
+
+    Returns:
+        One item for each, in order: the last stage's return value, or the exception of the stage that failed, which ends the
+        item's way.
+    """
+
+    async def through(item: Any) -> Any:
+        for stage in stages:
+            item = await stage(item)
+        return item
+
+    return await parallel([lambda item=item: through(item) for item in items])  # type: ignore[misc]  # binds each item
 
 
 class AgentLike(Protocol):
@@ -122,3 +185,62 @@ def _with_history(prompt: str, history: Sequence[str]) -> str:
         return prompt
     turns = [f"{'You answered' if index % 2 else 'You were asked'}:\n{text}" for index, text in enumerate(history)]
     return "\n\n".join(["What was said before:", *turns, "Now:", prompt])
+
+
+class Progress:
+    """Asks and starts children as the agent does, and reports each one that has ended, to an agent that has `progress`."""
+
+    def __init__(self, agent: AgentLike, strategy: str, of: int | None = None) -> None:
+        """Args: of: the number of steps. None: it is not known."""
+        self._agent = agent
+        self._step: dict[str, Any] = {"strategy": strategy, "strategy_id": secrets.token_hex(4), "step": 0, "of": of}
+
+    async def ask(self, prompt: str, **options: Any) -> Any:
+        """Makes one model request, without tools."""
+        return await self._reported(lambda: self._agent.ask(prompt, **options))
+
+    async def task(self, prompt: str, **options: Any) -> Any:
+        """Starts a child and waits for its end; returns a value with `output`, `status` and `agent_id`."""
+        return await self._reported(lambda: self._agent.task(prompt, **options))
+
+    async def _reported(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        [found] = await parallel([work])  # work that is cancelled by itself is a failure, and cancels nothing else
+        await self.report()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def state(self, node: SearchNode, best: SearchNode | None) -> None:
+        """Report a state of a search. Args: best: the best one up to now."""
+        searched = {
+            "node_id": node.name,
+            "parent": node.parent.name if node.parent is not None else "",
+            "action": node.action[:CHARS],
+            "state": node.status[:CHARS],
+            "score": node.score,
+            "value": node.value,
+            "visits": node.visits,
+            "reason": node.reason[:CHARS],
+            "terminal": node.terminal,
+        }
+        await self.report(node=searched, best=best.name if best is not None else "")
+
+    async def report(self, *, step: int = 1, **more: Any) -> None:
+        """Report that so many further steps have ended."""
+        self._step["step"] += step
+        tell = getattr(self._agent, "progress", None)
+        if tell is not None:
+            await tell(**self._step, **more)
+
+    async def __aenter__(self) -> Self:
+        await self.report(step=0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.report(step=0, done=True)
+        elif issubclass(kind, Exception):  # the end of a cancelled strategy waits for nobody
+            with contextlib.suppress(Exception):  # the strategy's own error counts
+                await self.report(step=0, done=True)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from freeact_sub.errors import StrategyError
-from freeact_sub.strategies.agent_like import AgentLike, Member, text_of
-from freeact_sub.strategies.progress_steps import Progress
-from freeact_sub.strategies.side_by_side import parallel
+from freeact_sub.strategies.agent_like import AgentLike, Member, Progress, parallel, text_of
 
 MAX_RESULT_CHARS: Final = 6000
 """Characters of a step's result that a prompt shows, as for the tool `delegate`."""
