@@ -23,9 +23,16 @@ A store receives plain values (`SessionWriter`); `agents/sessions/` gives them t
 """
 
 from freeact_sub.config.schema import state_folder
-from freeact_sub.sessions.records import (
+from freeact_sub.sessions.store import (
+    FILES,
+    FORK_NOTE,
+    PAST,
+    VARIABLES,
     ForkPoint,
     KnownAnswer,
+    SessionReader,
+    SessionStore,
+    SessionWriter,
     StoredAgent,
     StoredCall,
     StoredCell,
@@ -33,15 +40,6 @@ from freeact_sub.sessions.records import (
     StoredRun,
     StoredSession,
     cells_of,
-)
-from freeact_sub.sessions.store import (
-    FILES,
-    FORK_NOTE,
-    PAST,
-    VARIABLES,
-    SessionReader,
-    SessionStore,
-    SessionWriter,
     home_of_copy,
     list_sessions,
     new_session_id,

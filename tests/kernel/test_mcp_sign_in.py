@@ -19,7 +19,7 @@ from freeact_sub.config.schema import McpServerConfig, token_folder
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.login import SignInDialog
 from freeact_sub.mcp.tokens import SignIn, TokenFile
-from freeact_sub.sessions.sqlite.bodies import Bodies
+from freeact_sub.sessions.sqlite.database import Bodies
 
 pytestmark = pytest.mark.kernel
 

@@ -17,7 +17,7 @@ from freeact_sub.errors import SessionBusyError, SessionError
 from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest
 from freeact_sub.events.json_lines import json_line
 from freeact_sub.sessions import new_session_id
-from freeact_sub.sessions.records import (
+from freeact_sub.sessions.store import (
     INTERRUPTED,
     KnownAnswer,
     StoredAgent,

@@ -1,9 +1,16 @@
-"""The database: its tables, its versions, and connections to it.
+"""The database: its tables, its versions, and connections to it; the texts beside it; who has a session open.
 
 Write-ahead logging with `synchronous=NORMAL`: commits outlive the program, also after `kill -9`. A machine that loses its
 power may lose the last commits, but never the database.
+
+`Bodies` are texts of a session without secrets: small ones in the database, large ones in files named by their digest.
+`SessionLock`: a session is open in one program at a time; the system releases it when that program ends.
 """
 
+import fcntl
+import hashlib
+import json
+import os
 import re
 import sqlite3
 import time
@@ -11,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.errors import SessionError
+from freeact_sub.errors import SessionBusyError, SessionError
+from freeact_sub.system.late_secrets import late_secrets
 
 NAME: Final = "sessions.db"
 BUSY_SECONDS: Final = 5.0
@@ -81,6 +89,12 @@ OF_THE_CONTENT: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.S
 CHECK_SECONDS: Final = 10.0
 CHECK_STEPS: Final = 100_000
 """Of SQLite, between two looks at the clock."""
+MAX_CHARS: Final = 32_000
+"""Characters of a text in the database, at most."""
+FILES: Final = "texts"
+_MARK: Final = "@sha256:"
+"""Precedes the digest of a text in a file; no JSON begins with it."""
+LOCK = "lock"
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -228,3 +242,110 @@ def _migrate(connection: sqlite3.Connection, folder: Path) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+class Bodies:
+    """The texts of one session."""
+
+    def __init__(self, folder: Path, secrets: Sequence[str] = ()) -> None:
+        """Args: folder: the session's own. secrets: values that are never written."""
+        self._folder = folder / FILES
+        # longest first, since one may be part of another; also in their JSON form
+        forms = {form for secret in secrets for form in (secret, _in_json(secret)) if form}
+        self._secrets = sorted(forms, key=len, reverse=True)
+
+    def clean(self, text: str) -> str:
+        """The text without secrets and lone surrogates."""
+        for secret in (*self._secrets, *late_secrets()):
+            if secret in text:
+                text = text.replace(secret, "[secret]")
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+    def stored(self, text: str) -> str:
+        """The database's value for a JSON text; writes a file for a large one."""
+        text = self.clean(text)
+        if len(text) <= MAX_CHARS:
+            return text
+        content = text.encode()
+        digest = hashlib.sha256(content).hexdigest()
+        path = self._folder / digest
+        if not path.exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = path.with_suffix(".new")
+            new.write_bytes(content)
+            os.replace(new, path)  # noqa: PTH105  # as the rest: at once, or not at all
+        return _MARK + digest
+
+    def text(self, stored: str) -> str:
+        """The text of a value in the database.
+
+        Raises:
+            SessionError: Its file is missing or was changed.
+        """
+        if not stored.startswith(_MARK):
+            return stored
+        digest = stored.removeprefix(_MARK)
+        try:
+            content = (self._folder / digest).read_bytes()
+        except OSError as error:
+            raise SessionError(f"a text of the session is missing: {error}") from error
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise SessionError(f"a text of the session is damaged: {self._folder / digest}")
+        return content.decode()
+
+
+def _in_json(secret: str) -> str:
+    """A secret as a JSON string contains it."""
+    return json.dumps(secret, ensure_ascii=False)[1:-1]
+
+
+class SessionLock:
+    """Holds a session, from `take` to `give_back`."""
+
+    def __init__(self, folder: Path, session_id: str) -> None:
+        """Args: folder: the session's own; it need not exist."""
+        self._path = folder / LOCK
+        self._session_id = session_id
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Takes the lock.
+
+        Raises:
+            SessionBusyError: Another program, or another agent of this one, has it.
+            OSError: The folder cannot be written.
+        """
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise SessionBusyError(self._session_id, holder) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._descriptor = descriptor
+
+    def give_back(self) -> None:
+        """Releases the lock. Can be called again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def is_free(self) -> bool:
+        """Whether the session is free now; True also if it does not exist."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True

@@ -21,7 +21,9 @@ from freeact_sub.events import (
     Notice,
 )
 from freeact_sub.events.receipts import receipts_of
-from freeact_sub.sessions.records import (
+from freeact_sub.sessions.sqlite.database import Bodies, connect_to_read
+from freeact_sub.sessions.sqlite.writer import chain_of
+from freeact_sub.sessions.store import (
     KnownAnswer,
     StoredAgent,
     StoredCall,
@@ -30,9 +32,6 @@ from freeact_sub.sessions.records import (
     StoredRun,
     cells_of,
 )
-from freeact_sub.sessions.sqlite.bodies import Bodies
-from freeact_sub.sessions.sqlite.database import connect_to_read
-from freeact_sub.sessions.sqlite.writer import chain_of
 from freeact_sub.text import counted
 
 if TYPE_CHECKING:

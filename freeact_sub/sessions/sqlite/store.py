@@ -1,28 +1,48 @@
-"""`SqliteStore`: all sessions of a user in one database."""
+"""`SqliteStore`: all sessions of a user in one database; how a session is copied, and how old ones are swept.
+
+A copy has all rows and files of a session, or those of its beginning.
+
+Sweeping archives old sessions and removes the oldest above the limit, but never one that is open. An archived session keeps
+its rows and can be resumed; its variables and the long outputs of its agents in the workspace are removed. When all sessions
+exceed the limit in bytes, the oldest are removed. Outputs of agents without a session are removed when they are as old as a
+session that is archived, and what a killed program has left of a session after a day.
+"""
 
 import json
 import logging
+import os
 import re
+import shutil
 import sqlite3
 import stat
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError, no_such_session
-from freeact_sub.sessions.records import ForkPoint, StoredSession, Swept
-from freeact_sub.sessions.sqlite import sweeping
-from freeact_sub.sessions.sqlite.bodies import Bodies
-from freeact_sub.sessions.sqlite.copying import copy_files, copy_rows
-from freeact_sub.sessions.sqlite.database import NAME, connect, connect_to_read, reason_of
-from freeact_sub.sessions.sqlite.lock import SessionLock
+from freeact_sub.sessions.sqlite.database import LOCK, NAME, Bodies, SessionLock, connect, connect_to_read, reason_of
 from freeact_sub.sessions.sqlite.reader import UNREADABLE, SqliteReader, record_of, texts, usage_of
 from freeact_sub.sessions.sqlite.writer import SqliteWriter
-from freeact_sub.sessions.store import SESSION_ID, new_session_id, stats_below
+from freeact_sub.sessions.store import (
+    FILES,
+    FORK_NOTE,
+    PAST,
+    SESSION_ID,
+    VARIABLES,
+    ForkPoint,
+    StoredSession,
+    Swept,
+    home_of_copy,
+    new_session_id,
+    stats_below,
+)
+from freeact_sub.system.links import link_or_copy
 from freeact_sub.system.removal import remove
 
 FOLDERS: Final = "sessions"
@@ -30,9 +50,35 @@ COPIES: Final = "workspaces"
 RUNS: Final = "SELECT session_id, ending, status, parent_id, files FROM runs JOIN agents USING(session_id, agent_id)"
 PROMPT_CHARS: Final = 4_000
 """Characters of a prompt that are searched."""
-logger = logging.getLogger(__name__)
 
 _ID: Final = re.compile(r"[0-9a-z-]{1,40}")
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "sessions": {"created": ":now", "updated": ":now"},
+    "agents": {"head": "head + :shift"},
+    "runs": {"head": "head + :shift"},
+    "entries": {"entry_id": "entry_id + :shift", "parent": "parent + :shift"},
+    "calls": {"call_id": "NULL"},
+    "answers": {"answer_id": "NULL"},
+    "events": {"event_id": "NULL"},
+}
+"""All tables, and the columns whose values change. NULL: the next number."""
+IN_PLACE: Final = ".saved-up-to"
+"""The suffix of files that are overwritten in place."""
+DAY_SECONDS: Final = 86_400
+LARGE: Final = (VARIABLES, FILES, PAST)
+"""Folders that an archived session does not keep."""
+STRAY_SECONDS: Final = DAY_SECONDS
+"""The least time that outputs of agents without a session stay, because such an agent may still be working elsewhere.
+Folders and copies without a session stay as long, because a fork may be about to be made."""
+MARK: Final = "swept"
+"""A file that was last modified at the last sweep."""
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`: code writes the outputs, and a file with holes is larger than what it takes."""
+OUTPUTS: Final = (".freeact", "outputs")
+"""Where in a workspace agents write long outputs and logs, each in a folder by its id."""
+AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")
+
+logger = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -142,17 +188,17 @@ class SqliteStore:
 
     def is_sweep_due(self) -> bool:
         """Whether `sweep` has not been called for a day."""
-        return sweeping.is_due(self)
+        return is_due(self)
 
     def sweep(
         self, workspace: Path, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event
     ) -> Swept:
         """Archive old sessions, and remove the oldest above the limit."""
-        return sweeping.sweep(self, workspace, archive_after_days=archive_after_days, max_bytes=max_bytes, stop=stop)
+        return sweep(self, workspace, archive_after_days=archive_after_days, max_bytes=max_bytes, stop=stop)
 
     def remove(self, session_id: str) -> None:
         """Remove a session, with the long outputs of its agents."""
-        sweeping.remove_session(self, session_id)
+        remove_session(self, session_id)
 
     def drop(self, session_id: str) -> None:
         """Removes a session: its rows and its folder, and not the outputs of its agents.
@@ -339,3 +385,242 @@ def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
         logger.warning("a part of a session cannot be read: %s", error)
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str, point: ForkPoint | None = None) -> None:
+    """Copies the rows of a session, in one transaction. Args: point: where the copy ends. Raises: sqlite3.Error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        last, first = connection.execute(
+            "SELECT COALESCE(MAX(entry_id), 0), (SELECT MIN(entry_id) FROM entries WHERE session_id = ?) FROM entries",
+            (session_id,),
+        ).fetchone()
+        values = {"old": session_id, "new": new_id, "now": time.time(), "shift": last + 1 - (first or 0)}
+        for table, changed in TABLES.items():
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            taken = [{"session_id": ":new", **changed}.get(column, column) for column in columns]
+            connection.execute(
+                f"INSERT INTO {table}({', '.join(columns)}) SELECT {', '.join(taken)} FROM {table} "  # noqa: S608  # names of ours
+                "WHERE session_id = :old ORDER BY rowid",
+                values,
+            )
+        if point is not None:
+            _cut(connection, point, values["shift"])
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def copy_files(folder: Path, new: Path) -> None:
+    """Copies a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
+    for place, _, names in os.walk(folder):
+        there = new / Path(place).relative_to(folder)
+        there.mkdir(mode=0o700, parents=True)
+        for name in names:
+            if name == LOCK:
+                continue
+            source = Path(place) / name
+            if source.parent == folder or name.endswith(IN_PLACE):
+                shutil.copy2(source, there / name, follow_symlinks=False)
+            else:
+                link_or_copy(source, there / name)
+
+
+CUT: Final = """
+    UPDATE agents SET head = (
+        SELECT head FROM runs WHERE runs.session_id = :new AND runs.agent_id = agents.agent_id AND root_run > :last
+        ORDER BY number LIMIT 1
+    ) WHERE session_id = :new AND EXISTS (
+        SELECT 1 FROM runs WHERE runs.session_id = :new AND runs.agent_id = agents.agent_id AND root_run > :last
+    );
+    UPDATE agents SET head = :head WHERE session_id = :new AND parent_id IS NULL;
+    DELETE FROM runs WHERE session_id = :new AND root_run > :last;
+    DELETE FROM answers WHERE session_id = :new AND root_run > :last;
+    DELETE FROM events WHERE session_id = :new AND root_run > :last;
+    DELETE FROM calls WHERE session_id = :new AND NOT EXISTS (
+        SELECT 1 FROM runs WHERE runs.session_id = :new AND runs.agent_id = calls.agent_id AND runs.number = calls.run
+    );
+    DELETE FROM agents WHERE session_id = :new AND parent_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM runs WHERE runs.session_id = :new AND runs.agent_id = agents.agent_id
+    );
+    WITH RECURSIVE kept(entry_id) AS (
+        SELECT head FROM agents WHERE session_id = :new UNION SELECT head FROM runs WHERE session_id = :new
+        UNION SELECT parent FROM entries JOIN kept USING(entry_id)
+    ) DELETE FROM entries WHERE session_id = :new AND entry_id NOT IN (
+        SELECT entry_id FROM kept WHERE entry_id IS NOT NULL
+    )
+"""
+"""What leaves of a copy only what there was at a moment. A conversation ends before its agent's first run after that."""
+
+
+def _cut(connection: sqlite3.Connection, point: ForkPoint, shift: int) -> None:
+    """Cuts the rows of a new session. Args: shift: by how much the numbers of its entries differ."""
+    values: dict[str, str | int | None] = {"new": point.new_id, "workspace": str(point.workspace)}
+    connection.execute("UPDATE sessions SET workspace = :workspace WHERE session_id = :new", values)
+    old, new = point.states
+    connection.execute(
+        "UPDATE runs SET files = ? || substr(files, ?) WHERE session_id = ? AND substr(files, 1, ?) = ?",
+        (new, len(old) + 1, point.new_id, len(old), old),
+    )
+    if point.last is None:
+        return
+    values |= {"last": point.last, "head": None if point.head is None else point.head + shift}
+    for statement in CUT.split(";"):
+        connection.execute(statement, values)
+
+
+def is_due(store: SqliteStore) -> bool:
+    """Whether the last sweep was more than a day ago, or there was none."""
+    try:
+        return time.time() - (store.folder / MARK).stat().st_mtime > DAY_SECONDS
+    except OSError:
+        return True
+
+
+def sweep(
+    store: SqliteStore,
+    workspace: Path,
+    *,
+    archive_after_days: float | None,
+    max_bytes: int | None,
+    stop: threading.Event,
+) -> Swept:
+    """Sweeps all sessions: see `SessionStore.sweep`."""
+    swept, sessions = Swept(), store.sessions()[::-1]
+    before = 0.0 if archive_after_days is None else time.time() - archive_after_days * DAY_SECONDS
+    for session in sessions:
+        old = session.updated < before
+        if old and not session.archived and not stop.is_set() and _archive(store, session):
+            swept.archived.append(session.session_id)
+    agents = store.agents()
+    known, long_ago = {agent_id for ids in agents.values() for agent_id in ids}, min(before, time.time() - STRAY_SECONDS)
+    for each in {workspace, *(session.workspace for session in sessions)}:
+        _remove_strays(each, known, long_ago, stop)
+    _remove_copies(store, time.time() - STRAY_SECONDS)
+    store.drop_remains(time.time() - STRAY_SECONDS, stop)
+    sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
+    total = sum(sizes.values()) + store.database_bytes
+    for session in sessions:
+        if max_bytes is None or total <= max_bytes or stop.is_set():
+            break
+        size = store.database_bytes
+        if _remove(store, session):
+            swept.removed.append(session.session_id)
+            total -= sizes[session.session_id] + size - store.database_bytes
+    if store.folder.is_dir():
+        (store.folder / MARK).touch(mode=0o600)
+    return swept
+
+
+def remove_session(store: SqliteStore, session_id: str) -> None:
+    """Removes a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
+    session = store.find(session_id)
+    agents = _agents(store, session)
+    store.drop(session.session_id)
+    _remove_outputs(session.workspace, agents)
+    home = home_of_copy(store, session.workspace)
+    if home is not None and (home / FORK_NOTE).is_file() and not _is_used(store, home, _real_workspaces(store)):
+        remove(str(home))
+
+
+def _archive(store: SqliteStore, session: StoredSession) -> bool:
+    try:
+        _check_unused(store, session)
+        agents = _agents(store, session)
+        store.archive(session.session_id, LARGE)
+        _remove_outputs(session.workspace, agents)
+    except SessionError as error:  # it may be open
+        logger.info("not archived: %s", error)
+        return False
+    return True
+
+
+def _remove(store: SqliteStore, session: StoredSession) -> bool:
+    try:
+        _check_unused(store, session)
+        remove_session(store, session.session_id)
+    except SessionError as error:
+        logger.info("not removed: %s", error)
+        return False
+    return True
+
+
+def _check_unused(store: SqliteStore, session: StoredSession) -> None:
+    """Raises SessionError if it was used, or removed, since the sweep began."""
+    if store.find(session.session_id).updated != session.updated:
+        raise SessionError(f"the session {session.session_id} has been used since")
+
+
+def _size(store: SqliteStore, session: StoredSession, agents: list[str]) -> int:
+    """The bytes of a session on disk, with the long outputs of its agents."""
+    size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
+    for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
+        size += sum(min(found.st_size, found.st_blocks * BLOCK_BYTES) for found in stats_below(f"{folder}/{agent_id}"))
+    return size
+
+
+def _agents(store: SqliteStore, session: StoredSession) -> list[str]:
+    """The agents whose outputs are removed with the session: those that no other session, such as a fork, has too."""
+    agents = store.agents()
+    others = {other.session_id for other in store.sessions() if not other.archived} - {session.session_id}
+    kept = {agent_id for other in others for agent_id in agents.get(other, ())}
+    return [each for each in agents.get(session.session_id, ()) if AGENT_ID.fullmatch(each) and each not in kept]
+
+
+def _remove_outputs(workspace: Path, agents: list[str]) -> None:
+    """Removes the outputs of agents."""
+    folder = _outputs(workspace)
+    for agent_id in agents if folder is not None else ():
+        remove(f"{folder}/{agent_id}")
+
+
+def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop: threading.Event) -> None:
+    """Removes the outputs of agents without a session that were last written before a time."""
+    folder = _outputs(workspace)
+    for path in folder.iterdir() if folder is not None else ():
+        if AGENT_ID.fullmatch(path.name) and path.name not in known and not stop.is_set():
+            with suppress(FileNotFoundError):  # another program removes it
+                written = [path.lstat().st_mtime, *(found.st_mtime for found in stats_below(str(path)))]
+                if max(written) < before:
+                    remove(str(path))
+
+
+def _is_used(store: SqliteStore, home: Path, workspaces: AbstractSet[Path]) -> bool:
+    """Whether a session works in the folder of a copy, anywhere below it, or in the folder of all copies.
+
+    One that works further above, as in the user's home, keeps no copy: it would keep all of them for ever.
+    """
+    copies, home = _real(store.copies), _real(home)
+    return any(each == copies or each.is_relative_to(home) for each in workspaces)
+
+
+def _real_workspaces(store: SqliteStore) -> set[Path]:
+    return {_real(workspace) for workspace in store.workspaces()}
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # `resolve` raises for links in a circle
+
+
+def _remove_copies(store: SqliteStore, before: float) -> None:
+    """Removes the copies of workspaces in which no session works. Args: before: those that were made before this time."""
+    workspaces = _real_workspaces(store)
+    with suppress(FileNotFoundError):
+        for path in store.copies.iterdir():
+            is_old = SESSION_ID.fullmatch(path.name) and path.lstat().st_mtime < before
+            if is_old and not _is_used(store, path, workspaces):
+                remove(str(path))
+
+
+def _outputs(workspace: Path) -> Path | None:
+    """The folder of agents' outputs. None: there is none, or a link, which code may have made, leads to it."""
+    folder = workspace
+    for name in OUTPUTS:
+        folder /= name
+        try:
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                return None
+        except OSError:
+            return None
+    return folder

@@ -1,7 +1,9 @@
 """`SqliteWriter`: the one thread that writes a session; callers queue values and continue.
 
-It writes values in order, several in one transaction (`backlog`). `commit` waits until all of them are on disk, while the
-event loop goes on. Values become JSON in the thread, so they must not change after they are handed over.
+It writes values in order, several in one transaction (`Backlog`): each transaction costs as much as several writes, and each
+time the thread wakes up it takes the interpreter from the event loop. So it lets writes gather for a moment, unless somebody
+waits for them. `commit` waits until all of them are on disk, while the event loop goes on. Values become JSON in the thread,
+so they must not change after they are handed over.
 
 A full or read-only disk, or a database that stays locked, ends the recording but not the run: the writer then drops
 all values, because a record with a gap would be wrong, and calls `on_failure` once.
@@ -11,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import queue
 import sqlite3
 import threading
 import time
@@ -21,12 +24,11 @@ from typing import Any, Final, TypeAlias
 
 from freeact_sub.errors import SessionError
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.sessions.records import INTERRUPTED
-from freeact_sub.sessions.sqlite.backlog import Backlog
-from freeact_sub.sessions.sqlite.bodies import Bodies
-from freeact_sub.sessions.sqlite.database import connect, reason_of
-from freeact_sub.sessions.sqlite.lock import SessionLock
+from freeact_sub.sessions.sqlite.database import Bodies, SessionLock, connect, reason_of
+from freeact_sub.sessions.store import INTERRUPTED
 
+GATHER_SECONDS: Final = 0.1
+"""Seconds that a write may wait for others to share its transaction."""
 COMMIT_SECONDS: Final = 10.0
 """Seconds that a commit may take before the writer gives up."""
 AT_ONCE: Final = 500
@@ -34,6 +36,51 @@ AT_ONCE: Final = 500
 TITLE_CHARS: Final = 200
 
 logger = logging.getLogger(__name__)
+
+
+class Backlog:
+    """A queue that any thread puts into and one thread takes from.
+
+    Waking the thread costs more than most writes. So an item that nobody waits for wakes it only if it sleeps without a
+    time limit; after it has taken items, it looks once more by itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._items: list[Any] = []
+        self._asleep = False
+        """The thread sleeps without a time limit: the next item must wake it."""
+        self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """True: take at once."""
+
+    def put(self, item: Any, *, now: bool = False) -> None:
+        """Adds an item. Args: now: write it without waiting for others."""
+        with self._lock:
+            self._items.append(item)
+            if now or self._asleep:
+                self._wake.put(now)
+                self._asleep = False
+
+    def take(self) -> list[Any]:
+        """Waits for items. Returns: all of them, in order."""
+        self._sleep(GATHER_SECONDS)
+        while True:
+            with self._lock:
+                taken, self._items = self._items, []
+                self._asleep = not taken
+                while not self._wake.empty():
+                    self._wake.get_nowait()
+            if taken:
+                return taken
+            if not self._sleep(None):
+                self._sleep(GATHER_SECONDS)
+
+    def _sleep(self, seconds: float | None) -> bool:
+        """Sleeps until somebody wakes the thread or the time is over. Returns: whether to take at once."""
+        try:
+            return self._wake.get(timeout=seconds)
+        except queue.Empty:
+            return False
 
 
 @dataclass

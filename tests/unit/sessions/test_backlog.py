@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from freeact_sub.sessions.sqlite.backlog import Backlog
+from freeact_sub.sessions.sqlite.writer import Backlog
 
 LIMIT_SECONDS = 60
 

@@ -15,7 +15,7 @@ from freeact_sub.errors import SessionError
 from freeact_sub.export import FORMATS, export_session
 from freeact_sub.sessions.sqlite.database import NAME, connect, problem_of
 from freeact_sub.sessions.sqlite.mended import LOST, LOST_RESULT
-from freeact_sub.sessions.sqlite.sweeping import remove_session
+from freeact_sub.sessions.sqlite.store import remove_session
 
 DAMAGES = {
     "cut off": "{",
