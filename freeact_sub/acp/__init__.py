@@ -4,8 +4,8 @@
 - `methods`: what a client may call, and the sessions that are open.
 - `session`: one session: its agent, and the prompts that it works on, one after the other.
 - `options`: mode and model, as a client shows them. `commands`: what a prompt with `/` means.
-- `updates`: events as updates, live and of a stored session. `actions`: calls as tool calls.
-- `permissions`: approvals and questions, which the client asks its user. `content`: prompts and pictures.
+- `updates`: events as updates, live and of a stored session. `actions`: calls as tool calls; prompts and pictures.
+- `permissions`: approvals and questions, which the client asks its user.
 
 The messages to the client are plain values here; what it sends is checked by the SDK's classes. A test holds recorded
 traffic against the protocol's JSON schema. The SDK is an extra, and this package alone imports it.

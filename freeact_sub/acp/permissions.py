@@ -9,8 +9,8 @@ from typing import Any, Final
 from acp import RequestError
 
 from freeact_sub.acp import actions
+from freeact_sub.acp.actions import tool_text
 from freeact_sub.acp.connection import Client
-from freeact_sub.acp.content import tool_text
 from freeact_sub.calls import FanOut
 from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
 from freeact_sub.events.form_schema import values_schema

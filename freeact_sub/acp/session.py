@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 from acp import RequestError
 
 from freeact_sub.acp import commands, options, permissions, updates
+from freeact_sub.acp.actions import ReadPrompt, read_prompt
 from freeact_sub.acp.connection import Client, Update
-from freeact_sub.acp.content import ReadPrompt, read_prompt
 from freeact_sub.acp.updates import NewNames, Updates
 from freeact_sub.agent import Agent
 from freeact_sub.agents import Run, RunResult

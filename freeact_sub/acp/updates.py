@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.acp import actions
+from freeact_sub.acp.actions import picture_lines, pictures_of, text_block, tool_text
 from freeact_sub.acp.connection import Update
-from freeact_sub.acp.content import picture_lines, pictures_of, text_block, tool_text
 from freeact_sub.agent_names import agent_name
 from freeact_sub.cells import StreamText
 from freeact_sub.events import (

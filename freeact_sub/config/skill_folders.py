@@ -1,4 +1,4 @@
-"""Reads the folders of skills as they are trusted: whole, and once. `freeact_sub/skills/` gives the contents a meaning.
+"""Reads the folders of skills as they are trusted: whole, and once. `freeact_sub/skills.py` gives the contents a meaning.
 
 A skill is a folder with `SKILL.md`. Its text and its Python are kept as they were read, so what a person has looked at is
 what counts; all other files are only listed, with their digests.

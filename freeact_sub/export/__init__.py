@@ -1,7 +1,7 @@
 """A session as a file to hand to somebody: a page, a notebook, a text, or its events.
 
-- `report`: the stories of a session's agents (`show/agent_story.py`) as a `Report`; all formats are made of it.
-- `page` (html), `notebook` (ipynb), `document` (md); `jsonl` is the events themselves.
+- `document`: the stories of a session's agents (`show/agent_story.py`) as a `Report`, of which all formats are made; as md.
+- `page` (html), `notebook` (ipynb); `jsonl` is the events themselves.
 
 Exports contain events only. What the store leaves out of them, such as keys and headers, is in no export.
 """
@@ -12,10 +12,9 @@ from typing import Final, Literal, TypeAlias
 
 from freeact_sub.errors import SessionError
 from freeact_sub.events import Event
-from freeact_sub.export.document import document
+from freeact_sub.export.document import Report, document, report_of
 from freeact_sub.export.notebook import notebook
 from freeact_sub.export.page import page
-from freeact_sub.export.report import Report, report_of
 from freeact_sub.sessions import SessionStore, session_store
 from freeact_sub.show.replay import with_ends
 from freeact_sub.text import whole_text

@@ -13,8 +13,7 @@ from typing import Any, Final
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError, ExecuteResult
 from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, QuestionRequest, Response
-from freeact_sub.export.document import below, block, in_markdown, note, plan_list
-from freeact_sub.export.report import Report, status_of, told_of
+from freeact_sub.export.document import Report, below, block, in_markdown, note, plan_list, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, StoryItem
 from freeact_sub.text import clean, visible

@@ -23,8 +23,7 @@ from freeact_sub.events import (
     Response,
     Thoughts,
 )
-from freeact_sub.export.document import note
-from freeact_sub.export.report import Report, Span, Timeline, seconds_of, status_of, timeline_of, told_of, usage_of
+from freeact_sub.export.document import Report, Span, Timeline, note, seconds_of, status_of, timeline_of, told_of, usage_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps

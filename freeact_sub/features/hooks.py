@@ -24,8 +24,7 @@ from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, expanded
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import ApprovalRequest, Notice, QuestionRequest
-from freeact_sub.hooks import CallNames, Hook, HookAnswer, HookRunner, matched, names_of
-from freeact_sub.hooks.runner import AnyHook
+from freeact_sub.hooks import AnyHook, CallNames, Hook, HookAnswer, HookRunner, matched, names_of
 from freeact_sub.kernels import KernelSpec
 from freeact_sub.kernels.wall.programs import LaterProgram
 from freeact_sub.modes import Mode

@@ -28,11 +28,10 @@ from starlette.responses import Response
 from freeact_sub import __version__
 from freeact_sub.config.schema import Config, token_folder
 from freeact_sub.errors import ConfigError
-from freeact_sub.mcp_server.agent_tools import AgentTools
-from freeact_sub.mcp_server.kernel_tools import KernelTools
 from freeact_sub.mcp_server.pending import PendingCalls, WithLeaving
-from freeact_sub.mcp_server.resources import Resources
+from freeact_sub.mcp_server.reports import Resources
 from freeact_sub.mcp_server.served import ServedAgents
+from freeact_sub.mcp_server.tools import AgentTools, KernelTools
 from freeact_sub.system.safe_files import put_file, read_file
 from freeact_sub.text import one_line, wrong_fields
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from support.tables import each
 
+from freeact_sub.acp.actions import fenced, path_of, picture_lines, pictures_of, read_prompt
 from freeact_sub.acp.commands import COMMANDS, available, find, own_of, unfolded
-from freeact_sub.acp.content import fenced, path_of, picture_lines, pictures_of, read_prompt
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 

@@ -33,8 +33,7 @@ from freeact_sub.events.plan import PlanStep
 from freeact_sub.events.receipts import FileReceipt, Receipts
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.export import FORMATS, export_events, export_session
-from freeact_sub.export.document import fenced
-from freeact_sub.export.report import report_of, seconds_of, timeline_of
+from freeact_sub.export.document import fenced, report_of, seconds_of, timeline_of
 from freeact_sub.sessions import state_folder
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.testing import first_prompt

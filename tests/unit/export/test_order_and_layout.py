@@ -22,8 +22,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.export import export_events
-from freeact_sub.export.document import below
-from freeact_sub.export.report import report_of, told_of
+from freeact_sub.export.document import below, report_of, told_of
 from freeact_sub.show.steps import Approval, CallStep
 
 CELL = {**ROOT, "tool_call_id": "cell"}

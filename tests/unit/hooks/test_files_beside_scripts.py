@@ -12,7 +12,7 @@ from support.tables import each
 from freeact_sub.config.load import load_config
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import UntrustedError
-from freeact_sub.hooks.runner import run_command
+from freeact_sub.hooks import run_command
 
 CHECK = "import json, sys\njson.load(sys.stdin)\n"
 EVIL = "open({mark!r}, 'w')\nfrom io import StringIO\ndef load(f): return {{}}\n"

@@ -4,7 +4,7 @@ from typing import Any
 
 from support.tables import each
 
-from freeact_sub.hooks.answer import TEXT_CHARS, HookAnswer, read_exit, read_value, together
+from freeact_sub.hooks import TEXT_CHARS, HookAnswer, read_exit, read_value, together
 
 
 def pre(**specific: Any) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.tables import each
 
+from freeact_sub import hooks
 from freeact_sub.config.hooks import CommandHook, HookEvent, parse_hooks
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.hooks import Hook, HookAnswer, HookRunner, runner
-from freeact_sub.hooks.runner import AT_ONCE, AnyHook
+from freeact_sub.hooks import AT_ONCE, AnyHook, Hook, HookAnswer, HookRunner
 from freeact_sub.system import guarded_shell
 from tests.support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
@@ -116,7 +116,7 @@ async def test_a_process_in_the_background_keeps_nobody_waiting_and_ends(tmp_pat
 async def test_a_hook_that_takes_long_is_told_while_it_runs_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "SLOW_SECONDS", 0.01)
+    monkeypatch.setattr(hooks, "SLOW_SECONDS", 0.01)
 
     async def wait(_: dict[str, Any]) -> None:
         await eventually(lambda: told.notices)

@@ -6,7 +6,7 @@ from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.form_schema import fields_of
-from freeact_sub.mcp_server.questions import answer_by_form, answer_by_values, form_of, message_of
+from freeact_sub.mcp_server.pending import answer_by_form, answer_by_values, form_of, message_of
 
 FIELDS = (
     QuestionField(name="name", prompt="Your name", least=1, most=20),

@@ -1,12 +1,20 @@
-"""`Skill`: what a folder with `SKILL.md` says. Read leniently: what can be used is, and each fault is one sentence.
+"""Agent Skills: folders with instructions, and perhaps Python, for one kind of work, in the open format (agentskills.io).
 
-Faults are sentences for people. Those that change what a skill does are told at every start (`Skills.problems`); what
-another program might refuse is told by `freeact-sub skills check` only.
+`config/skill_folders.py` reads the folders, as they are trusted. `agents/loaded_texts.py` loads skills into conversations;
+in kernels `kernels/guest/skills.py` makes them importable.
+
+`Skill` is what a folder with `SKILL.md` says. Read leniently: what can be used is, and each fault is one sentence for
+people. Faults that change what a skill does are told at every start (`Skills.problems`); what another program might refuse
+is told by `freeact-sub skills check` only. `signatures` reads the functions and classes of a skill's Python from its syntax
+tree; nothing of it runs. `catalogue` is what models read of skills before one is loaded, `loaded_text` what they read of one
+that is.
 """
 
+import ast
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,20 +23,115 @@ from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.parsing import prose_of_file
 from freeact_sub.config.skill_folders import CODE, SkillFolder
 from freeact_sub.errors import sentence
-from freeact_sub.skills.signatures import signatures
+from freeact_sub.text import one_line, whole_text
 
+MOST: Final = 12
+"""Signatures of one skill."""
+CHARS: Final = 240
+"""Characters of one signature."""
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """The settings that the format has."""
 FOR_PEOPLE: Final = "disable-model-invocation"
 """The setting of several programs for a skill that only a person may load."""
 NAME_CHARS: Final = 64
 DESCRIPTION_CHARS: Final = 1_024
+"""Characters of a description, in its file and in the catalogue."""
 COMPATIBILITY_CHARS: Final = 500
 BODY_LINES: Final = 500
 """What the format recommends at most."""
 TEXT_CHARS: Final = 100_000
 """Characters of a text that are loaded."""
 _SETTING: Final = re.compile(r"([A-Za-z][\w-]*):[ \t]*(.*)")
+CATALOGUE_CHARS: Final = 24_000
+"""Characters of all descriptions and signatures together: each request pays for them."""
+NAMED_FILES: Final = 40
+"""Files that the text of a skill names."""
+HEAD: Final = (
+    "\n- Skills, guides to kinds of work. When the description of one fits what you are about to do, load it first, with "
+    '`agent.skill("NAME")` in a cell; you read its text before your next step. '
+)
+OF_CODE: Final = "Functions after `skills.NAME` are imported: `from skills import NAME`. "
+
+
+def signatures(source: bytes) -> tuple[tuple[str, ...], str]:
+    """Return the public signatures of a module, and what is wrong with it; empty if nothing is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler, about the skill's strings
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        return (), f"it is not Python{line}: {getattr(error, 'msg', error)}"
+    chosen = _listed(tree.body)
+    found = [
+        _signature(node)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if (node.name in chosen if chosen is not None else not node.name.startswith("_"))
+    ]
+    more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
+    return (*found[:MOST], *more), ""
+
+
+def _listed(body: Sequence[ast.stmt]) -> set[str] | None:
+    """The names in `__all__`; None if the module has none that can be read."""
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        value = getattr(node, "value", None)
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            if isinstance(value, ast.List | ast.Tuple):
+                return {item.value for item in value.elts if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+            return None
+    return None
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    if isinstance(node, ast.ClassDef):
+        begin = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+        inner = f"({', '.join(_parameters(begin.args, without_first=True))})" if begin is not None else ""
+        return f"class {node.name}{inner}"[:CHARS]
+    before = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    after = f" -> {_type(node.returns)}" if node.returns is not None else ""
+    return f"{before}{node.name}({', '.join(_parameters(node.args))}){after}"[:CHARS]
+
+
+def _parameters(given: ast.arguments, *, without_first: bool = False) -> list[str]:
+    positional = [*given.posonlyargs, *given.args]
+    defaults = [*[None] * (len(positional) - len(given.defaults)), *given.defaults]
+    found = [_parameter(*pair) for pair in zip(positional, defaults, strict=True)]
+    if given.posonlyargs:
+        found.insert(len(given.posonlyargs), "/")
+    return [*found[1 if without_first and found else 0 :], *_after_positional(given)]
+
+
+def _after_positional(given: ast.arguments) -> Iterator[str]:
+    if given.vararg is not None:
+        yield f"*{_parameter(given.vararg, None)}"
+    elif given.kwonlyargs:
+        yield "*"
+    for parameter, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        yield _parameter(parameter, default)
+    if given.kwarg is not None:
+        yield f"**{_parameter(given.kwarg, None)}"
+
+
+def _parameter(parameter: ast.arg, default: ast.expr | None) -> str:
+    kind = f": {_type(parameter.annotation)}" if parameter.annotation is not None else ""
+    if default is None:
+        return f"{parameter.arg}{kind}"
+    return f"{parameter.arg}{kind} = {_text(default)}" if kind else f"{parameter.arg}={_text(default)}"
+
+
+def _text(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)[:CHARS]
+    except (RecursionError, ValueError):
+        return "..."
+
+
+def _type(node: ast.expr) -> str:
+    """A type; one in quotes without them."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _text(node)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,3 +344,44 @@ def _modules(folder: SkillFolder, faults: _Faults) -> tuple[tuple[SkillModule, .
             )
         )
     return tuple(modules), found
+
+
+def catalogue(skills: Mapping[str, Skill]) -> str:
+    """Return what the system prompt says of skills; empty if a model may load none."""
+    shown = [skill for skill in skills.values() if not skill.for_people]
+    if not shown:
+        return ""
+    lines, left = list[str](), CATALOGUE_CHARS
+    for skill in shown:
+        line = f"\n  - {skill.name}: {one_line(skill.description, DESCRIPTION_CHARS)}{_code(skill)}"
+        left -= len(line)
+        lines.append(line if left >= 0 else f"\n  - {skill.name}")
+    head = HEAD + (OF_CODE if any(skill.module for skill in shown) else "")
+    return whole_text(head.rstrip() + "".join(lines))
+
+
+def loaded_text(skill: Skill) -> str:
+    """Return the text of a skill for a model, with where its files are."""
+    files = f"\n\nFiles in the folder of this skill: {_named(skill.files)}." if skill.files else ""
+    code = (
+        f"\n\nIts functions: `from skills import {skill.module}`; `help({skill.module})` explains them."
+        if skill.module
+        else ""
+    )
+    return whole_text(
+        f'<skill name="{skill.name}" folder="{skill.folder}">\n{skill.text}{files}{code}\n</skill>\n'
+        "Paths in the skill are relative to its folder, which cannot be written."
+    )
+
+
+def _code(skill: Skill) -> str:
+    if not skill.module:
+        return ""
+    offered = "; ".join(one_line(signature, 240) for signature in skill.signatures)
+    return f" [skills.{skill.module}: {offered}]" if offered else f" [skills.{skill.module}]"
+
+
+def _named(files: Iterable[str]) -> str:
+    names = [*map(one_line, files)]
+    more = f" and {len(names) - NAMED_FILES} more" if len(names) > NAMED_FILES else ""
+    return f"{', '.join(names[:NAMED_FILES])}{more}"
