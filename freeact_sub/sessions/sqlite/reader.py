@@ -1,10 +1,14 @@
-"""`SqliteReader`: reads one session, open or not."""
+"""`SqliteReader`: reads one session, open or not.
+
+`mended` repairs a conversation with unreadable messages, so that a model accepts it.
+"""
 
 import functools
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -43,6 +47,8 @@ UNREADABLE: Final = (SessionError, ValueError, TypeError, LookupError, Recursion
 T = TypeVar("T")
 R = TypeVar("R")
 _USAGE: Final = TypeAdapter(Usage)
+LOST_MESSAGE: Final = "[A message of the conversation stood here, and cannot be read any more.]"
+LOST_RESULT: Final = "[The result of this call cannot be read any more.]"
 
 
 class SqliteReader:
@@ -121,8 +127,6 @@ class SqliteReader:
             lines = ",".join(self._bodies.text(texts[entry]) for entry in chain)
             return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
         except UNREADABLE:
-            from freeact_sub.sessions.sqlite.mended import mended  # noqa: PLC0415  # as above
-
             found: list[ModelMessage | None] = []
             for entry in chain:
                 read = self._read("message", [entry], lambda entry: self._bodies.text(texts[entry]))
@@ -291,3 +295,34 @@ def usage_of(value: Any) -> Usage:
 def texts(value: Any) -> tuple[str, ...]:
     """Return the texts of a stored list."""
     return tuple(filter(lambda each: isinstance(each, str), value)) if isinstance(value, list) else ()
+
+
+def mended(messages: "Sequence[ModelMessage | None]") -> "list[ModelMessage]":
+    """Return the same number of messages, with a note for each None. Each call has a result, and each result a call."""
+    from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart  # noqa: PLC0415  # slow
+
+    found: list[ModelMessage] = []
+    calls: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            calls = {part.tool_call_id: part.tool_name for part in message.tool_calls}
+            found.append(message)
+            continue
+        parts = [] if message is None else [part for part in message.parts if _call_of(part) in (None, *calls)]
+        answered = {_call_of(part) for part in parts}
+        lost = [
+            ToolReturnPart(name, LOST_RESULT, call, outcome="failed") for call, name in calls.items() if call not in answered
+        ]
+        note = [] if parts else [UserPromptPart(LOST_MESSAGE)]
+        found.append(replace(ModelRequest(parts=[]) if message is None else message, parts=[*lost, *parts, *note]))
+        calls = {}
+    return found
+
+
+def _call_of(part: object) -> str | None:
+    """Return the call to which a part belongs as a result. None: it is not a result."""
+    from pydantic_ai.messages import RetryPromptPart, ToolReturnPart  # noqa: PLC0415  # slow
+
+    if isinstance(part, ToolReturnPart) or (isinstance(part, RetryPromptPart) and part.tool_name is not None):
+        return part.tool_call_id
+    return None

@@ -14,7 +14,7 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.export import FORMATS, export_session
 from freeact_sub.sessions.sqlite.database import NAME, connect, problem_of
-from freeact_sub.sessions.sqlite.mended import LOST, LOST_RESULT
+from freeact_sub.sessions.sqlite.reader import LOST_MESSAGE, LOST_RESULT
 from freeact_sub.sessions.sqlite.store import remove_session
 
 DAMAGES = {
@@ -120,7 +120,7 @@ async def test_a_conversation_without_a_message_is_one_that_models_accept(lost, 
     ]
     assert calls == results == ([] if lost == 1 else ["c1"])
     texts = [str(getattr(part, "content", "")) for message in messages for part in message.parts]
-    assert (LOST if lost != 2 else LOST_RESULT) in texts
+    assert (LOST_MESSAGE if lost != 2 else LOST_RESULT) in texts
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_texts_in_files_that_are_gone_take_no_other_record_with_them(damag
     (text,) = damaged.folder_of("s-1").glob("texts/*")
     text.unlink()
     resumed, _ = all_of(damaged)
-    assert resumed.history[0].parts[0].content == LOST
+    assert resumed.history[0].parts[0].content == LOST_MESSAGE
 
 
 DATABASES = {

@@ -29,7 +29,7 @@ from freeact_sub.events.receipts import Receipts
 from freeact_sub.sessions import newest
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.sessions.sqlite.database import MIGRATIONS, NAME, connect
-from freeact_sub.sessions.sqlite.mended import LOST
+from freeact_sub.sessions.sqlite.reader import LOST_MESSAGE
 
 
 def asked(text):
@@ -150,7 +150,7 @@ async def test_large_texts_are_files_and_secrets_are_nowhere(store):
         assert texts(reader.messages("agent-1")) == ["[secret]" + "x" * 100_000, "[[secret]]"]
     next(path for path in files if path.parent.name == "texts").write_bytes(b"else")
     with store.reader("s-1") as reader:
-        assert texts(reader.messages("agent-1")) == [LOST, "[[secret]]"]
+        assert texts(reader.messages("agent-1")) == [LOST_MESSAGE, "[[secret]]"]
         assert reader.lost == {"message": 1}
 
 
