@@ -1,4 +1,4 @@
-"""The features of an agent, one file or folder each: a `Feature` (`agents/feature.py`), and all that belongs to it.
+"""The features of an agent, one file each: a `Feature` (`agents/feature.py`), and all that belongs to it.
 
 `default_features` is the only list of their order around a call, outermost first. The core names none of them.
 """

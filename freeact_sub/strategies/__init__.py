@@ -5,8 +5,7 @@ each strategy runs in both, and imports nothing heavy, because a cell pays for t
 cancellation are those of its requests and children. Everything it started has ended when it returns, raises or is cancelled.
 """
 
-from freeact_sub.strategies.agent_like import AgentLike, Member, parallel, pipeline
-from freeact_sub.strategies.functions import agent_function
+from freeact_sub.strategies.agent_like import AgentLike, Member, agent_function, parallel, pipeline
 from freeact_sub.strategies.plans import PlanResult, Step, StepResult, plan_and_execute
 from freeact_sub.strategies.searches import ModelPlayer, Search, SearchResult, search
 from freeact_sub.strategies.several_answers import Debate, Mixture, Vote, count, debate, mixture, vote

@@ -1,32 +1,45 @@
-"""`AgentTrials`: run cells in copies of their agent's kernel that can change nothing, and tell what they did there.
+"""`EffectsFeature`: tries a cell while a person is asked whether it may run, and tells what it did (docs/effects.md).
 
-The copy is a branch with an own copy of the workspace, behind a wall of its own (`wall/of_trials.py`). It answers to
-`TrialHost`, never to a person or to the agent's servers, and is ended with all that it has started: at the end of the cell,
-at the first thing that must not happen unasked, when its time is up, and when the question is decided.
+`AgentTrials` run cells in copies of their agent's kernel that can change nothing. The kernel's side is
+`kernels/guest/trial.py`, its wall `wall/of_trials.py` and `layer.seal`.
+
+The copy is a branch with an own copy of the workspace, behind a wall of its own. It answers to `TrialHost`, never to a
+person or to the agent's servers, and is ended with all that it has started: at the end of the cell, at the first thing that
+must not happen unasked, when its time is up, when the question is decided, and with its run.
 
 A model may write several cells in one response. They are asked about at once, and run one after the other: what a later one
 does is known when the earlier ones have run, or are denied. `CellTurns` is their order, so that a cell is tried in the
 kernel that it would find.
+
+`file_effects` compares the copy of the workspace with the workspace. It was written by code that nobody has approved: it is
+reached folder by folder, without following a link.
 """
 
 import asyncio
 import contextlib
+import difflib
 import json
 import logging
+import os
+import stat
 import time
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.from_code.actions import action_of
-from freeact_sub.agents.requested_call import Asker
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall
+from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.approvals import Policy
+from freeact_sub.approvals.advice import Adviser
 from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction, NetworkConnect
 from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
@@ -34,15 +47,22 @@ from freeact_sub.config.schema import EffectsConfig
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelError
 from freeact_sub.events import Decision
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
-from freeact_sub.features.effects.diffs import file_effects
 from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
+from freeact_sub.kernels.files.places import READ, around
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
 from freeact_sub.kernels.wire.screen_text import short_traceback
-from freeact_sub.kernels.workspaces import OwnFiles
+from freeact_sub.kernels.workspaces import Changes, OwnFiles
+from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.system.closing import carry_out
-from freeact_sub.text import one_line, visible
+from freeact_sub.text import cut, lines_to_compare, one_line, visible, whole_line
 
+SHOWN: Final = 100
+"""Paths that are shown; the last one says how many there are besides."""
+TEXT_BYTES: Final = 256 << 10
+"""A longer file is described by its size."""
+DIFF_LINES: Final = 200
+LINE_CHARS: Final = 400
 TURN_SECONDS: Final = 30.0
 """A trial waits so long for a cell that runs. It is tried again whenever somebody looks."""
 NOT_DECIDED: Final = "the cell before it is not decided yet, and this one runs after it"
@@ -79,6 +99,116 @@ VARIABLES: Final = 200
 """Changed variables that are shown."""
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TRIALS_AT_ONCE: Final = 2
+"""Trials of cells, of all agents of a root."""
+
+
+def file_effects(own: OwnFiles, changes: Changes) -> tuple[FileEffect, ...]:
+    """The changes, sorted by path. Blocks. Raises: OSError: The copy cannot be read any more."""
+    effects = []
+    with own.opened() as copy, opened_workspace(own.workspace) as workspace:
+        for path in sorted(changes.paths)[:SHOWN]:
+            old = None if path in changes.added else _Standing.at(workspace, path)
+            new = None if path in changes.deleted else _Standing.at(copy, path)
+            what: Literal["added", "deleted", "changed"]
+            what = "added" if path in changes.added else "deleted" if path in changes.deleted else "changed"
+            effects.append(FileEffect(path=path, what=what, diff=_diff(path, old, new), note=_note(old, new)))
+        touched = changes.touched[: SHOWN - len(effects)]
+        notes = {path: _note(_Standing.at(workspace, path), _Standing.at(copy, path)) for path in touched}
+        effects += [FileEffect(path=path, what="changed", note=note) for path, note in notes.items() if note]
+    if more := len(changes.paths) - SHOWN:
+        note = f"and {more:,} more paths"
+        effects += [FileEffect(path="…", what="changed", note=note)] if more > 0 else []
+    return tuple(effects)
+
+
+class _Standing:
+    """A file, link or folder as it is."""
+
+    def __init__(self, found: os.stat_result, text: str | None, attributes: Mapping[str, bytes]) -> None:
+        self.mode, self.size, self.text, self.attributes = found.st_mode, found.st_size, text, attributes
+        self.owner, self.modified = (found.st_uid, found.st_gid), found.st_mtime_ns
+
+    @classmethod
+    def at(cls, root: int, path: str) -> "_Standing | None":
+        """The entry at a path. None: there is none that can be reached without a link."""
+        try:
+            with around(root, path.rstrip("/")) as (folder, name):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISLNK(found.st_mode):
+                    return cls(found, f"link to {os.readlink(name, dir_fd=folder)}\n", {})
+                text, attributes = _content(folder, name) if stat.S_ISREG(found.st_mode) else (None, {})
+                return cls(found, text, attributes)
+        except OSError:
+            return None
+
+
+def _content(folder: int, name: str) -> tuple[str | None, dict[str, bytes]]:
+    """The text of a file, and its extended attributes. None: it is no text, too long, or cannot be read."""
+    try:
+        descriptor = os.open(name, READ, dir_fd=folder)
+    except OSError:
+        return None, {}
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None, {}
+        data, attributes = file.read(TEXT_BYTES + 1), _attributes(descriptor)
+    try:
+        return None if b"\0" in data or len(data) > TEXT_BYTES else data.decode(), attributes
+    except UnicodeDecodeError:
+        return None, attributes
+
+
+def _attributes(descriptor: int) -> dict[str, bytes]:
+    """The extended attributes of a file, without those of the layer that the copy is; none where the system has none."""
+    try:
+        names = [name for name in os.listxattr(descriptor) if "overlay" not in name]
+        return {name: os.getxattr(descriptor, name) for name in names}
+    except (OSError, AttributeError):
+        return {}
+
+
+def _diff(path: str, old: _Standing | None, new: _Standing | None) -> str:
+    before, after = ("" if entry is None else entry.text for entry in (old, new))
+    if before is None or after is None:
+        return ""
+    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+    old_lines, new_lines = lines_to_compare(before, after)
+    old_name, new_name = map(whole_line, names)
+    diff = difflib.unified_diff(old_lines, new_lines, old_name, new_name, lineterm="", n=2)
+    lines = [*diff]
+    shown = [cut(whole_line(line), LINE_CHARS) for line in lines[:DIFF_LINES]]
+    if len(lines) > DIFF_LINES:
+        shown.append(f"… {len(lines) - DIFF_LINES:,} more lines")
+    return "\n".join(shown)
+
+
+def _note(old: _Standing | None, new: _Standing | None) -> str:
+    notes = []
+    sized = [entry for entry in (old, new) if entry is not None and stat.S_ISREG(entry.mode)]
+    if any(entry.text is None for entry in sized):
+        notes.append(" -> ".join(f"{entry.size:,} bytes" for entry in sized))
+    if old is not None and new is not None:
+        notes += _other_notes(old, new)
+    return ", ".join(notes)
+
+
+def _other_notes(old: _Standing, new: _Standing) -> Iterator[str]:
+    """What has changed besides the content."""
+    if stat.S_IMODE(old.mode ^ new.mode) and not stat.S_ISLNK(new.mode):
+        yield f"mode {stat.S_IMODE(old.mode):o} -> {stat.S_IMODE(new.mode):o}"
+    if old.owner != new.owner:
+        yield f"owner {_owner(old)} -> {_owner(new)}"
+    if old.attributes != new.attributes:
+        yield "other extended attributes"
+    if old.text == new.text and old.modified != new.modified and old.size == new.size:
+        yield "another time of its last change"
+
+
+def _owner(entry: _Standing) -> str:
+    return ":".join(map(str, entry.owner))
 
 
 @dataclass(eq=False)
@@ -449,3 +579,57 @@ def _code(call: Call) -> str:
 
 def _short(text: str) -> str:
     return one_line(visible(text), REASON_CHARS)
+
+
+class EffectsPart(RunPart):
+    """The trials of one run."""
+
+    closing_seconds: ClassVar[float] = 10.0
+
+    def __init__(self, agent: TreeAgent, places: asyncio.Semaphore) -> None:
+        self._agent, self._trials = agent, AgentTrials(agent, places)
+        self._advisers = (TrialAdviser(self._trials),)
+
+    def advisers(self, asker: Asker) -> Sequence[Adviser]:
+        """Try the cells of the agent: not of its nodes, nor of a check, which runs in another kernel."""
+        return self._advisers if asker.agent is self._agent and asker.by != "check" else ()
+
+    async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+        """Note that a cell runs: a trial that was made before does not hold any more."""
+        if not isinstance(call.call, CodeAction) or call.agent is not self._agent or call.by == "check":
+            return await proceed()
+        with self._trials.turns.running(call.call.code):
+            return await proceed()
+
+    async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
+        """End those that run: their copies must not outlive the kernel's agent."""
+        del ending, kernel
+        await self._trials.aclose()
+
+
+class TrialAdviser(Adviser):
+    """Shows what a cell would do."""
+
+    def __init__(self, trials: AgentTrials) -> None:
+        self._trials = trials
+
+    def try_out(self, call: Call) -> TryOut | None:
+        """Return the trial of a cell, or why it is not tried."""
+        return self._trials.of(call)
+
+
+class EffectsFeature(Feature):
+    """Tries the cells of a tree of agents, a few at once."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(TRIALS_AT_ONCE)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Make what belongs to the event loop: the root may be opened in another one."""
+        self._places = asyncio.Semaphore(TRIALS_AT_ONCE)
+        yield
+
+    def run(self, agent: FeatureAgent) -> RunPart:
+        """Try the cells of the run."""
+        return EffectsPart(tree_agent(agent), self._places)
