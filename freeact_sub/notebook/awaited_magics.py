@@ -18,9 +18,6 @@ from typing import Any, Final
 from IPython.core.getipython import get_ipython
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic_arguments import parse_argstring
-from IPython.core.magics.execution import ExecutionMagics
-from IPython.utils.capture import capture_output
 
 from freeact_sub.notebook.display import drawn_elsewhere
 from freeact_sub.notebook.ipython_shell import shown_by
@@ -158,6 +155,10 @@ def _timed() -> Iterator[None]:
 
 @contextmanager
 def _captured(shell: Any, line: str) -> Iterator[None]:
+    from IPython.core.magic_arguments import parse_argstring  # noqa: PLC0415  # few cells need them
+    from IPython.core.magics.execution import ExecutionMagics  # noqa: PLC0415
+    from IPython.utils.capture import capture_output  # noqa: PLC0415
+
     options = parse_argstring(ExecutionMagics.capture, line)
     publisher = shell.display_pub
     with capture_output(not options.no_stdout, not options.no_stderr, not options.no_display) as output:
