@@ -86,28 +86,20 @@ from freeact_sub.config.budget import (
     Usage as Usage,
 )
 from freeact_sub.config.schema import (
+    Config as Config,
+    ContextConfig as ContextConfig,
     EffectsConfig as EffectsConfig,
-)
-from freeact_sub.config.schema import (
     GatewayConfig as GatewayConfig,
+    KernelConfig as KernelConfig,
+    McpServerConfig as McpServerConfig,
+    ModelsConfig as ModelsConfig,
+    OAuthConfig as OAuthConfig,
+    SessionsConfig as SessionsConfig,
+    SubagentsConfig as SubagentsConfig,
+    TerminalConfig as TerminalConfig,
 )
 from freeact_sub.config.load import (
     load_config as load_config,
-)
-from freeact_sub.config.schema import (
-    McpServerConfig as McpServerConfig,
-    OAuthConfig as OAuthConfig,
-)
-from freeact_sub.config.schema import (
-    Config as Config,
-    ContextConfig as ContextConfig,
-    KernelConfig as KernelConfig,
-    ModelsConfig as ModelsConfig,
-    SessionsConfig as SessionsConfig,
-    SubagentsConfig as SubagentsConfig,
-)
-from freeact_sub.config.schema import (
-    TerminalConfig as TerminalConfig,
 )
 from freeact_sub.config.trust import (
     Trust as Trust,
