@@ -3,7 +3,7 @@
 - `connection`: the connection, and the `Client` at its other end.
 - `methods`: what a client may call, and the sessions that are open.
 - `session`: one session: its agent, and the prompts that it works on, one after the other.
-- `options`: mode and model, as a client shows them. `commands`: what a prompt with `/` means.
+- `commands`: mode and model, as a client shows them; what a prompt with `/` means.
 - `updates`: events as updates, live and of a stored session. `actions`: calls as tool calls; prompts and pictures.
 - `permissions`: approvals and questions, which the client asks its user.
 

@@ -1,13 +1,19 @@
-"""Commands: prompts that begin with `/`. One that is not known here is a prompt like any other."""
+"""What a person of a client sets and types: mode and model, and commands.
+
+Mode and model are config options, and `modes` for older clients. Commands are prompts that begin with `/`; one that is not
+known here is a prompt like any other.
+"""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import agent_name, short_id
+from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
+from freeact_sub.modes import MODES, Mode
 from freeact_sub.show.agents_at_work import find_agent
 from freeact_sub.show.own_commands import OwnCommand, own_commands, prompt_of
 from freeact_sub.show.rewinding import Rewind, context_text, cost_text
@@ -16,10 +22,64 @@ from freeact_sub.text import fenced, one_line, visible
 if TYPE_CHECKING:
     from freeact_sub.acp.session import Session
 
+WORDS: Final[dict[Mode, str]] = {
+    "plan": "Nothing is written; every cell is asked about.",
+    "ask": "What matters is asked about.",
+    "auto": "Code runs unasked behind a wall: it writes only in the workspace.",
+    "full": "Everything runs unasked, without a wall.",
+}
+MODE: Final = "mode"
+MODEL: Final = "model"
 FORKED: Final = (
     "`{new}` is this conversation without its last {prompts}, in a copy of this folder as it was then: `{folder}`. Open "
     "that folder in your editor and load it there, or run `freeact-sub --resume {new}`. This conversation stays as it is."
 )
+
+
+def modes(mode: Mode) -> dict[str, Any]:
+    """The modes. Args: mode: the present one."""
+    return {
+        "currentModeId": mode,
+        "availableModes": [{"id": each, "name": each.capitalize(), "description": WORDS[each]} for each in MODES],
+    }
+
+
+def config_options(mode: Mode, model: str, models: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """All options. Args: models: values and names to choose from."""
+    choices = [(each, each.capitalize(), WORDS[each]) for each in MODES]
+    found = [_select(MODE, "Mode", mode, choices, "How much the agent may do without asking.")]
+    if models:
+        found.append(
+            _select(
+                MODEL, "Model", model, [(value, name, "") for value, name in models], "It answers from the next prompt on."
+            )
+        )
+    return found
+
+
+def models_of(config: Config, present: str) -> list[tuple[str, str]]:
+    """The models that a person may choose: the present one, and those that the settings name. Values and names."""
+    found = {present: present} if present else {}
+    for name, model in config.models.names.items():
+        if isinstance(model, str):
+            found.setdefault(model, name)
+            if model == present:
+                found[model] = f"{name} ({model})"
+    return list(found.items())
+
+
+def _select(option: str, name: str, value: str, choices: Sequence[tuple[str, str, str]], words: str) -> dict[str, Any]:
+    return {
+        "type": "select",
+        "id": option,
+        "name": name,
+        "description": words,
+        "category": option,
+        "currentValue": value,
+        "options": [
+            {"value": choice, "name": label, **({"description": about} if about else {})} for choice, label, about in choices
+        ],
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from acp import RequestError, schema
 from pydantic import BaseModel, ValidationError
 
 from freeact_sub import __version__
-from freeact_sub.acp import options, updates
+from freeact_sub.acp import commands, updates
 from freeact_sub.acp.connection import Client
 from freeact_sub.acp.session import Session
 from freeact_sub.agent import Agent
@@ -239,7 +239,7 @@ class Methods:
 
     async def _set_mode(self, request: schema.SetSessionModeRequest) -> dict[str, Any]:
         session = self._session(request.session_id)
-        await session.choose(options.MODE, request.mode_id)
+        await session.choose(commands.MODE, request.mode_id)
         await session.say({"sessionUpdate": "config_option_update", "configOptions": session.config_options})
         return {}
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from acp import RequestError
 
-from freeact_sub.acp import commands, options, permissions, updates
+from freeact_sub.acp import commands, permissions, updates
 from freeact_sub.acp.actions import ReadPrompt, read_prompt
 from freeact_sub.acp.connection import Client, Update
 from freeact_sub.acp.updates import NewNames, Updates
@@ -75,12 +75,12 @@ class Session:
     @property
     def config_options(self) -> list[dict[str, Any]]:
         """Its options, as they are for the next prompt."""
-        return options.config_options(self.agent.mode, self._model, options.models_of(self.agent.config, self._model))
+        return commands.config_options(self.agent.mode, self._model, commands.models_of(self.agent.config, self._model))
 
     @property
     def state(self) -> dict[str, Any]:
         """What a client reads of a session that it opens."""
-        return {"configOptions": self.config_options, "modes": options.modes(self.agent.mode)}
+        return {"configOptions": self.config_options, "modes": commands.modes(self.agent.mode)}
 
     async def announce(self) -> None:
         """Tell the client which commands there are."""
@@ -93,14 +93,14 @@ class Session:
 
     async def choose(self, option: str, value: Any) -> None:
         """Set an option. Raises: RequestError: There is no such option or value."""
-        if option == options.MODE and isinstance(value, str) and value in options.WORDS:
+        if option == commands.MODE and isinstance(value, str) and value in commands.WORDS:
             try:
                 self.agent.mode = value
             except FreeactError as error:
                 raise RequestError.invalid_params({"details": str(error)}) from error
             await self.say({"sessionUpdate": "current_mode_update", "currentModeId": value})
-        elif option == options.MODEL and any(
-            value == model for model, _ in options.models_of(self.agent.config, self._model)
+        elif option == commands.MODEL and any(
+            value == model for model, _ in commands.models_of(self.agent.config, self._model)
         ):
             self._model = value
         else:

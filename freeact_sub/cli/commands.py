@@ -115,7 +115,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
     if any(hasattr(options, name) for name in ("output", "file")):
         return run(argparse.Namespace(**vars(options), prompt=None), settings)
     if not is_terminal(sys.stdin):
-        from freeact_sub.cli.standard_input import piped_prompt  # noqa: PLC0415
+        from freeact_sub.cli.streams import piped_prompt  # noqa: PLC0415
 
         if (prompt := piped_prompt()).strip():
             return run(argparse.Namespace(**vars(options), prompt=prompt), settings)
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     path: Path | None = getattr(options, "file", None)
     if options.prompt is None and path is None and is_terminal(sys.stdin):
         raise ConfigError("give the prompt as an argument, as - for standard input, or with --file PATH")
-    from freeact_sub.cli.standard_input import read_prompt  # noqa: PLC0415
+    from freeact_sub.cli.streams import read_prompt  # noqa: PLC0415
 
     prompt, piped = read_prompt(options.prompt, path)
     output = getattr(options, "output", "auto")
@@ -300,7 +300,7 @@ def answer(options: argparse.Namespace, settings: Settings) -> int:
 
 def _context(files: list[str]) -> Any:
     """The text of one file, or of standard input; of several files, their texts by name."""
-    from freeact_sub.cli.standard_input import piped_prompt  # noqa: PLC0415
+    from freeact_sub.cli.streams import piped_prompt  # noqa: PLC0415
 
     if not files and is_terminal(sys.stdin):
         raise ConfigError("name the files that the question is about, or pipe a text into the program")

@@ -4,7 +4,8 @@
 - `build`: the model that the settings name. `mending` and `odd_streams` read servers that keep to their protocol loosely.
 - `steady`: for every model: requests that outlive a busy provider (`traffic`), a broken connection and a stall;
   `observers` reports a request's progress and its cost if it is cut off; `failures` describes errors to people.
-- `small`: further help for weak models. Each model acts by tool calls or by blocks of Python, which become tool calls.
+- `code_actions`: further help for weak models (`replies`, `arguments`). Each model acts by tool calls or by blocks of
+  Python, which become tool calls.
 
 Importing this package is cheap: pydantic-ai is imported when a model is built or wrapped.
 """

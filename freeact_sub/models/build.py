@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
     from pydantic_ai.settings import ModelSettings
 
-    from freeact_sub.models.small.code_actions import CodeActionsModel
+    from freeact_sub.models.code_actions import CodeActionsModel
     from freeact_sub.models.traffic import Traffic
 
 CLIENT_TIMEOUT_SECONDS: Final = 600
@@ -128,7 +128,7 @@ def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None
 
 
 def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *, stands_in: bool, is_last: bool) -> "Model":
-    """A model as agents use it: see `code_actions`, `small/` and `steady`.
+    """A model as agents use it: see `code_actions` and `steady`.
 
     Args:
         wanted: A full name, or a model. An address that is set for the root's model counts for others of its provider too.
@@ -137,7 +137,7 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
         stands_in: The model is a fallback.
         is_last: The model has no fallback.
     """
-    from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
     from freeact_sub.models.steady import SteadyModel  # noqa: PLC0415
 
     if isinstance(wanted, str | None):
@@ -160,7 +160,7 @@ def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
     """Return a model from `usable_model` with another way to act."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
-    from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
 
     if isinstance(model, FallbackModel):
         other = copy.copy(model)
@@ -185,7 +185,7 @@ def _acting(model: "Model") -> "CodeActionsModel | None":
     """Return the layer that decides how a model, or the first of a fallback chain, acts."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
-    from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
 
     first = model.models[0] if isinstance(model, FallbackModel) else model
     return first if isinstance(first, CodeActionsModel) else None

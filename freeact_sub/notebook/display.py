@@ -118,7 +118,7 @@ async def show_run(
     """Show a run in the output of this cell.
 
     Args:
-        run: A `Run`, or one of the process beside this kernel (`beside.py`).
+        run: A `Run`, or one of the process beside this kernel (`conversation.py`).
         names: See `Page`.
         questions: See `display_run`.
         page: Where it is drawn. None: a new page in the output of this cell.

@@ -1,9 +1,9 @@
 """`%%agent`: a cell whose body is a prompt; the conversation continues from cell to cell. `%agent_close` ends it.
 
-The agents are in a process beside this kernel (`beside.py`, `host.py`), and work on copies of it (`conversation.py`), with
-`--here` in an empty kernel. `%agent_show` draws the latest run once more: a page that was loaded again in the middle of it
-has missed the rest. With an ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session;
-`%agent_resume` goes on with one.
+The agents are in a process beside this kernel (`conversation.py`, `host.py`), and work on copies of it, with `--here` in an
+empty kernel. `%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the
+rest. With an ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session; `%agent_resume`
+goes on with one.
 
 What becomes of the copy in which an agent works: `%agent_diff`, `%agent_adopt`, `%agent_code`, `%agent_discard`.
 `%agent_wait` and `%agent_stop` are for a run that goes on while the user runs other cells.
@@ -35,9 +35,8 @@ from freeact_sub.config.command_options import given
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.notebook.awaited_magics import await_magics
-from freeact_sub.notebook.beside import AgentsBeside
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
-from freeact_sub.notebook.conversation import CellConversation
+from freeact_sub.notebook.conversation import AgentsBeside, CellConversation
 from freeact_sub.notebook.display import display_run, is_agent, show_again, show_stored
 from freeact_sub.notebook.ipython_shell import CellsOfUser, NobodyToAskError, ask_line
 from freeact_sub.notebook.magic_options import (

@@ -1,4 +1,4 @@
-"""`Peer`: one end of the connection between a notebook's kernel and the host process beside it (`beside.py`, `host.py`).
+"""`Peer`: one end of the connection between a notebook's kernel and the host process beside it (`host.py`).
 
 Both ends call functions of the other one and wait for what they return. A message is a JSON object after its length in eight
 bytes: `call` with `op` and `content`, then `back` with `value`, or with `error` and its `kind`.

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText, size_of, text_of
-from freeact_sub.cursor import CursorText
-from freeact_sub.text import clean, colours_only
+from freeact_sub.text import CursorText, clean, colours_only
 
 OPEN_LINES: Final = 50
 """Lines at the end that can still be changed."""

@@ -14,7 +14,7 @@ from support.cli import LIMIT_SECONDS, PROGRAM, Chat, chat, environment, run
 from support.waiting import wait_until
 from support.warm import WarmProgram
 
-from freeact_sub.cli.standard_input import MAX_BYTES
+from freeact_sub.cli.streams import MAX_BYTES
 from freeact_sub.terminal.input.mentions import MAX_CHARS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]

@@ -4,8 +4,8 @@
   cannot be joined, it is asked once for a shorter one. A second cut ends the run as `limit`, with the partial answer.
 - A response that the provider stopped (content filter, an internal error) ends the run as `failed`.
 - After an empty text the model is asked once more; a second one fails the run. For small models the same holds for calls and
-  code that they have written as text. Both are recognised by their form, as `models/small/` reads it; what a text says in
-  words is never looked at.
+  code that they have written as text. Both are recognised by their form, as `models/replies.py` reads it; what a text says
+  in words is never looked at.
 """
 
 import re
@@ -21,8 +21,8 @@ from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import FreeactError, LimitReachedError
 from freeact_sub.models import acts_by_blocks, profile_of
-from freeact_sub.models.small.arguments import Schemas, parse_python
-from freeact_sub.models.small.replies import FencedBlock, Prose, calls_in, has_python, read_spans, text_of
+from freeact_sub.models.arguments import Schemas, parse_python
+from freeact_sub.models.replies import FencedBlock, Prose, calls_in, has_python, read_spans, text_of
 from freeact_sub.modes import NoAnswer
 
 GO_ON: Final = (

@@ -23,8 +23,8 @@ from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
 from freeact_sub.events import ModelProgress, Notice
+from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.observers import Meter, watch
-from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.text import whole_text, wrong_fields
 
 RETRIES: Final = 5

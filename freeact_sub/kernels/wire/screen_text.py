@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from freeact_sub.cells import CellError
-from freeact_sub.cursor import CursorText
+from freeact_sub.text import CursorText
 
 OPEN_LINES: Final = 100
 """Lines at the end that can still be changed."""

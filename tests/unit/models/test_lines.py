@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeact_sub.models.small.arguments import parse_python, with_line_ends
+from freeact_sub.models.arguments import parse_python, with_line_ends
 
 PIECES = [
     "for n in a:",

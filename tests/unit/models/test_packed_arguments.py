@@ -8,7 +8,7 @@ import pytest
 from support.tables import each
 from support.thorough import examples
 
-from freeact_sub.models.small.arguments import repaired
+from freeact_sub.models.arguments import repaired
 
 CELL = {"properties": {"code": {"type": "string"}}, "required": ["code"]}
 PLAN = {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"]}

@@ -4,8 +4,8 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from support.tables import each
 
-from freeact_sub.models.small.arguments import repaired
-from freeact_sub.models.small.replies import WRITTEN, read_reply, without_text_after_calls
+from freeact_sub.models.arguments import repaired
+from freeact_sub.models.replies import WRITTEN, read_reply, without_text_after_calls
 from freeact_sub.tools.toolset import load_definition
 
 TOOLS = {name: load_definition(name).parameters_json_schema for name in ("execute_ipython_cell", "task", "reset_kernel")}

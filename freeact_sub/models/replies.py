@@ -36,7 +36,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
 
 from freeact_sub.cells import CELL_TOOL
-from freeact_sub.models.small.arguments import Schemas, main_text, parse_literal, parse_python, repaired, repaired_code
+from freeact_sub.models.arguments import Schemas, main_text, parse_literal, parse_python, repaired, repaired_code
 
 PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "repl"})
 """Language names of Python blocks, in any case of letters."""

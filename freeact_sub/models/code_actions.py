@@ -52,10 +52,10 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.cells import CELL_TOOL
+from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
 from freeact_sub.models.refusals import refuses_tools
-from freeact_sub.models.small.arguments import Schemas
-from freeact_sub.models.small.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
+from freeact_sub.models.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
 from freeact_sub.modes import CodeActions, Profile
 
 SMALL_CONTEXT_TOKENS: Final = 16_384
