@@ -16,8 +16,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support.tests_for import WHICH, tests_for  # noqa: E402
 
 FAULTS: Final = ROOT / "tests" / "faults.toml"
-FOUND: Final = 1
-"""The exit status of pytest if a test has failed."""
 PYTEST: Final = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider"]
 
 
@@ -28,9 +26,9 @@ def found_by(file: str, *, all_tests: bool) -> str:
         tiers["make test-all"] = []
     for name, arguments in tiers.items():
         done = subprocess.run([*PYTEST, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode == FOUND:
-            failed = [line.removeprefix("FAILED ") for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-            return f"{name}: {failed[0].partition(' - ')[0] if failed else 'a test'}"
+        # not by the exit status: where several workers stop at the first failure, it is that of an interrupt
+        if failed := [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]:
+            return f"{name}: {failed[0].partition(' - ')[0]}"
     return ""
 
 
