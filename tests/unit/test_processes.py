@@ -11,8 +11,3 @@ import pytest
 def test_a_test_without_a_mark_cannot_start_a_program(start: Callable[[], object]) -> None:
     with pytest.raises(RuntimeError, match="mark it `process`"):
         start()
-
-
-@pytest.mark.process
-def test_one_with_a_mark_can() -> None:
-    subprocess.run(["true"], check=True)
