@@ -12,6 +12,7 @@ from freeact_sub.show.own_commands import own_commands, prompt_of
 from freeact_sub.terminal.commands.table import COMMANDS, help_table
 from freeact_sub.terminal.input.line import LineCompleter, history_file
 from freeact_sub.terminal.input.mentions import MAX_CHARS, MAX_PICTURE_BYTES, matching_files, pictures_of, texts_of
+from freeact_sub.terminal.input.pastes import MAX_PATHS_CHARS, Pastes
 
 
 def test_the_text_of_a_named_file_goes_along_and_nothing_else(tmp_path: Path) -> None:
@@ -108,3 +109,11 @@ def test_pictures_that_a_prompt_names_go_along_within_bounds(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe.png")
     found = pictures_of('see @"a map.PNG", @lies.png @large.jpg @pipe.png @gone.png @a.txt', tmp_path)
     assert [(picture.data, picture.media_type) for picture in found] == [(b"\x89PNG map", "image/png")]
+
+
+def test_pictures_that_are_dragged_are_named_and_a_long_paste_is_as_it_is(tmp_path: Path) -> None:
+    picture = tmp_path / "a map.png"
+    picture.touch()
+    assert Pastes().folded(f"'{picture}' ") == f'@"{picture}" '
+    many = f"'{picture}' " * (MAX_PATHS_CHARS // len(f"'{picture}' ") + 1)
+    assert Pastes().folded(many) == many

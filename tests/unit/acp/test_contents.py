@@ -63,8 +63,9 @@ def test_a_fence_is_longer_than_any_in_the_text() -> None:
 
 def test_a_large_picture_is_only_linked() -> None:
     small, large = {"image/png": PNG}, {"image/png": "A" * 6_000_000}
-    found = [part["content"]["type"] for part in pictures_of([small, large], ["/w/1.png", "/w/2.png"])]
-    assert found == ["image", "resource_link", "resource_link"]
+    found = [part["content"] for part in pictures_of([small, large], ["/w/1.png", "/w/2.of-no-kind"])]
+    assert [part["type"] for part in found] == ["image", "resource_link", "resource_link"]
+    assert [part.get("mimeType") for part in found] == ["image/png", "image/png", None]
     (svg,) = pictures_of([{"image/svg+xml": "<svg/>"}], [])
     assert base64.b64decode(svg["content"]["data"]) == b"<svg/>"
     assert pictures_of([{"text/plain": "x"}], []) == []

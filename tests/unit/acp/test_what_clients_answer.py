@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 from support.acp_client import SCHEMA
 from support.tables import each
 
+from freeact_sub.acp.connection import Client
 from freeact_sub.acp.permissions import answer_to, decision_on, property_of
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
@@ -40,6 +41,23 @@ def check(name: str, value: Any) -> list[str]:
 
 def selected(option: str) -> dict[str, Any]:
     return {"outcome": {"outcome": "selected", "optionId": option}}
+
+
+@each(
+    ("said", "can"),
+    [
+        ({"fs": {"readTextFile": True}}, True),
+        ({"fs": {"readTextFile": {}}}, True),
+        ({"fs": {"readTextFile": False}}, False),
+        ({"fs": {"readTextFile": None}}, False),
+        ({"fs": True}, False),
+        ({}, False),
+    ],
+)
+def test_a_client_can_what_it_says_that_it_can(said: dict[str, Any], can: bool) -> None:
+    client = Client()
+    client.capabilities = said
+    assert client.can("fs", "readTextFile") == can
 
 
 CALL = ApprovalRequest(request_id="approval-1", call=CodeAction(code="1"), suggested=("code:*",))

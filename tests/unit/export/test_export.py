@@ -251,7 +251,12 @@ def test_a_run_that_was_cut_off_is_told_as_that():
     events = [AgentStarted(**ROOT, prompt="go", time=1.0), ToolCallStarted(**CELL, tool_name="x", args={}, time=9.0)]
     (agent,) = report_of(events).agents
     assert (agent.status, seconds_of(agent)) == ("interrupted", 8.0)
-    assert "did not end" in ParsedPage(export_events(events, "html")).text
+    page = export_events(events, "html")
+    assert "did not end" in ParsedPage(page).text
+    assert '<span class="bad">interrupted</span>' in page
+    assert '<span class="good">completed</span>' in export_events(
+        [events[0], AgentFinished(**ROOT, status="completed", time=9.0)], "html"
+    )
 
 
 def test_the_critical_path_goes_through_the_child_that_was_waited_for():

@@ -10,7 +10,7 @@ import pytest
 from support.tables import each
 
 from freeact_sub.config.load import load_config
-from freeact_sub.config.trust import Trust
+from freeact_sub.config.trust import MAX_FILES, Trust, modules_beside
 from freeact_sub.errors import UntrustedError
 from freeact_sub.hooks import run_command
 
@@ -136,3 +136,13 @@ def test_the_script_of_an_mcp_server_is_trusted_with_what_stands_beside_it(tmp_p
     for name in ("server/s.py", "server/json.py", "server/parts/inner.py", "run.sh"):
         (workspace / name).write_text("changed")
         assert reviewed(workspace, trust)[1] == [workspace / name]
+
+
+def test_only_so_many_files_beside_a_script_are_looked_through(tmp_path):
+    script = tmp_path / "many/check.py"
+    script.parent.mkdir()
+    for name in ("check.py", *(f"m{number}.py" for number in range(MAX_FILES))):
+        (script.parent / name).touch()
+    assert len(modules_beside(script, tmp_path) or ()) == MAX_FILES
+    (script.parent / "one_more.py").touch()
+    assert modules_beside(script, tmp_path) is None

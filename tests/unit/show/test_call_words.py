@@ -111,3 +111,8 @@ def test_what_stands_for_a_call_on_the_command_line_is_what_rules_are_about(kind
 def test_every_call_is_decided_by_a_row_of_the_mode_table():
     topics = {call.topic for call in SAMPLES.values() if hasattr(call, "topic")}
     assert topics <= set(BY_MODE)
+
+
+@each(("seconds", "told"), [(0, "1 s"), (89, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h")])
+def test_how_long_the_rest_of_a_fan_out_takes(seconds, told):
+    assert FanOut(what="map", more=9, seconds=seconds).figures.endswith(f", {told}.")
