@@ -172,6 +172,16 @@ async def test_children_that_a_program_leaves_behind_are_told_as_well(make):
     assert result.warnings == ()
 
 
+async def test_a_child_that_was_cancelled_is_not_told_as_left_at_work(make):
+    async with make(LeavingScript(slow=[asyncio.Event()]), config=ALLOW) as agent:
+
+        async def program():
+            (await agent.spawn("slow")).cancel()
+
+        _, result = await read(agent.run_program(program))
+    assert result.warnings == ()
+
+
 async def all_of(run):
     return [event async for event in run]
 

@@ -58,6 +58,7 @@ def test_several_calls_in_their_order():
         '{"name": "read_large_file", "arguments": {"path": "x"}}',
         '{"name": "Ann", "age": 3}',
         "task(some_variable)",
+        'print(task("count a.txt"), task("count b.txt"))',
         "for name in ['a', 'b']:\n    task(name)",
         "",
     ],
