@@ -160,6 +160,11 @@ def test_a_folder_of_the_agents_own_is_written_to_in_every_mode():
         assert decide(FileWrite(path="/private/x"), policy).verdict == "allow"
 
 
+def test_a_way_up_from_a_folder_that_is_not_known_may_lead_anywhere():
+    for path, verdict in {"a/../x": "allow", "$A/../x": "ask", "*/../x": "ask", '"$(pwd)"/../x': "ask"}.items():
+        assert shell(f"echo x > out/{path}", allow=["write:out/**"]).verdict == verdict, path
+
+
 def test_links_are_followed(tmp_path):
     (tmp_path / "link").symlink_to("/etc")
     (tmp_path / "innocent").symlink_to(tmp_path / ".env")
