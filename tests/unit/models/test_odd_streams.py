@@ -2,11 +2,13 @@
 
 import json
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
@@ -19,6 +21,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -173,6 +176,15 @@ async def test_characters_come_out_whole(texts: list[str], whole: str) -> None:
 async def test_a_stream_in_which_nothing_was_is_an_empty_answer(make: Any, body: bytes) -> None:
     response = await answer_of(make(body))
     assert (list(response.parts), response.model_name, response.finish_reason) == ([], "m", "stop")
+
+
+async def test_a_stream_that_breaks_before_its_first_piece_is_no_empty_answer() -> None:
+    async def broken(_messages: Any, _info: Any) -> AsyncIterator[str]:
+        raise UnexpectedModelBehavior("what came is no answer")
+        yield ""
+
+    with pytest.raises(UnexpectedModelBehavior, match="what came is no answer"):
+        await answer_of(FunctionModel(stream_function=broken))
 
 
 async def test_random_calls_in_random_pieces_come_out_whole() -> None:
