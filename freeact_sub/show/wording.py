@@ -20,8 +20,8 @@ from freeact_sub.events import (
     StrategyProgress,
     ToolProgress,
 )
-from freeact_sub.events.plan import PlanState, PlanStatus
-from freeact_sub.events.receipts import FileReceipt
+from freeact_sub.events.ending import FileReceipt
+from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.forms import form_lines, own_prompt
 from freeact_sub.text import clean, counted, files_text, one_line, visible, whole_line
 

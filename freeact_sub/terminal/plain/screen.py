@@ -5,10 +5,10 @@ from typing import Final, Self
 
 from rich.console import RenderableType
 
+from freeact_sub.terminal.approver import TypedLines
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.driver import Attention, Expected, Keyboard, OtherProgram, Purpose, Surface
-from freeact_sub.terminal.input.pastes import Pastes
-from freeact_sub.terminal.input.typed_lines import TypedLines
+from freeact_sub.terminal.input.attachments import Pastes
 from freeact_sub.text import fitted
 
 PROMPT: Final = "> "
