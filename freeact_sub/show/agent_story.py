@@ -5,11 +5,11 @@ others say by `StoryLimits` how many.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from freeact_sub.activity import Activity
-from freeact_sub.agent_names import agent_name
+from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.events import (
     AgentEvent,
@@ -261,6 +261,8 @@ class AgentStory(Activity):
 
     number: int = 0
     """Order of appearance: decides its colour."""
+    called: Callable[[str], str] = short_id
+    """Names another agent in words about this one."""
     description: str = ""
     """The whole label of its work."""
     prompt: str = ""
@@ -415,6 +417,8 @@ class Stories:
         """Args: limits: how many items of each agent are kept. None: none."""
         self.by_id: dict[str, AgentStory] = {}
         self._limits = limits
+        self.called: Callable[[str], str] = short_id
+        """Names an agent, by its id, in words about another one."""
 
     @property
     def root(self) -> AgentStory | None:
@@ -449,7 +453,7 @@ class Stories:
         story = self.by_id.get(event.agent_id)
         if story is None:
             story = self.by_id[event.agent_id] = AgentStory.of(event)
-            story.number, story.kept = len(self.by_id) - 1, StoryItems(self._limits)
+            story.number, story.kept, story.called = len(self.by_id) - 1, StoryItems(self._limits), self.called
         return story
 
     def observe(self, event: AgentEvent) -> AgentStory:

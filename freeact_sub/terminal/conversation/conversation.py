@@ -75,7 +75,7 @@ async def converse(
 def _display_class(*, plain: bool) -> type[Display]:
     if not plain:
         return Display
-    from freeact_sub.terminal.plain.display import PlainDisplay  # noqa: PLC0415  # few need it
+    from freeact_sub.terminal.plain_display import PlainDisplay  # noqa: PLC0415  # few need it
 
     return PlainDisplay
 
