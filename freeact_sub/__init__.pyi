@@ -136,10 +136,10 @@ from freeact_sub.events.ending import (
 from freeact_sub.events.forms import (
     PersonQuestion as PersonQuestion,
 )
-from freeact_sub.events.plan import (
+from freeact_sub.events.progress import (
     PlanStep as PlanStep,
 )
-from freeact_sub.events.receipts import (
+from freeact_sub.events.ending import (
     CallReceipt as CallReceipt,
     CellReceipt as CellReceipt,
     ChildReceipt as ChildReceipt,
@@ -147,7 +147,7 @@ from freeact_sub.events.receipts import (
     FileReceipt as FileReceipt,
     Receipts as Receipts,
 )
-from freeact_sub.events.strategy_step import (
+from freeact_sub.events.progress import (
     SearchedState as SearchedState,
 )
 from freeact_sub.export import (

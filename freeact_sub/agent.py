@@ -42,7 +42,7 @@ from freeact_sub.features import default_features
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
-from freeact_sub.system.loops import end_left_behind_soon
+from freeact_sub.system.closing import end_left_behind_soon
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects

@@ -30,7 +30,7 @@ try:
     )
     from freeact_sub.terminal.approver import Approver, LineApprover
     from freeact_sub.terminal.conversation import converse
-    from freeact_sub.terminal.pictures.pictures import Pictures, cell_size, way_of
+    from freeact_sub.terminal.pictures import Pictures, cell_size, way_of
     from freeact_sub.terminal.run_once import run_once
 except ModuleNotFoundError as error:
     sys.exit(f"demo: {error.name} is missing: {INSTALL}")

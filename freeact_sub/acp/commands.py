@@ -14,9 +14,7 @@ from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.modes import MODES, Mode
-from freeact_sub.show.agents_at_work import find_agent
-from freeact_sub.show.own_commands import OwnCommand, own_commands, prompt_of
-from freeact_sub.show.rewinding import Rewind, context_text, cost_text
+from freeact_sub.show.typed_commands import OwnCommand, Rewind, context_text, cost_text, find_agent, own_commands, prompt_of
 from freeact_sub.text import fenced, one_line, visible
 
 if TYPE_CHECKING:

@@ -42,12 +42,11 @@ from pydantic_ai.capabilities import AbstractCapability
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, Question, RequestedCall, Work
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.approvals.advice import Adviser
+from freeact_sub.approvals.advice import Adviser, check_overrides
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, KernelSpec
-from freeact_sub.system.overrides import check_overrides
 from freeact_sub.tools import SpawnRequest
 
 T = TypeVar("T")

@@ -40,9 +40,8 @@ from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, Invali
 from freeact_sub.kernels import Kernel, KernelProvider, put_values
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.sessions import SessionStore
-from freeact_sub.system.closing import carry_out, end_task
-from freeact_sub.system.inherited import hear_of_children
-from freeact_sub.system.loops import end_left_behind, is_left_behind
+from freeact_sub.system.closing import carry_out, end_left_behind, end_task, is_left_behind
+from freeact_sub.system.process import hear_of_children
 from freeact_sub.tools.toolset import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0

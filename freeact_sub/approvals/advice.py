@@ -2,9 +2,11 @@
 
 Advice before the call counts like a rule of the person: it denies, has a person asked, or answers a question that a rule
 could answer. Advice on a question counts like the answer of the person where anybody may give it. A denial by a rule or a
-mode stays, and a call that only a person may allow is asked about.
+mode stays, and a call that only a person may allow is asked about. A subclass with a method of the wrong kind, plain or
+`async`, is refused where it is written.
 """
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -14,7 +16,6 @@ from freeact_sub.approvals.policy import Ruling
 from freeact_sub.calls import Call
 from freeact_sub.errors import ApprovalDeniedError, InvalidRequestError
 from freeact_sub.events import Decision
-from freeact_sub.system.overrides import check_overrides
 from freeact_sub.text import one_line
 
 VERDICTS: Final = ("deny", "ask", "allow", None)
@@ -109,3 +110,18 @@ def _said(adviser: Adviser, heard: Advice) -> str:
 
 def _name(adviser: Adviser) -> str:
     return adviser.source or type(adviser).__name__
+
+
+def check_overrides(made: type, base: type) -> None:
+    """Check a new subclass, so that a wrong `def` is an error where it is written and not a strange one where it is called.
+
+    Raises:
+        TypeError: A method is of the other kind; names it.
+    """
+    for name, method in vars(made).items():
+        replaced = getattr(base, name, None)
+        if name.startswith("_") or not inspect.isfunction(method) or not inspect.isfunction(replaced):
+            continue
+        if inspect.iscoroutinefunction(method) != inspect.iscoroutinefunction(replaced):
+            kind = "async def" if inspect.iscoroutinefunction(replaced) else "plain def"
+            raise TypeError(f"{made.__name__}.{name} must be a {kind}, as {base.__name__}.{name} is")

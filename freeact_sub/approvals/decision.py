@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from freeact_sub.approvals.access import judge_connection, judge_write
-from freeact_sub.approvals.addresses import spellings
+from freeact_sub.approvals.access import judge_connection, judge_write, spellings
 from freeact_sub.approvals.folder_reads import too_many
 from freeact_sub.approvals.paths import by_names_alone
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
@@ -32,7 +31,7 @@ from freeact_sub.calls import (
     ToolCall,
 )
 from freeact_sub.system.daemon_threads import DaemonThreads
-from freeact_sub.system.mounts import silent_mounts
+from freeact_sub.system.folders import silent_mounts
 
 FOR_A_PERSON: Final = Ruling(
     verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True

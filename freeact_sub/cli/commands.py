@@ -26,13 +26,12 @@ from freeact_sub.cli.streams import (
     tell,
 )
 from freeact_sub.errors import ConfigError, FreeactError, speaking_of_options
-from freeact_sub.system.inherited import renew_signals
-from freeact_sub.system.standard_output import PIPE_CLOSED, is_left
+from freeact_sub.system.process import PIPE_CLOSED, output_is_left, renew_signals
 
 if TYPE_CHECKING:
     from freeact_sub.agents.types.files import AgentType
     from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.input.piped import Piped
+    from freeact_sub.terminal.input.attachments import Piped
     from freeact_sub.terminal.run_once import Output
 
 FAILED: Final = 1
@@ -54,14 +53,14 @@ def main(arguments: list[str] | None = None) -> int:
         with speaking_of_options():
             status = _run_command(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
-        if not is_left():
+        if not output_is_left():
             raise
         return PIPE_CLOSED
     except SystemExit:  # of the parser, which has written help
-        if is_left():
+        if output_is_left():
             return PIPE_CLOSED
         raise
-    return PIPE_CLOSED if is_left() else status
+    return PIPE_CLOSED if output_is_left() else status
 
 
 def _run_command(arguments: list[str]) -> int:
@@ -80,7 +79,7 @@ def _run_command(arguments: list[str]) -> int:
     except FreeactError as error:
         return _fail(error, str(error), FAILED, debug=debug)
     except BrokenPipeError as error:
-        if is_left():
+        if output_is_left():
             return PIPE_CLOSED
         return _fail(error, f"internal error: {error} (--debug shows where)", FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001  # border: a person at a terminal gets a sentence, not a traceback

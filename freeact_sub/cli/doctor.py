@@ -39,7 +39,7 @@ from freeact_sub.modes import MODES
 from freeact_sub.pythons.about import installed_in, packages_text
 from freeact_sub.pythons.project import find_project_python, gone
 from freeact_sub.sessions.sqlite.database import problem_of
-from freeact_sub.terminal.pictures.pictures import way_of
+from freeact_sub.terminal.pictures import way_of
 from freeact_sub.text import visible
 
 State = Literal["works", "note", "limited", "missing"]

@@ -1,14 +1,17 @@
 """The events of a run: one flat, ordered stream per root run, of frozen values.
 
-Every agent of a tree writes to the same stream; its header names the sender and its place. Each run of an agent has one
-`AgentStarted` and, as its last event, one `AgentFinished`; a child that is resumed begins another run.
+Every agent of a tree writes to the same stream; the header of each event, `AgentEvent`, names the sender and its place.
+Each run of an agent has one `AgentStarted` and, as its last event, one `AgentFinished`; a child that is resumed begins
+another run.
 """
 
+import json
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
@@ -17,17 +20,56 @@ from freeact_sub.events.answers import NOBODY, Answerable, Decidable
 from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
-from freeact_sub.events.call_progress import CallProgress
 from freeact_sub.events.effects import Effects as Effects
 from freeact_sub.events.effects import FileEffect as FileEffect
 from freeact_sub.events.effects import VariableChange as VariableChange
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.forms import QuestionField as QuestionField
-from freeact_sub.events.header import AgentEvent as AgentEvent
-from freeact_sub.events.plan import PlanState
-from freeact_sub.events.strategy_step import StrategyStep
+from freeact_sub.events.json_lines import content, json_line
+from freeact_sub.events.progress import CallProgress, PlanState, StrategyStep
 from freeact_sub.modes import Mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentEvent:
+    """The header of every event."""
+
+    momentary: ClassVar[bool] = False  # True: it describes a moment, and no story keeps it
+
+    agent_id: str = ""
+    """The agent that sent the event, such as `agent-1f09a2c4`."""
+    parent_id: str | None = None
+    """The agent's parent; None for the root."""
+    depth: int = 0
+    """Distance from the root."""
+    tool_call_id: str | None = None
+    """The model's tool call to which the event belongs, if any."""
+    seq: int = -1
+    """Position in the root run's stream, counted from 0 without gaps."""
+    time: float = 0.0
+    """Seconds since the epoch."""
+
+    def to_json(self) -> str:
+        """Return the event as one line of JSON; `type` names its class."""
+        return json_line({"type": type(self).__name__} | content(self))
+
+    @staticmethod
+    def from_json(line: str) -> "Event":
+        """Read an event from the output of `to_json`; unknown fields are skipped.
+
+        Raises:
+            ValueError: The line is not an event.
+        """
+        event: Event = _adapter().validate_python(json.loads(line))
+        return event
+
+
+@cache
+def _adapter() -> TypeAdapter[Any]:
+    """Reads events of all classes; made when it is first needed, because that takes a while."""
+    return TypeAdapter(Annotated[Event, Field(discriminator="type")])
+
 
 MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: the answer to it; `status`: news without a question; `cancel`: end your work."""

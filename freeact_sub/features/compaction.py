@@ -322,7 +322,7 @@ LIST_SECONDS: Final = 10.0
 """Seconds to wait for the kernel to list its variables."""
 TASK_CHARS: Final = 1_000
 LIST_CHARS: Final = 3_000
-LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.names'].show(get_ipython())"
+LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.agent'].show_names(get_ipython())"
 VARIABLES: Final = "These variables are still in your kernel, with their types:\n"
 
 logger = logging.getLogger(__name__)

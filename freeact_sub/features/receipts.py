@@ -23,8 +23,7 @@ from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.events.ending import RunStatus
-from freeact_sub.events.receipts import (
+from freeact_sub.events.ending import (
     CallReceipt,
     CellReceipt,
     ChildReceipt,
@@ -32,11 +31,12 @@ from freeact_sub.events.receipts import (
     Done,
     FileReceipt,
     Receipts,
+    RunStatus,
 )
 from freeact_sub.features.files import FilesPart, RunFiles
 from freeact_sub.kernels.files.places import READ, around
 from freeact_sub.kernels.workspaces.own_files import opened_workspace
-from freeact_sub.system.work_folders import work_folders
+from freeact_sub.system.folders import work_folders
 from freeact_sub.text import one_line
 from freeact_sub.titles import code_title
 from freeact_sub.tools import TOOL_NAMES

@@ -27,9 +27,8 @@ from freeact_sub.agents.sessions.variables import News
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import Kernel, branching
-from freeact_sub.kernels.files.states.diffs import ChangedFile, line_counts, unified
-from freeact_sub.kernels.files.states.git import ShadowError
-from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
+from freeact_sub.kernels.files.git import ShadowError
+from freeact_sub.kernels.files.shadow_files import ChangedFile, ShadowFiles, line_counts, unified
 from freeact_sub.kernels.snapshots import LostVariable
 from freeact_sub.kernels.variable_reports import compared, reported, told
 from freeact_sub.modes import Mode

@@ -29,8 +29,8 @@ from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel
 from freeact_sub.kernels.launch import Launcher, home_of, make_private_folders, private_environment
 from freeact_sub.kernels.provision import GuardedProvisioner
 from freeact_sub.kernels.wall import sandbox
-from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
+from freeact_sub.kernels.wall.sandbox import Gaps
 from freeact_sub.kernels.wire.channels import CHANNELS, ChannelName, KernelChannels, ZmqChannels, ZmqContext, ZmqSocket
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode

@@ -21,7 +21,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
 from freeact_sub.kernels.local import LocalKernelProvider, local_place
-from freeact_sub.kernels.wall.gaps import Gaps
+from freeact_sub.kernels.wall.sandbox import Gaps
 from freeact_sub.modes import Mode
 
 logger = logging.getLogger(__name__)

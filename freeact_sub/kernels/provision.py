@@ -17,9 +17,8 @@ from jupyter_client.provisioning import LocalProvisioner
 from traitlets import Dict, Unicode
 
 from freeact_sub.kernels.wall.sandbox import wall_script
-from freeact_sub.system.closing import end_guarded
+from freeact_sub.system.closing import end_guarded, end_with_loop, forget
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
-from freeact_sub.system.loops import end_with_loop, forget
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
 

@@ -30,7 +30,7 @@ import anyio
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.events.call_progress import CallProgress
+from freeact_sub.events.progress import CallProgress
 from freeact_sub.mcp.elicitation import Ask, AskingCall, Elicitations, unanswered_note
 from freeact_sub.mcp.offers import McpResult, McpTool, failure, hear_changes, list_tools, listen, read_result
 from freeact_sub.mcp.transports import said, transport_for

@@ -25,7 +25,7 @@ from pydantic import AnyUrl, ValidationError
 
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.tokens import SignIn, TokenFile
-from freeact_sub.system import late_secrets
+from freeact_sub.system.process import add_late_secret
 
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)  # its records hold responses, in which tokens may be
 logger = logging.getLogger(__name__)
@@ -182,6 +182,6 @@ def _authorize(request: httpx2.Request, kept: SignIn | None) -> str:
     if kept is None or not kept.access_token:
         return ""
     for name in ("access_token", "refresh_token"):  # another process may have refreshed them
-        late_secrets.add(str(kept.tokens.get(name) or ""))
+        add_late_secret(str(kept.tokens.get(name) or ""))
     request.headers["Authorization"] = f"Bearer {kept.access_token}"
     return kept.access_token

@@ -43,7 +43,7 @@ from pydantic_ai.models import Model
 
 from freeact_sub.models.observers import Meter
 from freeact_sub.models.refusals import refuses_tools
-from freeact_sub.system.chance import chance
+from freeact_sub.system.process import chance
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0

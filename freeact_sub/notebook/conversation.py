@@ -56,7 +56,7 @@ from freeact_sub.notebook.user_names import NAMED_VALUE, UserNames, about_copied
 from freeact_sub.system.private_folders import KernelFolder, make_folder
 
 THREAD: Final = "serves agents"
-"""`kernels/copies/safety.py` knows it by its name."""
+"""`kernels/copies/forks.py` knows it by its name."""
 COMMAND: Final = (sys.executable, "-P", "-m", "freeact_sub.notebook.host")
 ANSWER_SECONDS: Final = 10.0
 EXIT_SECONDS: Final = 3.0

@@ -39,9 +39,8 @@ from freeact_sub.notebook.ipython_shell import (
 from freeact_sub.notebook.render import effects_html, own_question_text, question_html, question_text
 from freeact_sub.show.effect_lines import effect_lines, seen_otherwise
 from freeact_sub.show.forms import heading, numbered, shown_default
-from freeact_sub.show.questions import Questions, leave_unasked, refuse
+from freeact_sub.show.questions import Questions, always_means, leave_unasked, refuse
 from freeact_sub.show.safe_html import escaped
-from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
 from freeact_sub.text import dollars_spread, visible
 

@@ -32,7 +32,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.events.receipts import Receipts
+from freeact_sub.events.ending import Receipts
 from freeact_sub.modes import Mode, Thinking
 
 if TYPE_CHECKING:

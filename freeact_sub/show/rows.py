@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from freeact_sub.activity import LABEL_CHARS
-from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction, McpCall, ToolCall
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
@@ -131,8 +130,8 @@ def call_part(call: Any) -> Part:
             return Part(text=call.text)
 
 
-def _started(_view: AgentStory, event: AgentStarted) -> Rows:
-    by = f"is started by {short_id(event.parent_id)}" if event.parent_id else "starts"
+def _started(view: AgentStory, event: AgentStarted) -> Rows:
+    by = f"is started by {view.called(event.parent_id)}" if event.parent_id else "starts"
     wait = " and waits for a free place" if event.queued else ""
     yield Row(title=f"{by}{wait}", parts=(Part(text=visible(event.prompt), tone="prompt"),))
 
@@ -266,8 +265,8 @@ def _notice(_view: AgentStory, event: Notice) -> Rows:
     yield Row(title="notice", parts=(Part(text=clean(event.content), tone="warning"),), tone="warning")
 
 
-def _message(_view: AgentStory, event: AgentMessage) -> Rows:
-    title = f"{MESSAGES[event.kind]} {short_id(event.recipient_id)}"
+def _message(view: AgentStory, event: AgentMessage) -> Rows:
+    title = f"{MESSAGES[event.kind]} {view.called(event.recipient_id)}"
     yield Row(title=title, parts=(Part(text=clean(event.content)),), tone="warning")
 
 

@@ -16,8 +16,7 @@ from freeact_sub.events import (
     StrategyProgress,
     ToolCallStarted,
 )
-from freeact_sub.events.plan import PlanState
-from freeact_sub.events.strategy_step import SearchedState
+from freeact_sub.events.progress import PlanState, SearchedState
 from freeact_sub.show.wording import tool_words
 from freeact_sub.text import one_line
 

@@ -20,8 +20,8 @@ from freeact_sub.events import (
     StrategyProgress,
     ToolProgress,
 )
-from freeact_sub.events.plan import PlanState, PlanStatus
-from freeact_sub.events.receipts import FileReceipt
+from freeact_sub.events.ending import FileReceipt
+from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.forms import form_lines, own_prompt
 from freeact_sub.text import clean, counted, files_text, one_line, visible, whole_line
 
@@ -116,11 +116,12 @@ def names_of_asker(request: ApprovalRequest | QuestionRequest) -> list[str]:
 def decided(event: ApprovalDecided, request: ApprovalRequest | None) -> str:
     """The decision on a call, in words that follow the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
+    if event.allowed and event.code is not None:
+        return "was approved, with other code"  # which stands below
     if event.allowed:
-        other = "" if event.code is None else ", with other code"
-        return f"approved{other if event.model is None else f' with {one_line(event.model)}'}{what}"
+        return f"was approved{'' if event.model is None else f' with {one_line(event.model)}'}{what}"
     reason = f" ({one_line(event.reason, 300)})" if event.reason else ""
-    return f"denied{reason}{what}"
+    return f"was denied{reason}{what}"
 
 
 def asked_title(event: QuestionRequest) -> str:

@@ -3,18 +3,29 @@
 A task may be cancelled in two ways: by asyncio (`task.cancel()`, once) and by an anyio scope (again and again, at every
 await). Both would cut a `finally` short and leave a process behind. `carry_out` runs the clean-up in its own task,
 waits for it within a bound, and passes the cancellation on afterwards.
+
+Processes live no longer than the event loop in which they were started. A loop that ends as `asyncio.run` ends it closes
+the agents that are open in it. One that is merely closed tells nobody: what it has left is ended by whoever looks next.
+
+`guarded_shell` is a command in a shell under the process guard, which ends with all that it has started.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Coroutine
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
+
+from freeact_sub.system.guard import GUARD_COMMAND
 
 END_SECONDS: Final = 5.0
 """For a background task that was cancelled."""
@@ -96,3 +107,87 @@ async def end_guarded(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.wait({ended}, timeout=timeout_seconds)
+
+
+_ends: Final[dict[Callable[[], None], asyncio.AbstractEventLoop]] = {}
+"""What ends a process, with the loop that it belongs to."""
+
+
+def end_with_loop(end: Callable[[], None]) -> None:
+    """Have a process of the running loop ended after the loop. Args: end: waits for the end; any thread may call it."""
+    _ends[end] = asyncio.get_running_loop()
+
+
+def forget(end: Callable[[], None]) -> None:
+    """Note that a process has ended."""
+    _ends.pop(end, None)
+
+
+def is_left_behind() -> bool:
+    """Whether a loop was closed before its processes had ended."""
+    return any(loop.is_closed() for loop in tuple(_ends.values()))
+
+
+def end_left_behind() -> None:
+    """End the processes of closed loops. Blocks for a moment for each."""
+    for end, loop in tuple(_ends.items()):
+        if loop.is_closed() and _ends.pop(end, None) is not None:
+            end()
+
+
+def end_left_behind_soon() -> None:
+    """Do the same in a thread, for finalizers, which must not block."""
+    if is_left_behind():
+        threading.Thread(target=end_left_behind, name="ends what a closed event loop has left").start()
+
+
+SHELL_END_SECONDS: Final = 3.0
+CHUNK_BYTES: Final = 65_536
+
+
+@asynccontextmanager
+async def guarded_shell(
+    command: str, folder: Path, environment: Mapping[str, str], *, stdin: int, stderr: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a shell that runs a command; leaving the block ends it and all its descendants.
+
+    Args:
+        command: For bash, or for `/bin/sh` where the environment has no bash.
+        folder: Where it runs.
+        environment: All its variables.
+        stdin: As in `subprocess`. Standard output is always a pipe.
+        stderr: As in `subprocess`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *GUARD_COMMAND,
+        str(os.getpid()),
+        shutil.which("bash", path=environment.get("PATH")) or "/bin/sh",
+        "-c",
+        command,
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        cwd=folder,
+        env=dict(environment),
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        await carry_out(_end_shell(process))
+
+
+async def _end_shell(process: asyncio.subprocess.Process) -> None:
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    # asyncio notices the end of a process only once all that it has written is read
+    reading = [asyncio.create_task(_read_to_end(stream)) for stream in streams]
+    if process.returncode is None:
+        await end_guarded(process, asyncio.create_task(process.wait()), timeout_seconds=SHELL_END_SECONDS)
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+
+
+async def _read_to_end(stream: asyncio.StreamReader) -> None:
+    while await stream.read(CHUNK_BYTES):
+        pass

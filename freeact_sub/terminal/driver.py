@@ -19,7 +19,7 @@ from freeact_sub.text import one_line
 
 if TYPE_CHECKING:
     from freeact_sub.terminal.input.line import InputLine
-    from freeact_sub.terminal.plain.screen import PlainLine
+    from freeact_sub.terminal.plain_screen import PlainLine
 
 Purpose: TypeAlias = Literal["reason", "code"]
 """The texts that a person may write for an open question: the reason of a denial, or the code to run."""

@@ -1,14 +1,15 @@
-"""`PlainLines`: events as lines of plain text, for pipes, logs and CI.
+"""`PlainLines`: events as lines of plain text, for pipes, logs and CI, and for conversations in plain lines.
 
-There are no colours and no widths. Each line begins with the agent's short id, so that `grep` separates agents that work
-at the same time. An event's first line says what it is; if its text has more lines, those follow with a bar.
+There are no colours and no widths. An event's first line begins with its agent and says what it is. In a log each line
+begins with the agent's short id, so that `grep` separates agents that work at the same time; if a text has more lines, those
+follow with a bar. A person who reads or hears them in order gets names instead, and more lines are indented.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentStarted, Event
-from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.text import clean
 
@@ -16,17 +17,42 @@ from freeact_sub.text import clean
 class PlainLines:
     """Writes the events of a run as lines, one after the other."""
 
-    def __init__(self, views: Stories) -> None:
-        """Args: views: observes each event before it is written here."""
+    def __init__(self, views: Stories, name: Callable[[AgentStory], str] | None = None) -> None:
+        """Args: views: observes each event before it is written here. name: names agents for a person. None: it is a log."""
         self._views = views
+        self._name = name
+        self._goes_on = ("", "")
+        """The agent and the title of the last row, if another row may go on with it."""
 
-    def write(self, event: Event) -> str:
-        """Return the event's lines with line ends; empty if the event is not shown."""
+    def write(self, event: Event, found: Iterable[Row] | None = None) -> str:
+        """Return the event's lines with line ends; empty if it is not shown. Args: found: its rows. None: made here."""
         view = self._views.of(event)
+        found = rows(view, event) if found is None else found
+        lines = self._log(view, event, found) if self._name is None else self._told(view, self._name(view), found)
+        return "".join(f"{line}".rstrip() + "\n" for line in lines)
+
+    def _log(self, view: AgentStory, event: Event, found: Iterable[Row]) -> Iterator[str]:
         label = f"{view.label} " if isinstance(event, AgentStarted) and view.label else ""
-        texts = (text for row in rows(view, event) for text in _texts(row))
-        lines = (line for title, text in texts for line in _lines(f"{label}{title}", text))
-        return "".join(f"{short_id(event.agent_id)} {line}".rstrip() + "\n" for line in lines)
+        for title, text in (text for row in found for text in _texts(row)):
+            first, *more = text.strip("\n").split("\n")
+            head = f"{label}{title}"
+            for line in (f"{head}: {first}" if first else head, *(f"| {line}" for line in more)):
+                yield f"{short_id(view.agent_id)} {line}"
+
+    def _told(self, view: AgentStory, name: str, found: Iterable[Row]) -> Iterator[str]:
+        for row in found:
+            last, self._goes_on = self._goes_on, (view.agent_id, row.title) if row.goes_on else ("", "")
+            if row.goes_on and self._goes_on != last:
+                yield f"{name} {row.title}:"
+            for title, text in _texts(row):
+                lines = text.strip("\n").split("\n")
+                if row.goes_on:
+                    yield f"  {text}"
+                elif len(lines) > 1:
+                    yield f"{name} {title}:"
+                    yield from (f"  {line}" for line in lines)
+                else:
+                    yield f"{name} {title}: {lines[0]}" if lines[0] else f"{name} {title}"
 
 
 def _texts(row: Row) -> Iterator[tuple[str, str]]:
@@ -39,10 +65,3 @@ def _texts(row: Row) -> Iterator[tuple[str, str]]:
     yield from ((part.name, part.text) for part in row.parts if part.name)
     brief = "; ".join(filter(None, [row.detail, *(part.text for part in row.parts if part.brief)]))
     yield row.title, "\n".join(filter(None, [brief, *texts]))
-
-
-def _lines(title: str, text: str) -> Iterator[str]:
-    first, *more = text.strip("\n").split("\n")
-    yield f"{title}: {first}" if first else title
-    for line in more:
-        yield f"| {line}"

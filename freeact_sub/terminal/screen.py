@@ -4,22 +4,34 @@ Finished blocks are printed once and belong to the terminal: its own scrolling, 
 rows that still change (text that is being written, the question, the status) are drawn again and again, by prompt_toolkit,
 between the scrollback and the input line. A single task prints, so blocks keep their order, and `drained` lets a reader
 of events wait while the terminal is behind.
+
+`WipingOutput` erases rows completely, also after the window became narrower. Most terminals then fold the rows on the
+screen, so that the picture takes more rows than prompt_toolkit knows, and its upper ones would stay behind, doubled.
+Terminals that cut rows instead are known by their variables.
+
+`quiet` keeps the terminal's own reports of focus, late answers and unknown sequences out of the keys: prompt_toolkit takes
+a sequence that it does not know for the keys of its characters, and they would stand in the line.
 """
 
 import asyncio
 import os
+import re
 import sys
 import termios
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from itertools import zip_longest
 from typing import Any, Final, Self
 
 from prompt_toolkit import search
 from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import get_app_session, set_app
+from prompt_toolkit.data_structures import Point
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.input import create_input
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -32,6 +44,8 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput, ConditionalProcessor, PasswordProcessor
+from prompt_toolkit.layout.screen import Char
+from prompt_toolkit.layout.screen import Screen as Cells
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -40,14 +54,11 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
-from freeact_sub.terminal.drawing.reflow import WipingOutput
 from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, Picture, Surface
-from freeact_sub.terminal.input.line import InputLine
-from freeact_sub.terminal.input.quiet_input import quiet
+from freeact_sub.terminal.input.line import GUARD_SECONDS, InputLine
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
-from freeact_sub.terminal.pictures.pictures import cell_size
-from freeact_sub.terminal.questions.key_guard import GUARD_SECONDS
+from freeact_sub.terminal.pictures import cell_size
 
 RESIZED_SECONDS: Final = 0.3
 """For so long after a change of the window few rows are drawn: those that the next one moves off it are not erased."""
@@ -345,3 +356,138 @@ class Screen(Surface):
         size = self._output.get_size()
         self.console.size = (size.columns, size.rows)
         return size.rows
+
+
+class WipingOutput(Vt100_Output):
+    """An output that erases the whole drawing, and writes nothing while another program has the terminal."""
+
+    drawn: Callable[[], Cells | None] = staticmethod(lambda: None)
+    """Returns what was drawn last."""
+    _widths: Sequence[int] = ()
+    """The width at which the terminal folds each row of the drawing."""
+    is_away = False
+    """Whether another program has the terminal."""
+
+    def write_raw(self, data: str) -> None:
+        """See prompt_toolkit."""
+        if not self.is_away:
+            super().write_raw(data)
+
+    def write(self, data: str) -> None:
+        """See prompt_toolkit."""
+        if not self.is_away:
+            super().write(data)
+
+    def note_widths(self) -> None:
+        """Notes how wide the rows are, after each drawing.
+
+        tmux folds a row at the greatest width that it has had since all of it was erased, even if its end was erased later.
+        """
+        drawn = self.drawn()
+        if drawn is not None:
+            widths = (_width(drawn.data_buffer[row]) for row in range(drawn.height))
+            before = self._widths if in_tmux(os.environ) else ()
+            self._widths = [max(pair) for pair in zip_longest(widths, before, fillvalue=0)]
+
+    def erase_down(self) -> None:
+        """Erases the rest of this row, and then the rows below it, from where folding has moved the first row.
+
+        tmux takes an erasure from the top left corner downwards for a cleared screen, and moves the whole screen into its
+        history: the input line, or a question, would stand there once more, each time that it is drawn from the first row.
+        """
+        drawn = self.drawn()
+        cursor = next(iter(drawn.cursor_positions.values()), None) if drawn is not None else None
+        if cursor is not None and folds_rows(os.environ):
+            self.cursor_up(folded_above(self._widths, cursor, self.get_size().columns))
+        self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
+        self._widths = ()
+
+
+def folds_rows(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal folds rows that no longer fit. xterm, GNU screen and Linux's console cut them."""
+    cuts = "XTERM_VERSION" in environment or environment.get("TERM", "").startswith(("linux", "screen", "vt"))
+    return in_tmux(environment) or not cuts
+
+
+def folded_above(widths: Sequence[int], cursor: Point, columns: int) -> int:
+    """The number of rows that folding rows of these widths at so many columns adds above the cursor."""
+    if columns < 1:
+        return 0
+    return sum(max(0, width - 1) // columns for width in widths[: cursor.y]) + cursor.x // columns
+
+
+def in_tmux(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal is a pane of tmux."""
+    return "TMUX" in environment
+
+
+def _width(row: Mapping[int, Char]) -> int:
+    return max((column + char.width for column, char in row.items() if not char.char.isspace()), default=0)
+
+
+_SEQUENCE: Final = re.compile(
+    r"""
+      \x1b\[ [0-?]* [ -/]* [@-~]                          # CSI: keys, focus, positions, the mouse
+    | \x1bO [ -~]                                         # SS3: keys
+    | \x1b[\]PX^_] [^\x07\x1b]* (?: \x07 | \x1b\\ )       # OSC, DCS, SOS, PM, APC: answers about colours and names
+    """,
+    re.VERBOSE,
+)
+_BEGINNING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O|[\]PX^_][^\x07\x1b]*\x1b?)?\Z")
+_ANSWER: Final = re.compile(r"\x1b[\]PX^_][^\x07\x1b]{2}")
+"""The beginning of an answer: nobody types that."""
+PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
+
+
+def quiet(source: Input) -> Input:
+    """Return an input of prompt_toolkit that passes on nothing but keys."""
+    if isinstance(source, Vt100Input) and not isinstance(source.vt100_parser, QuietParser):
+        source.vt100_parser = QuietParser(source.vt100_parser)  # type: ignore[assignment]  # its two methods are used
+    return source
+
+
+class QuietParser:
+    """Stands before prompt_toolkit's parser, and leaves out the sequences that are no keys."""
+
+    def __init__(self, parser: Any) -> None:
+        """Args: parser: a `Vt100Parser`."""
+        self._parser = parser
+        self._held = ""
+        """The beginning of a sequence."""
+        self._waited = False
+        """No more of it has come for a moment."""
+        self._pastes = False
+
+    def feed(self, data: str) -> None:
+        """Takes characters of the terminal."""
+        data, self._held = self._held + data, ""
+        while data:
+            mark = PASTE_END if self._pastes else PASTE
+            before, found, data = data.partition(mark)
+            self._take(before, is_last=not found)
+            if found:
+                self._parser.feed(found)
+                self._pastes = not self._pastes
+        self._waited &= bool(self._held)
+
+    def _take(self, data: str, *, is_last: bool) -> None:
+        """Args: is_last: nothing comes behind it yet."""
+        if self._pastes:
+            counts = range(len(PASTE_END) - 1, 0, -1) if is_last else ()
+            begins = len(data) - next((count for count in counts if data.endswith(PASTE_END[:count])), 0)
+        else:
+            data = _SEQUENCE.sub(lambda match: match[0] if match[0] in ANSI_SEQUENCES else "", data)
+            beginning = _BEGINNING.search(data) if is_last else None
+            begins = len(data) if beginning is None else beginning.start()
+        self._held = data[begins:]
+        self._parser.feed(data[:begins])
+
+    def flush(self) -> None:
+        """Takes what was held for keys, because no more has come; the beginning of an answer is waited for once more."""
+        if self._held and not self._pastes:
+            if _ANSWER.match(self._held):
+                self._held, self._waited = "" if self._waited else self._held, not self._waited
+            else:
+                held, self._held = self._held, ""
+                self._parser.feed(held)
+        self._parser.flush()

@@ -2,14 +2,11 @@
 
 from typing import Final
 
-from freeact_sub.tools.ask import Ask
-from freeact_sub.tools.ask_parent import AskParent
-from freeact_sub.tools.ask_user import AskUser, AskUserArguments, question_of, values_of
-from freeact_sub.tools.delegate import Delegate
-from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
+from freeact_sub.tools.ask import Ask, AskParent, AskUser, AskUserArguments, question_of, values_of
+from freeact_sub.tools.children import Delegate, Subagents, Task
+from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
 from freeact_sub.tools.mcp_search import SEARCH
 from freeact_sub.tools.plan import UpdatePlan
-from freeact_sub.tools.reset import ResetKernel
 from freeact_sub.tools.result_bounds import (
     Bounds,
     bound_error,
@@ -22,8 +19,6 @@ from freeact_sub.tools.result_bounds import (
     with_note,
     without_files,
 )
-from freeact_sub.tools.subagents import Subagents
-from freeact_sub.tools.task import Task
 from freeact_sub.tools.tool import (
     BackgroundChildren,
     CellContext,

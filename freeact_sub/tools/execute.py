@@ -1,4 +1,4 @@
-"""`execute_ipython_cell`: run one cell in the agent's kernel."""
+"""`execute_ipython_cell` runs one cell in the agent's kernel; `reset_kernel` restarts the kernel."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ from freeact_sub.spans import note_here
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.titles import own_title
 from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
-from freeact_sub.tools.tool import CellContext, ToolContext, ToolResult
+from freeact_sub.tools.tool import CellContext, HarmlessTool, ToolContext, ToolResult
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
 """Only the model reads this."""
@@ -193,3 +193,22 @@ def _pictures(displays: Sequence[MimeBundle]) -> Iterator[tuple[str, bytes]]:
         except (binascii.Error, ValueError):
             continue
         yield SUFFIXES[kind], content
+
+
+class ResetArguments(BaseModel):
+    """See `tools/reset_kernel.json`."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+
+
+class ResetKernel(HarmlessTool):
+    """Replaces the kernel with a new one."""
+
+    name = "reset_kernel"
+    arguments = ResetArguments
+
+    async def run(self, arguments: ResetArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        del arguments
+        await context.kernel.reset()
+        return ToolResult(text="The kernel was restarted: all variables and imports are gone.")

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, Field
 
 from freeact_sub.events import PlanUpdated
-from freeact_sub.events.plan import PlanStep
+from freeact_sub.events.progress import PlanStep
 from freeact_sub.titles import own_title
 from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
 

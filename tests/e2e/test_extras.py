@@ -125,7 +125,7 @@ def test_no_other_module_imports_an_optional_package_by_itself() -> None:
         "kernels/gateway/server.py",
         "mcp_server/server.py",  # the SDK of MCP needs starlette and uvicorn itself
         "notebook/question_forms.py",  # `_wants_buttons` has asked
-        "terminal/pictures/encoder.py",  # a process of its own, started where `Display` has asked
+        "terminal/picture_encoder.py",  # a process of its own, started where `Display` has asked
     }
 
 

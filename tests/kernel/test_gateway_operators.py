@@ -29,7 +29,7 @@ def test_what_a_gateway_lacks_is_printed_with_the_lines_that_mend_it(gateways, t
     allowed = ("kernel_info_request", "execute_request", "shutdown_request")
     types = [f"--MappingKernelManager.allowed_message_types={name}" for name in allowed]
     with serve("gateway", tmp_path / "strict", *types) as strict, monkeypatch.context() as impatient:
-        impatient.setattr("freeact_sub.kernels.gateway.launcher.ANSWER_SECONDS", 0.5)  # no answer will come
+        impatient.setattr("freeact_sub.kernels.gateway.kernel.ANSWER_SECONDS", 0.5)  # no answer will come
         assert main(["gateway", "check", strict.url]) == 1
     assert "allowed_message_types" in capsys.readouterr().err
     small = """--ServerApp.tornado_settings={"websocket_max_message_size": 1000000}"""

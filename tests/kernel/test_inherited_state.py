@@ -71,7 +71,7 @@ def test_a_starter_changes_neither_wall_nor_cells_nor_hooks(state, tmp_path):
 
 RENEWED = """
 import signal
-from freeact_sub.system.inherited import renew_signals
+from freeact_sub.system.process import renew_signals
 renew_signals()
 print(sorted(each.name for each in signal.Signals if signal.getsignal(each) == signal.SIG_IGN), signal.pthread_sigmask(0, ()))
 """

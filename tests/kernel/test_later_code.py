@@ -18,9 +18,8 @@ import freeact_sub
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
-from freeact_sub.kernels.wall.gaps import source_notice
 from freeact_sub.kernels.wall.programs import is_in
-from freeact_sub.kernels.wall.sandbox import find_kept, pinned, policy_for
+from freeact_sub.kernels.wall.sandbox import find_kept, pinned, policy_for, source_notice
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]

@@ -11,7 +11,7 @@ from support.waiting import THERE, eventually
 from freeact_sub import Agent, Config
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.events import AgentFinished, CodeExecutionOutput
-from freeact_sub.kernels.wire.afterwards import AMONG, BETWEEN, EXITS, HELD_CHARS, NEXT, EarlierOutput
+from freeact_sub.kernels.wire.client import AMONG, BETWEEN, EXITS, HELD_CHARS, NEXT, EarlierOutput
 from freeact_sub.kernels.wire.output import CellOutputBuffer
 from freeact_sub.testing import ScriptedModel
 

@@ -10,7 +10,7 @@ from support.kernels import no_host, run_cell, spec
 from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels.forkserver import demand, fork_provider
+from freeact_sub.kernels.forkserver import fork_provider
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
@@ -49,7 +49,7 @@ async def test_spares_are_kept_handed_out_refilled_and_gone_at_the_end(tmp_path)
 
 
 async def test_as_many_spares_are_kept_as_were_asked_for_at_once_until_that_is_long_ago(tmp_path, monkeypatch):
-    monkeypatch.setattr(demand, "SECONDS", 3600.0)  # however slow the machine is
+    monkeypatch.setattr(fork_provider, "SECONDS", 3600.0)  # however slow the machine is
     provider = ForkKernelProvider(spares=1)
     try:
         kernels = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))

@@ -15,7 +15,7 @@ from freeact_sub.events import Decision
 from freeact_sub.notebook import question_forms
 from freeact_sub.notebook.question_forms import ButtonQuestions, QuestionForms, TextQuestions
 from freeact_sub.notebook.render import question_html, question_text
-from freeact_sub.show.typed_decisions import TypedDecision
+from freeact_sub.show.questions import TypedDecision
 
 
 class FakeScreen:

@@ -13,7 +13,7 @@ from freeact_sub import events
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.events.plan import PlanStep
+from freeact_sub.events.progress import PlanStep
 from freeact_sub.notebook.render import (
     LIMITS,
     STYLE,

@@ -38,8 +38,7 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.events.answers import ASKED
-from freeact_sub.events.plan import PlanStep
-from freeact_sub.events.strategy_step import SearchedState
+from freeact_sub.events.progress import PlanStep, SearchedState
 
 ROOT: dict[str, Any] = {"agent_id": "agent-aaaa0000"}
 CHILD: dict[str, Any] = {"agent_id": "agent-bbbb1111", "parent_id": "agent-aaaa0000", "depth": 1}

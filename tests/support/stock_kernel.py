@@ -15,8 +15,8 @@ from nbclient import NotebookClient
 from support.jupyter_cells import LATE
 
 from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
-from freeact_sub.kernels.wire.afterwards import outputs_of
 from freeact_sub.kernels.wire.channels import Message, output_of
+from freeact_sub.kernels.wire.client import outputs_of
 
 SECONDS = 60
 LATE_SECONDS = 0.5

@@ -1,8 +1,7 @@
 """An agent's story as notebooks draw it."""
 
 from freeact_sub.notebook.render import LIMITS
-from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.story_items import StoryItems
+from freeact_sub.show.agent_story import AgentStory, StoryItems
 
 
 def block_of(first):

@@ -10,8 +10,7 @@ from support.tables import each
 
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
-from freeact_sub.show.questions import Questions
-from freeact_sub.show.typed_decisions import hint
+from freeact_sub.show.questions import Questions, hint
 from freeact_sub.terminal.approver import LineApprover
 from freeact_sub.terminal.questions.card import key_line
 from freeact_sub.terminal.questions.keys import DecisionKeys

@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable
 
 from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
 
@@ -6,6 +7,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.cells import StreamText
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     AgentStarted,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
@@ -13,14 +15,14 @@ from freeact_sub.events import (
     Response,
     ToolCallStarted,
 )
-from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.terminal.plain_lines import PlainLines
 
 
 class Lines:
-    def __init__(self) -> None:
+    def __init__(self, name: Callable[[AgentStory], str] | None = None) -> None:
         self.views = Stories()
-        self.plain = PlainLines(self.views)
+        self.plain = PlainLines(self.views, name)
 
     def write(self, *events: Event) -> str:
         text = ""
@@ -35,6 +37,21 @@ def test_every_line_begins_with_its_agent_and_holds_no_escape() -> None:
     assert len(text.splitlines()) > 20
     assert all(line.startswith("bbbb ") for line in text.split("\n")[:-1])
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+
+
+def test_a_person_gets_names_and_more_lines_are_indented() -> None:
+    lines = Lines(lambda view: view.label or "agent")
+    lines.views.called = lambda agent_id: "north" if agent_id == CHILD["agent_id"] else "agent"
+    told = lines.write(AgentStarted(**ROOT, prompt="go"), AgentStarted(**CHILD, prompt="a\nb", description="north"))
+    assert told == "agent starts: go\nnorth is started by agent:\n  a\n  b\n"
+    asks = AgentMessage(**CHILD, recipient_id=ROOT["agent_id"], kind="request", content="which?")
+    assert lines.write(asks) == "north asks agent: which?\n"
+    chunks = [CodeExecutionOutputChunk(**ROOT, output=StreamText(name="stdout", text=f"{at}\n")) for at in range(2)]
+    assert lines.write(*chunks) == "agent output:\n  0\n  1\n", "the head stands once"
+    assert lines.write(asks, chunks[0]) == "north asks agent: which?\nagent output:\n  0\n"
+    told = lines.write(*one_of_each("a\x1b[31m\x1b]0;t\x07b\nc\x9b2Jd\re"))
+    assert len(told.splitlines()) > 20
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]|aaaa|bbbb", told)
 
 
 def test_an_event_of_one_line_is_one_line_and_more_lines_follow_with_a_bar() -> None:

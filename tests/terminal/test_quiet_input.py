@@ -5,7 +5,7 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.keys import Keys
 from support.tables import each
 
-from freeact_sub.terminal.input.quiet_input import QuietParser
+from freeact_sub.terminal.screen import QuietParser
 
 REPORTS = [
     "\x1b[I",

@@ -13,7 +13,7 @@ from prompt_toolkit.styles import DummyStyle
 from support.terminal import CONVERSATION
 from support.waiting import wait_until
 
-from freeact_sub.terminal.drawing.reflow import WipingOutput, folds_rows
+from freeact_sub.terminal.screen import WipingOutput, folds_rows
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from freeact_sub.agents import AgentInfo
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.agents_at_work import find_agent
-from freeact_sub.terminal.drawing.agents_table import AgentsTable
+from freeact_sub.show.typed_commands import find_agent
+from freeact_sub.terminal.drawing.area import AgentsTable
 
 
 def agent(number: str, parent: str | None = None, **others: Any) -> AgentInfo:

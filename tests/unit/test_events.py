@@ -149,7 +149,7 @@ def test_a_line_that_is_no_event_is_refused(line):
 def test_events_are_read_without_the_sources_of_their_classes(monkeypatch):
     """To parse them takes time, and CPython fails at random where several threads do it."""
     monkeypatch.setattr(ast, "parse", None)
-    events.header._adapter.cache_clear()  # noqa: SLF001
+    events._adapter.cache_clear()  # noqa: SLF001
     [event, *_] = one_of_each()
     assert events.AgentEvent.from_json(event.to_json()).to_json() == event.to_json()
 

@@ -14,7 +14,7 @@ import freeact_sub
 from freeact_sub.calls import Call
 from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.cli.parser import command_line
-from freeact_sub.terminal.commands.table import COMMANDS
+from freeact_sub.terminal.slash_commands import COMMANDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

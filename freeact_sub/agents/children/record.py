@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from freeact_sub.agents.runs.results import AgentStatus, text_of
 from freeact_sub.errors import SessionError
-from freeact_sub.events.receipts import Receipts
+from freeact_sub.events.ending import Receipts
 from freeact_sub.sessions import SessionStore, session_store
 from freeact_sub.text import wrong_fields
 

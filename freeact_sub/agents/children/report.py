@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.events.receipts import Receipts
+from freeact_sub.events.ending import Receipts
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import counted, one_line
 

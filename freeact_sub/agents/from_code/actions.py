@@ -34,7 +34,7 @@ from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import Decision
 from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, block_type, write_value
 from freeact_sub.spans import environment_of, note, span, span_beside
-from freeact_sub.system.guarded_shell import guarded_shell
+from freeact_sub.system.closing import guarded_shell
 
 MAX_COMMAND_CHARS: Final = 100_000
 """Nobody could judge a longer one."""

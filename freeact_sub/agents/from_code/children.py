@@ -31,7 +31,7 @@ from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Kernel, block_type, hand_over, move_values, write_value
 from freeact_sub.modes import Mode, Thinking
 from freeact_sub.tools import BackgroundChildren, ChildState, SpawnRequest, Subagents
-from freeact_sub.tools.subagents import SubagentsArguments
+from freeact_sub.tools.children import SubagentsArguments
 
 if TYPE_CHECKING:
     from freeact_sub.kernels.workspaces import Changes

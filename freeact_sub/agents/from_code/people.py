@@ -15,7 +15,7 @@ from freeact_sub.approvals import required
 from freeact_sub.calls import ToolCall
 from freeact_sub.events import Answer, StrategyProgress
 from freeact_sub.events.forms import PersonQuestion
-from freeact_sub.events.strategy_step import SearchedState, StrategyStep
+from freeact_sub.events.progress import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock
 from freeact_sub.tools import AskUserArguments, question_of, values_of
 

@@ -14,7 +14,7 @@ from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
 from freeact_sub.events import Notice, ToolProgress
-from freeact_sub.events.call_progress import CallProgress
+from freeact_sub.events.progress import CallProgress
 from freeact_sub.kernels import CellClock
 from freeact_sub.mcp import McpResult, McpServers
 from freeact_sub.mcp.elicitation import Ask

@@ -23,8 +23,8 @@ from freeact_sub.agents.maps.quotes import Pilot, mean_of
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.events.strategy_step import StrategyStep
-from freeact_sub.system.chance import chance
+from freeact_sub.events.progress import StrategyStep
+from freeact_sub.system.process import chance
 
 T = TypeVar("T")
 Kind = Literal["ask", "task"]

@@ -21,10 +21,9 @@ from freeact_sub.agents.sessions.past import prompts_of, use_variables_before
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config, own_folders
 from freeact_sub.errors import KernelSnapshotError, SessionError
-from freeact_sub.kernels.files.states.git import LEFT_OUT, ShadowError
-from freeact_sub.kernels.files.states.shadow_files import ShadowFiles, workspace_mark
-from freeact_sub.kernels.snapshots.files import MANIFEST
-from freeact_sub.kernels.snapshots.moved import move_workspace
+from freeact_sub.kernels.files.git import LEFT_OUT, ShadowError
+from freeact_sub.kernels.files.shadow_files import ShadowFiles, workspace_mark
+from freeact_sub.kernels.snapshots.files import MANIFEST, move_workspace
 from freeact_sub.kernels.workspaces.layer import FOLDER, Copying, CopyLimitError
 from freeact_sub.sessions import (
     FILES,
@@ -41,8 +40,8 @@ from freeact_sub.sessions import (
     session_store,
 )
 from freeact_sub.system.closing import carry_out
-from freeact_sub.system.links import link_or_copy, target_in_copy
 from freeact_sub.system.removal import remove
+from freeact_sub.system.safe_files import link_or_copy, target_in_copy
 from freeact_sub.text import counted
 
 MAX_FILES: Final = 100_000

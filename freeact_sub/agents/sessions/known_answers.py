@@ -21,7 +21,7 @@ from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.events import Notice
-from freeact_sub.events.receipts import receipts_of
+from freeact_sub.events.ending import receipts_of
 from freeact_sub.tools import SpawnRequest
 
 

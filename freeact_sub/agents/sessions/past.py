@@ -13,8 +13,8 @@ from typing import Final
 
 from freeact_sub.events import AgentStarted
 from freeact_sub.sessions import PAST, VARIABLES, SessionReader, StoredRun, stats_below
-from freeact_sub.system.links import link_or_copy
 from freeact_sub.system.removal import remove
+from freeact_sub.system.safe_files import link_or_copy
 
 SAVED_UP_TO: Final = "saved-up-to"
 """The suffix of a snapshot's mark: when the last cell ended that is in it."""

@@ -2,28 +2,33 @@
 
 A part is also a connection through `/dev/tcp/HOST/PORT`, which looks like a file and is a connection for a shell; gawk has
 others.
+
+A shipped rule allows programs that only read behind a wall. What makes this safe is the wall, not the lists here: in `plan`
+and `ask` a kernel starts what is allowed in this way so that it can change no file and connect to nothing
+(`kernels/wall/reading.py`), whatever the command turns out to be. The lists say what such a wall would be in the way of, so
+that a person is asked instead.
+
+Forbidden commands are also looked for among the arguments of programs that may start them, though nobody knows that they
+do. A word may be the command's first, as after `fakeroot`, or hold all of it, as in `tmux new 'git push'` or between quotes
+in `awk 'BEGIN{system("git push")}'`. What a program puts together while it runs nobody can see here.
 """
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
-from freeact_sub.approvals.addresses import spellings
+from freeact_sub.approvals.access import command_pattern, judge_connection, judge_read, judge_write, spellings
 from freeact_sub.approvals.folder_reads import judge_files
 from freeact_sub.approvals.git_files import UnknownFilesError, tracked_files
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest, unless_full
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
-from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
 from freeact_sub.approvals.shell.command_files import Found, about_files, joined, what_is_found, with_options_found
-from freeact_sub.approvals.shell.folder_readers import shows_work_tree
-from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
-from freeact_sub.approvals.shell.readers import FILTERS, START_NOTHING, is_plain, means_to_write
+from freeact_sub.approvals.shell.folder_readers import reads_lists, shows_work_tree
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
 from freeact_sub.approvals.shell.words import names
 from freeact_sub.approvals.shell.wrappers import without_options
@@ -224,7 +229,7 @@ def connections(text: str, script: Script) -> Iterator[tuple[str, ...]]:
     for pattern, places in ((WRITTEN, [text]), (INET, [text]), (NAMED, [*words, *(file.path for file in script.files)])):
         for place in places:
             for protocol, host, port in pattern.findall(place):
-                yield _spelled(protocol, host, port)
+                yield _spelled_address(protocol, host, port)
 
 
 def may_connect(path: str) -> bool:
@@ -232,7 +237,7 @@ def may_connect(path: str) -> bool:
     return UNKNOWN in path and ANY.may_match(path.replace(WILD, UNKNOWN), Path("/")) and not NAMED.search(path)
 
 
-def _spelled(protocol: str, host: str, port: str) -> tuple[str, ...]:
+def _spelled_address(protocol: str, host: str, port: str) -> tuple[str, ...]:
     number = _number(protocol, port)
     host = re.sub(f"[{UNKNOWN}{WILD}]+", UNKNOWN, host)
     if number is None or UNKNOWN in host:
@@ -248,3 +253,132 @@ def _number(protocol: str, port: str) -> int | None:
         return socket.getservbyname(port, protocol) if port.isascii() else None
     except OSError:
         return None
+
+
+FILTERS: Final = names(
+    "true false : cd pwd exit return break continue echo printf seq sleep basename dirname test cat head tail tac rev wc nl "
+    "cut tr fold expand paste comm cmp column grep egrep fgrep ls stat du df realpath readlink base64 md5sum sha1sum "
+    "sha256sum od hexdump strings id whoami groups uname nproc free uptime arch which type"
+)
+"""Programs that no option makes write a file, start a program or connect."""
+START_NOTHING: Final = FILTERS | names("rg find tree file uniq date ps fc-list locale hostname lscpu")
+"""Programs that start no other, unless `WRITES` says so or the parser finds it."""
+WRITES: Final[Mapping[str, str]] = {
+    "sort": r"-[^-]*o.*|--o.*",
+    "tree": r"-o|-R",
+    "sed": r"-[^-]*i.*|--i.*",
+    "awk": r".*(?:print[^}]*[>|]|system|inplace).*",
+    "find": r"-delete|-fprint.*|-fls|-ok.*",
+    "file": r"-C|--compile",
+    "date": r"-s.*|--s.*",
+    "git": r"--output.*",
+    "rg": r"--pre.*|--hostname-bin.*",
+}
+"""By program, an expression for a word by which it is meant to write or to start another."""
+PLAIN: Final = re.compile(r"""(?s:[\w\s./:=,@%+?*-]|'[^']*'|"[^"$`\\!]*"|&&|\|\|?|;|\d?>>?(?=\s*[\w./])|[12]?>&[12])*""")
+"""Matches a line in which every shell, and everybody, sees the same words."""
+
+
+def means_to_write(words: Sequence[str]) -> bool:
+    """Whether a program that is known to read is to write, or to read what a list names. Args: words: its name first."""
+    form = WRITES.get(words[0])
+    if words[0] == "uniq":
+        return sum(re.match(r"-|\d+$", word) is None for word in words[1:]) > 1
+    return reads_lists(tuple(words)) or (form is not None and any(re.fullmatch(form, word, re.DOTALL) for word in words[1:]))
+
+
+def is_plain(text: str) -> bool:
+    """Whether a line is so plain that nothing in it can be misread: no expansion, no group, no escape."""
+    return PLAIN.fullmatch(text) is not None and not re.search(r"(?m:(?:^|[\s;&|])(?:\w+\+?=))", text)
+
+
+DANGEROUS: Final = frozenset({*dangers.RECURSIVE, "find", "dd"})
+MAX_TEXTS: Final = 20
+"""Texts to read as scripts; of more, the content counts as unknown."""
+ASKED: Final = Ruling(verdict="ask", rule="a forbidden command is among its words", lasting=False)
+
+
+def hidden_commands(command: SimpleCommand, policy: Policy) -> Iterator[Ruling]:
+    """Asks for each forbidden command that an allowed one may start."""
+    forbidden = _Forbidden(policy)
+    for start, word in enumerate(command.words[1:], start=1):
+        if forbidden.may_begin(word) and forbidden.has(replace(command, words=command.words[start:])):
+            yield ASKED
+    yield from _in_texts(command.words[1:], forbidden)
+
+
+def hidden_texts(words: Sequence[str], policy: Policy) -> Iterator[Ruling]:
+    """Asks where a text, such as the value of a variable, holds a forbidden command."""
+    if words:
+        yield from _in_texts(words, _Forbidden(policy))
+
+
+def _in_texts(words: Sequence[str], forbidden: "_Forbidden") -> Iterator[Ruling]:
+    texts = [text for word in words for text in _texts(word) if any(map(forbidden.may_begin, re.split(r"[\s;&|(]+", text)))]
+    found = [inner for text in texts[:MAX_TEXTS] for inner in read_script(text).commands]
+    # the first word may be another language's: `1e git push`, `spawn git push`
+    found += [replace(inner, words=inner.words[1:]) for inner in found if len(inner.words) > 1]
+    found += [inner for word in words for inner in _inner_commands(word, forbidden)]
+    if len(texts) > MAX_TEXTS or any(forbidden.has(inner) for inner in found):
+        yield ASKED
+
+
+def _inner_commands(word: str, forbidden: "_Forbidden") -> Iterator[SimpleCommand]:
+    """The commands that begin anywhere in a text of some language, as in `1e git push` and `s/x/git push/e`."""
+    pieces = [word, *(word[at:] for at in range(2, 5) if word.startswith("-"))]
+    for mark in set(re.findall(r"(?:^|[\W\d_])s(\w)", word)):  # `sxaxgit pushxe`
+        pieces += word.split(mark)
+    is_prose = not re.search(r"^-|[^\w\s.,:'?()-]", word) or not re.search(r"\s", word)
+    for piece in () if is_prose else dict.fromkeys(pieces):
+        for name in re.finditer(r"[\w.+-]+(?=\s)|(?<=_)[a-z][\w.+-]*(?=\s)", piece):
+            if forbidden.may_begin(name[0].strip("_")):
+                end = re.match(r"[^\n;&|(){}<>'\"`,!#%]*", piece[name.start() :])
+                text = (end[0] if end else "").strip("_")
+                for cut in dict.fromkeys((text, *(text.partition(mark)[0] for mark in "/@:=+_"))):
+                    yield SimpleCommand(words=tuple(cut.split()), folders=("",))
+
+
+def _texts(word: str) -> Iterator[str]:
+    """The parts of a word that may be scripts."""
+    if not re.search(r"[\s'\"]", word) or UNKNOWN in word or WILD in word:
+        return
+    yield word
+    if "\\" in word:
+        yield from _texts(re.sub(r"\\(?:[tnrfv]|x(?:20|09|0a)|0?40)|\\", lambda code: " " * (len(code[0]) > 1), word))
+    if word.startswith("-"):
+        yield word[2:]
+    yield from re.split(r"[=!:,`|(){}\[\]]", word)[1:]
+    quoted = [one or other for one, other in re.findall(r"'([^']*)'|\"([^\"]*)\"", word)]
+    yield from quoted
+    yield " ".join(quoted)
+
+
+class _Forbidden:
+    """The commands that rules forbid."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._workspace = policy.workspace
+        rules = (rule for level in policy.rules.levels for rule in level)
+        self._patterns = [rule.pattern for rule in rules if rule.verdict == "deny" and rule.pattern.kind == "shell"]
+        firsts = {pattern.glob.partition(" ")[0] for pattern in self._patterns}
+        self._firsts = [Pattern(kind="tool", glob=first) for first in firsts]
+        self._begin: dict[str, bool] = {"": False}
+
+    def may_begin(self, word: str) -> bool:
+        """Tests quickly whether a forbidden command may begin with a word."""
+        name = word.rpartition("/")[2]
+        if name not in self._begin:
+            known = not name.startswith("-") and UNKNOWN not in name and WILD not in name
+            git = any(first.covers("git", self._workspace) for first in self._firsts) if name.startswith("git-") else False
+            self._begin[name] = known and (
+                git or name in DANGEROUS or any(first.covers(name, self._workspace) for first in self._firsts)
+            )
+        return self._begin[name]
+
+    def has(self, command: SimpleCommand) -> bool:
+        """Whether a command is forbidden, as written or without its folder and the options before its subcommand."""
+        name = command.words[0].rpartition("/")[2]
+        texts = {command.text, " ".join((name, *command.words[1:])), *without_options(name, command.words)}
+        if any(pattern.covers(text, self._workspace) for pattern in self._patterns for text in texts):
+            return True
+        return name in DANGEROUS and dangers.danger_of(command, self._workspace) == "sure"

@@ -1,11 +1,10 @@
 """Copies of a notebook's kernel: an agent works on the user's variables, and changes none of them.
 
-The kernel and the host of agents are two processes. In the kernel, `safety.py` says whether a fork is safe, `making.py` has
+The kernel and the host of agents are two processes. In the kernel, `forks.py` says whether a fork is safe, `making.py` has
 it made (`forking.py`), with a guard between (`system/guard.py`), and `becoming.py` turns it into a kernel of its own. At the
-host, `kernel.py` is what an agent runs its cells in, `provider.py` hands it out, and `launcher.py` asks for the fork.
-`changes.py` finds out what was changed and takes values over, with `guest/state.py`, which runs in kernel and copy, and
-with `bare_forks.py`. Linux only: elsewhere `unsafe` says so, and the modules that
-fork are not imported.
+host, `kernel.py` asks for the fork, hands it out, and is what an agent runs its cells in. `changes.py` finds out what was
+changed and takes values over, with `guest/state.py`, which runs in kernel and copy, and with the bare forks of `forks.py`.
+Linux only: elsewhere `unsafe` says so, and the modules that fork are not imported.
 """
 
 from freeact_sub.kernels.copies.changes import (
@@ -16,11 +15,9 @@ from freeact_sub.kernels.copies.changes import (
     report_of,
     take,
 )
-from freeact_sub.kernels.copies.kernel import UNTRIED, NotebookCopy
-from freeact_sub.kernels.copies.launcher import Origin
+from freeact_sub.kernels.copies.forks import kernel_app, unsafe
+from freeact_sub.kernels.copies.kernel import UNTRIED, CopyProvider, NotebookCopy, Origin
 from freeact_sub.kernels.copies.making import CopyMaker
-from freeact_sub.kernels.copies.provider import CopyProvider
-from freeact_sub.kernels.copies.safety import kernel_app, unsafe
 
 __all__ = [
     "UNTRIED",

@@ -22,7 +22,7 @@ from typing import Any, Final
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
 from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
-from freeact_sub.system.processes import stat_fields
+from freeact_sub.system.process import stat_fields
 
 KEPT_VARIABLES: Final = ("MPLBACKEND",)
 """What ipykernel itself has set in the environment, so that figures are outputs of a cell."""

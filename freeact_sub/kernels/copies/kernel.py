@@ -1,23 +1,115 @@
-"""`NotebookCopy`: the kernel of an agent that works on a copy of the notebook's kernel; a newer copy can take its place."""
+"""`NotebookCopy`: the kernel of an agent that works on a copy of the notebook's kernel; a newer copy can take its place.
+
+`CopyProvider` gives a root agent such a copy, and its children kernels of another provider.
+"""
 
 import asyncio
 import contextlib
+import os
+import signal
 import uuid
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from zmq.sugar.context import Context
+
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelError, KernelLostError, KernelSnapshotError, KernelStartError
-from freeact_sub.kernels.copies.launcher import CopyLauncher, Origin
-from freeact_sub.kernels.kernel import HostRequestHandler, Kernel, KernelSpec
-from freeact_sub.kernels.local import LocalKernel
+from freeact_sub.kernels.forkserver.branches import choose_connection
+from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
+from freeact_sub.kernels.launch import private_environment
+from freeact_sub.kernels.local import LOG_FILE, RECONNECT_MILLISECONDS, LocalKernel, LocalLauncher
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
-from freeact_sub.kernels.wire.channels import ZmqContext
+from freeact_sub.kernels.wall.sandbox import Gaps
+from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.workspaces import OwnFiles
+from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import KernelFolder, make_folder
+
+KILL_SECONDS: Final = 3.0
+
+
+class Origin(Protocol):
+    """The notebook's kernel, as the process of its agents knows it. Its end is `CopyMaker` (`making.py`)."""
+
+    async def fork(self, request: Mapping[str, Any]) -> tuple[int, int]:
+        """Forks a copy. Args: request: see `become_copy`. Returns the process ids of its guard and of the copy.
+
+        Raises:
+            KernelStartError: It cannot be copied now; the message says why.
+        """
+        ...
+
+    async def exit_code(self, guard: int) -> int:
+        """Waits for the end of a guard. Returns its exit code, negative for a signal."""
+        ...
+
+
+class CopyLauncher(LocalLauncher):
+    """Has the notebook's kernel fork. Its folder outlives the copy: the next copy of the same agent has it too."""
+
+    has_guest = True
+
+    def __init__(self, spec: KernelSpec, context: ZmqContext, folder: KernelFolder, origin: Origin) -> None:
+        """Args: origin: the kernel that is copied."""
+        super().__init__(spec, context, folder)
+        self._origin = origin
+        self._copy: int | None = None
+        self._guard: int | None = None
+        self._ended: asyncio.Future[int] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the copy, the leader of its process group."""
+        return self._copy
+
+    async def launch(self) -> KernelChannels:
+        """See `Launcher`."""
+        environment = await self._prepare()
+        private = private_environment(self.spec, self.scratch)
+        request = {
+            "connection": choose_connection(self._manager),
+            "connection_file": self._manager.connection_file,
+            "attach": False,
+            "folder": str(self.folder.path),
+            "log": str(self.folder.path / LOG_FILE),
+            "environment": {**environment, **private},
+            "folders": list(private.values()),
+            "cwd": str(self.spec.workspace),
+            "wall": self.wall,
+            "servers": self.spec.mcp_servers,
+            "skills": [asdict(module) for module in self.spec.skills],
+            "audit": self.spec.hook_settings(self.scratch),
+        }
+        self._guard, self._copy = await self._origin.fork(request)
+        self._ended = asyncio.ensure_future(self._origin.exit_code(self._guard))
+        return self._started(self._ended)
+
+    async def interrupt(self) -> None:
+        """See `Launcher`."""
+        if self._copy is not None and self._ended is not None and not self._ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._copy, signal.SIGINT)
+
+    async def kill(self) -> None:
+        """See `Launcher`."""
+        if self._guard is None or self._ended is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not self._ended.done():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._guard, number)
+                await asyncio.wait({self._ended}, timeout=KILL_SECONDS)
+
+    async def aclose(self, *, lost: bool) -> None:
+        """See `Launcher`. The folder belongs to whoever gave it."""
+        if lost:
+            await asyncio.to_thread(self.folder.end_processes)
+
 
 START_SECONDS: Final = 10.0
 """A copy that is not ready by then hangs at something that another thread held; the agent gets an empty kernel."""
@@ -207,3 +299,77 @@ class NotebookCopy:
     async def _close(self) -> None:
         await self.drop()
         self._folder.give_up()
+
+
+NETWORK: Final = (
+    "the network that kernel.network gives to code in mode `{mode}` includes programs of this machine: the copy does not "
+    "know the key of your kernel, but it can read the outputs of a kernel whose transport is TCP"
+)
+
+
+class CopyProvider:
+    """See `KernelProvider`."""
+
+    def __init__(self, empty: KernelProvider, *, on_notice: Callable[[str], None], origin: Origin) -> None:
+        """Nothing is started yet.
+
+        Args:
+            empty: Starts the kernels of children, and the root's where no copy can be made. It is closed with this one.
+            on_notice: Called with what a person must know: why there is no copy, and what the wall cannot hold.
+            origin: The kernel that is copied.
+        """
+        self._empty = empty
+        self._on_notice = on_notice
+        self._origin = origin
+        self._gaps = Gaps(on_notice)
+        self._context: Any = Context()
+        self._context.reconnect_ivl = RECONNECT_MILLISECONDS
+        self.root_id: str | None = None
+        """The agent that gets copies."""
+        self.copy: NotebookCopy | None = None
+        """The root's kernel. None: it is an empty one, or not started yet."""
+        self._told_of_network = False
+        self._refused = ""
+        """Why no copy can be made now. Empty: one can be."""
+
+    async def refuse(self, reason: str) -> None:
+        """From now on there is a reason against a copy, or none. The agent of a copy that there is gets an empty kernel."""
+        self._refused = reason
+        copy, self.copy = (self.copy, None) if reason else (None, self.copy)
+        if copy is not None:
+            copy.give_up(f"no other copy of this kernel can be made: {reason}")
+            await copy.aclose()
+
+    def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
+        """See `KernelProvider.place`."""
+        return self._empty.place(mode, settings, workspace)
+
+    def hook(self, settings: AuditSettings) -> AuditSettings | None:
+        """See `KernelProvider.hook`."""
+        return self._empty.hook(settings)
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
+        """See `KernelProvider.start`."""
+        if spec.owner_id != self.root_id or self._refused:
+            return await self._empty.start(spec, handler)
+        await self._gaps.check(spec)
+        if spec.sandbox is not None and spec.sandbox.walled and spec.sandbox.network and not self._told_of_network:
+            self._told_of_network = True
+            self._on_notice(NETWORK.format(mode=spec.sandbox.mode))
+        copy = NotebookCopy(spec, handler, self._context, self._origin)
+        try:
+            await copy.renew()
+        except KernelStartError as error:
+            await copy.aclose()
+            self._on_notice(f"the agent works in an empty kernel: a copy of this one could not be made: {error}")
+            return await self._empty.start(spec, handler)
+        except BaseException:
+            await copy.aclose()
+            raise
+        self.copy = copy
+        return copy
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`."""
+        self._context.destroy(linger=0)
+        await self._empty.aclose()

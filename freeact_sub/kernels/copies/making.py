@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels.copies.bare_forks import BareFork
 from freeact_sub.kernels.copies.changes import EarlierVariables
-from freeact_sub.kernels.copies.safety import kernel_app, unsafe
+from freeact_sub.kernels.copies.forks import BareFork, kernel_app, unsafe
 from freeact_sub.kernels.guest import compiled_guest
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 

@@ -132,8 +132,9 @@ def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
     signal.set_wakeup_fd(-1)
     sys.modules["freeact_borrowed_app"].leave_running_loop(loop)  # it is left without returning
     asyncio.set_event_loop(asyncio.new_event_loop())
-    if (contexts := sys.modules.get("freeact_guest.contexts")) is not None:  # none in a copy of a kernel of Jupyter's own
-        contexts.take_over()
+    guest = sys.modules.get("freeact_guest.descriptors")
+    if guest is not None:  # there is none in a copy of a kernel of Jupyter's own
+        guest.take_over_contexts()
 
 
 def join(folder: str) -> None:

@@ -1,8 +1,8 @@
 """`ForkKernelProvider`: kernels in milliseconds, forked by a warm fork server; a few are kept ready ahead of demand.
 
 A spare is a whole kernel, started and prepared, of one `SpareKey` (all that a kernel is started with, except its agent);
-handing it out costs nothing. As many are kept as were in use at once in the last minute, and never less than the setting
-says. They are made while no start is under way, nor about to be, and the kernels that were started last have had the
+handing it out costs nothing. As many are kept as were in use at once in the last minute (`Demand`), and never less than the
+setting says. They are made while no start is under way, nor about to be, and the kernels that were started last have had the
 processors for a while: what somebody waits for comes first. None is made while memory is short, and only the keys asked for
 last have any: agents of many workspaces may share a provider, and the workspace is part of the key. Where forking is not
 possible or not safe, kernels are started as plain subprocesses, and one log line says so; a fork server that did not come up
@@ -14,23 +14,21 @@ import contextlib
 import logging
 import math
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelStartError, UnusablePythonError
-from freeact_sub.kernels.forkserver import demand
-from freeact_sub.kernels.forkserver.demand import Demand
 from freeact_sub.kernels.forkserver.launchers import ForkLauncher
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer, ForkUnsafeError
 from freeact_sub.kernels.jupyter import NOT_READY
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelSpec
 from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
-from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
-from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+from freeact_sub.kernels.wall.sandbox import Gaps, SandboxPolicy
 from freeact_sub.modes import Mode
 from freeact_sub.skills import SkillModule
 from freeact_sub.system.closing import end_task
@@ -253,7 +251,7 @@ class ForkKernelProvider(LocalKernelProvider):
             if look := self._looks.pop(key, None):
                 look.cancel()
             loop = asyncio.get_running_loop()
-            self._looks[key] = loop.call_later(demand.SECONDS + 1, self.end_surplus, key)
+            self._looks[key] = loop.call_later(SECONDS + 1, self.end_surplus, key)
         if not self._closed and key not in self._refilling and self._wants_spare(key):
             self._refilling.add(key)
             self._in_background(self._refill(key, spec))
@@ -350,3 +348,55 @@ def free_memory() -> float:
             name, _, value = line.partition(":")
             sizes[name] = int(value.split()[0])
     return sizes["MemAvailable"] / sizes["MemTotal"] if "MemAvailable" in sizes else 1.0
+
+
+SECONDS: Final = 60.0
+"""Seconds after which a request no longer counts."""
+
+
+@dataclass
+class Burst:
+    """Requests that came before spares could be made again."""
+
+    kernels: int = 0
+    """Those that are waited for or in use."""
+
+    def end(self) -> None:
+        """Counts one kernel less: it has ended, or could not be started."""
+        self.kernels -= 1
+
+
+class Demand:
+    """Counts kernels, by their key."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._bursts: dict[Hashable, Burst] = {}
+        self._most: dict[Hashable, deque[tuple[float, int]]] = {}
+        """Times, each with the number of kernels of the burst then; later numbers are smaller."""
+
+    def asked(self, key: Hashable) -> Burst:
+        """Counts a request for a kernel; the burst that it belongs to."""
+        burst = self._bursts.setdefault(key, Burst())
+        burst.kernels += 1
+        most = self._most.setdefault(key, deque())
+        while most and most[-1][1] <= burst.kernels:
+            most.pop()
+        most.append((self._now(), burst.kernels))
+        return burst
+
+    def met(self, key: Hashable) -> None:
+        """Ends a burst of requests: all are served, and the wanted spares are ready."""
+        self._bursts.pop(key, None)
+
+    def at_once(self, key: Hashable) -> int:
+        """The largest number of kernels of one burst in the last minute."""
+        most = self._most.get(key, deque())
+        while most and most[0][0] < self._now() - SECONDS:
+            most.popleft()
+        return most[0][1] if most else 0
+
+    def forget(self, key: Hashable) -> None:
+        """Drops the counts of a key."""
+        self._bursts.pop(key, None)
+        self._most.pop(key, None)

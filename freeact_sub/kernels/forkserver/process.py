@@ -24,9 +24,8 @@ from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.pythons.about import lent
 from freeact_sub.skills import SkillModule
-from freeact_sub.system.closing import carry_out, end_guarded, end_task
+from freeact_sub.system.closing import carry_out, end_guarded, end_task, end_with_loop, forget
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
-from freeact_sub.system.loops import end_with_loop, forget
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
 from freeact_sub.system.removal import remove
 

@@ -14,6 +14,6 @@ def make_gateway(settings: KernelConfig, *, on_notice: Callable[[str], None] | N
         ConfigError: A setting is missing or wrong, or a package.
     """
     require_extra("websockets", extra="gateway", needed_by='the setting `kernel.provider = "gateway"`')
-    from freeact_sub.kernels.gateway.provider import GatewayKernelProvider  # noqa: PLC0415  # needs that package
+    from freeact_sub.kernels.gateway.kernel import GatewayKernelProvider  # noqa: PLC0415  # needs that package
 
     return GatewayKernelProvider(settings, on_notice=on_notice)

@@ -17,8 +17,7 @@ from typing import Any, Final
 from freeact_sub.config.schema import GatewayConfig, KernelConfig
 from freeact_sub.errors import KernelError
 from freeact_sub.kernels.gateway.channels import MAX_SENT_BYTES
-from freeact_sub.kernels.gateway.kernel import GatewayKernel
-from freeact_sub.kernels.gateway.provider import GatewayKernelProvider
+from freeact_sub.kernels.gateway.kernel import GatewayKernel, GatewayKernelProvider
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 

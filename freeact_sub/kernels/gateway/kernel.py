@@ -1,27 +1,162 @@
 """`GatewayKernel`: a kernel of a gateway, with what its guest needs to live far from its host.
 
-Values pass through the host in pieces: several are on their way at once, so that nobody waits for the one before.
+Values pass through the host in pieces: several are on their way at once, so that nobody waits for the one before. Of several
+gateways `GatewayKernelProvider` takes the one that has the fewest kernels of ours.
 """
 
 import asyncio
+import contextlib
 import importlib.resources
 import logging
 import secrets
 import tempfile
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from freeact_sub.config.schema import GatewayConfig
-from freeact_sub.errors import KernelError, KernelLostError
+from freeact_sub.config.schema import GatewayConfig, KernelConfig, git_environment
+from freeact_sub.errors import ConfigError, KernelBranchError, KernelError, KernelLostError, KernelStartError
+from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.gateway.channels import GatewayChannels
-from freeact_sub.kernels.gateway.launcher import GatewayLauncher
+from freeact_sub.kernels.gateway.server import GatewayServer, UnreachableError, live
 from freeact_sub.kernels.handover import FarKernel, move_file
 from freeact_sub.kernels.jupyter import JupyterKernel
-from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
+from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
+from freeact_sub.kernels.launch import Launcher
+from freeact_sub.kernels.wire.channels import KernelChannels
 from freeact_sub.kernels.wire.output import CellClock
+from freeact_sub.modes import Mode
+from freeact_sub.system.process import chance
+
+ANSWER_SECONDS: Final = 20.0
+"""Seconds that the guest of a new kernel may take to answer."""
+GUEST_END_SECONDS: Final = 1.0
+"""Seconds that the guest may take to confirm its end; its thread does not run while code in C holds the interpreter."""
+
+
+class GatewayLauncher:
+    """Starts a kernel at the server that has the fewest of ours. See `Launcher`."""
+
+    has_guest = greets = False
+    scratch = None
+    own_files = None
+
+    def __init__(
+        self,
+        spec: KernelSpec,
+        choose: Callable[[], list[GatewayServer]],
+        kernel_name: str,
+        make_channels: Callable[..., GatewayChannels],
+    ) -> None:
+        """Make it.
+
+        Args:
+            spec: The settings of the kernel.
+            choose: The servers, in the order in which they are to be asked.
+            kernel_name: The name of the kernelspec there.
+            make_channels: Called with the server, the kernel's id and `on_lost`.
+        """
+        self._spec = spec
+        self._choose = choose
+        self._kernel_name = kernel_name
+        self._make_channels = make_channels
+        self.exited: asyncio.Future[str] | None = None
+        self.server: GatewayServer | None = None
+        self.kernel_id = ""
+        self.channels: GatewayChannels | None = None
+        self.gateway_is_gone = False
+        self._killed = self._has_guest = False
+
+    @property
+    def restarted(self) -> bool:
+        """The server has replaced this kernel, which died."""
+        return self.channels is not None and self.channels.restarted
+
+    async def launch(self) -> KernelChannels:
+        """See `Launcher`."""
+        servers = self._choose()
+        for server in servers:
+            live[server.url] += 1
+            self.server = server
+            try:
+                self.kernel_id = await server.start_kernel(self._kernel_name, self._spec.start_timeout_seconds)
+                break
+            except BaseException as error:
+                live[server.url] -= 1
+                self.server = None
+                if not isinstance(error, UnreachableError):
+                    raise
+                server.ask_last()
+                if server is servers[-1]:
+                    raise
+        if self.server is None:
+            raise KernelStartError("no gateway is named: set kernel.gateway.url")
+        self.exited = asyncio.get_running_loop().create_future()
+        self.channels = self._make_channels(self.server, self.kernel_id, on_lost=self._on_lost)
+        await self.channels.open()
+        return self.channels
+
+    async def settle(self) -> None:
+        """See that what the host says reaches the guest, and its reply the host."""
+        self._has_guest = True
+        try:
+            if self.channels is not None:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self.channels.ask("freeact_values", {"op": "ping"})
+        except TimeoutError as error:
+            raise KernelStartError(
+                "the gateway blocks messages of freeact_sub: start it without MappingKernelManager.allowed_message_types"
+            ) from error
+
+    async def interrupt(self) -> None:
+        """See `Launcher`."""
+        if self.server is not None and self.kernel_id:
+            await self.server.interrupt(self.kernel_id)
+
+    async def kill(self) -> None:
+        """See `Launcher`."""
+        if self.server is None or not self.kernel_id or self._killed:
+            return
+        if not self.gateway_is_gone:
+            self._killed = True
+            if self.channels is not None and self._has_guest:
+                # the server asks a busy kernel to end and waits for seconds, and it leaves the kernel's daemons
+                with contextlib.suppress(KernelLostError, TimeoutError):
+                    async with asyncio.timeout(GUEST_END_SECONDS):
+                        await self.channels.ask("freeact_end", {})
+            await self.server.end_kernel(self.kernel_id)
+        self._on_lost("it was ended", self.gateway_is_gone)
+
+    async def aclose(self, *, lost: bool) -> None:
+        """See `Launcher`."""
+        del lost
+        server, self.server = self.server, None
+        try:
+            if self.channels is not None:
+                await self.channels.aclose()
+        finally:
+            if server is not None:
+                live[server.url] -= 1
+
+    def log_tail(self) -> str:
+        """See `Launcher`. The log stays there."""
+        return ""
+
+    def branch(self, spec: KernelSpec, branches: Branches) -> Launcher:
+        """See `Launcher`."""
+        del spec, branches
+        raise KernelBranchError("a kernel of a gateway cannot be branched (kernel.provider = 'gateway')")
+
+    def _on_lost(self, reason: str, gone: bool) -> None:
+        self.gateway_is_gone = self.gateway_is_gone or gone
+        if gone and self.server is not None:
+            self.server.ask_last()
+        if self.exited is not None and not self.exited.done():
+            self.exited.set_result(reason)
+
 
 PIECE_BYTES: Final = 4 * 2**20
 PIECES_AHEAD: Final = 4
@@ -227,3 +362,78 @@ async def in_order(works: AsyncIterator[Coroutine[Any, Any, T]]) -> AsyncGenerat
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+ELSEWHERE: Final = (
+    "Its working directory is a folder of its own, empty at first and gone with the kernel: no file of the user is there, "
+    "and nobody finds files that you write. A child gets files as values (`inputs` of agent.task) and gives them back as "
+    "its answer; what the user is to have stands in your own answer. `agent.shell` runs on the user's machine."
+)
+
+
+class GatewayKernelProvider:
+    """Starts kernels at the servers that the settings name. See `KernelProvider`."""
+
+    def __init__(self, settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> None:
+        """Args: on_notice: called once with what kernels there lack. None: it is logged.
+
+        Raises:
+            ConfigError: The settings name no server, or certificates that cannot be read.
+        """
+        self._settings = settings.gateway
+        if not self._settings.url:
+            raise ConfigError("kernel.provider = 'gateway' needs kernel.gateway.url, such as http://127.0.0.1:8888")
+        self._on_notice = on_notice or logger.warning
+        self._has_noticed = False
+        self._servers = [GatewayServer(url, self._settings) for url in self._settings.url]
+
+    def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
+        """See `KernelProvider.place`. No wall of ours is there, and nothing of this machine's environment."""
+        if settings.sandbox == "required":
+            raise ConfigError(
+                "kernel.sandbox = 'required' needs a wall, which a gateway's kernels do not have: set 'auto' or 'off'"
+            )
+        if mode in ("plan", "auto") and not self._settings.trusted:
+            raise ConfigError(
+                f"mode {mode} needs a wall around the kernel, which a gateway's kernels do not have: choose mode ask or "
+                "full, or set kernel.gateway.trusted = true if the gateway's machines confine the code themselves"
+            )
+        shared = self._settings.workspace == "shared"
+        if not self._has_noticed:
+            self._has_noticed = True
+            files = "" if shared else f", and the files of {workspace} are not there"
+            self._on_notice(
+                f"kernels run at {', '.join(self._settings.url)}: no wall of ours is around them, they cannot be branched"
+                f"{files}"
+            )
+        environment = {**git_environment(), **settings.env}
+        files = f"Its working directory is {workspace}." if shared else ELSEWHERE
+        return KernelPlace(wall=None, environment=environment, description=f"It is on another machine. {files}")
+
+    def hook(self, settings: AuditSettings) -> AuditSettings | None:
+        """See `KernelProvider.hook`."""
+        return settings if self._settings.workspace == "shared" else AuditSettings(no_network=settings.no_network)
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> GatewayKernel:
+        """See `KernelProvider.start`."""
+        settings = self._settings
+        channels = partial(GatewayChannels, lease_seconds=settings.lease_seconds, on_notice=self._on_notice)
+        launcher = GatewayLauncher(spec, self._by_load, settings.kernel, channels)
+        kernel = GatewayKernel(
+            spec,
+            launcher,
+            handler,
+            settings=settings,
+        )
+        return await kernel.open()
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`."""
+        for server in self._servers:
+            await server.aclose()
+
+    def _by_load(self) -> list[GatewayServer]:
+        """The servers in the order in which they are asked: those that could not be reached lately come last."""
+        now = asyncio.get_running_loop().time()
+        shuffled = chance.sample(self._servers, len(self._servers))
+        return sorted(shuffled, key=lambda server: (server.asked_last_until > now, live[server.url]))

@@ -10,6 +10,7 @@ import ast
 import asyncio
 import builtins
 import contextlib
+import difflib
 import functools
 import importlib
 import inspect
@@ -23,6 +24,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -33,10 +35,8 @@ from . import (
     keyboard,
     mcp,
     messages,
-    names,
     programs,
     schemas,
-    scratch,
     tasks,
     tracebacks,
     used,
@@ -431,8 +431,8 @@ def install(
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     interrupts.INTERRUPTS.attach(shell, loop)
     descriptors.install(shell, loop)
-    scratch.install(shell)
-    names.install(shell)
+    install_scratch(shell)
+    install_near_names(shell)
     tracebacks.install(shell)
     keyboard.install(shell.kernel, requests.ask)
     programs.install(sys.modules[type(shell).__module__])
@@ -440,3 +440,50 @@ def install(
     hook.install(shell, requests.ask, audit, used.USED)
     used.watch(shell, lambda report: requests.send("files", report, lambda _: None))
     return requests
+
+
+MAX_NAMES = 3
+BUILTIN_LIKENESS = 0.8
+"""The least similarity of a name to a built-in, from 0 to 1: `end` does not mean `len`, but `pritn` means `print`."""
+
+
+def show_names(shell: Any, *, sizes: bool = False) -> None:
+    """Print the variables of the kernel with their types, oldest first. Args: sizes: and with their sizes."""
+    hidden = shell.user_ns_hidden
+    for name, value in list(shell.user_ns.items()):
+        if not name.startswith("_") and (name not in hidden or hidden[name] is not value):
+            print(values.line(name, value) if sizes else f"{name}: {type(value).__name__}")  # noqa: T201  # the host reads it as the output of its cell
+
+
+def near_names(name: str, namespace: dict[str, Any]) -> list[str]:
+    """Return similar names: first the user's, nearest first, then built-ins."""
+    own = [known for known in namespace if not known.startswith("_")]
+    near = difflib.get_close_matches(name, own, n=MAX_NAMES)
+    others = [known for known in dir(builtins) if not known.startswith("_") and known not in near]
+    return [*near, *difflib.get_close_matches(name, others, n=MAX_NAMES, cutoff=BUILTIN_LIKENESS)][:MAX_NAMES]
+
+
+def install_near_names(shell: Any) -> None:
+    """Let the errors of this shell suggest near names."""
+
+    def on_name_error(shell: Any, kind: Any, error: NameError, traceback: Any, tb_offset: int | None = None) -> None:
+        near = near_names(error.name, shell.user_ns) if error.name and len(error.args) == 1 else []
+        if near:
+            error.args = (f"{error.args[0]}. Near names that exist: {', '.join(near)}",)
+        shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
+
+    shell.set_custom_exc((NameError,), on_name_error)
+
+
+def install_scratch(shell: Any) -> None:
+    """Make the folder again before each cell, if it is gone: without it no temporary file can be made."""
+    folder = os.environ.get("TMPDIR")
+    if folder:
+        shell.events.register("pre_run_cell", lambda _: restore(folder))
+
+
+def restore(folder: str) -> None:
+    """Make it, with the rights that it had."""
+    if not Path(folder).is_dir():
+        with contextlib.suppress(OSError):  # the kernel's own folder may be gone, or a wall stands before it
+            Path(folder).mkdir(0o700, parents=True)

@@ -6,18 +6,27 @@ when the process ends, which for a kernel is never.
 
 In a stock ipykernel a cell that sets `sys.stdout` or `sys.stderr` to None makes the next cell hang, one that closes it makes
 every later `print` fail, and one that leaves a `StringIO` in its place hides later output (`Streams`).
+
+How output looks stays with it: the width of the window that shows it, for what is drawn as wide (tables of pandas, rich,
+programs), which a request to run a cell may say; and what cells have set in the context of their thread, such as NumPy's
+options for printing and `decimal`'s precision, which a branch, in a context of its own, gets from its origin. What code has
+set itself stays.
 """
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import importlib
+import importlib.util
+import os
 import sys
 import time
 import warnings
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from typing import Any
 
-from . import contexts, width
 from .borrowed_kernel import descriptor_of, has_unread_text, is_error_unread
 from .halves import HALVES, THREADS_ARE_OURS
 
@@ -102,12 +111,12 @@ def install(shell: Any, loop: Any) -> None:
         number = descriptor_of(stream)
         if number is not None:
             stream.fileno = lambda number=number: number  # type: ignore[method-assign]  # ipykernel's streams allow it
-    contexts.install(shell)
+    install_contexts(shell)
     is_branch = bool(HALVES.kernel)
     HALVES.attach(shell, loop, flush)
     STREAMS.attach(shell)
     if not is_branch:
-        width.install(shell)
+        install_width(shell)
         buffer_lines()
         # the threads of which Python warns are the kernel's own; what they hold at a fork is seen to
         warnings.filterwarnings("ignore", message=THREADS_ARE_OURS, category=DeprecationWarning)
@@ -180,3 +189,98 @@ def tasks_in(value: Any) -> list[Any]:
         items = value.values() if type(value) is dict else value
         return [item for item in items if isinstance(item, asyncio.Future)]
     return []
+
+
+SET: dict[contextvars.ContextVar[Any], Any] = {}
+"""By variable: its last value."""
+contexts_before: list[contextvars.Context] = []
+"""The context before the cell that runs."""
+
+
+def install_contexts(shell: Any) -> None:
+    """Called once in each kernel, and again in a branch."""
+    shell.events.register("pre_run_cell", note_context)
+    shell.events.register("post_run_cell", keep_context)
+
+
+def note_context(_: Any) -> None:
+    """Called before each cell."""
+    contexts_before[:] = [contextvars.copy_context()]
+
+
+def keep_context(_: Any) -> None:
+    """Called after each cell."""
+    now = contextvars.copy_context()
+    for before in contexts_before:
+        SET.update((each, value) for each, value in now.items() if before.get(each) is not value)
+    for each in SET.keys() - now.keys():
+        del SET[each]
+
+
+def take_over_contexts() -> None:
+    """Sets it here, in a copy of the process: once, before its event loop starts."""
+    for each, value in SET.items():
+        each.set(value)
+
+
+VARIABLES = ("COLUMNS", "JUPYTER_COLUMNS", "POLARS_TABLE_WIDTH")
+PANDAS_DEFAULT = 80
+
+
+class Width(MetaPathFinder):
+    """The present width. It stands among the finders of modules, because a cell may import pandas and print a table."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._columns = 0
+        self._searches = False
+
+    def note(self, _: Any) -> None:
+        """Called before each cell."""
+        with contextlib.suppress(Exception):  # a request without a width, or a kernel of another kind
+            columns = self._shell.kernel.get_parent("shell")["content"].get("columns")
+            if isinstance(columns, int) and columns > 0:
+                self._tell(columns)
+
+    def _tell(self, columns: int) -> None:
+        before, self._columns = self._columns, columns
+        for name in VARIABLES:
+            if os.environ.get(name, str(before)) == str(before):
+                os.environ[name] = str(columns)
+        self._tell_pandas(before or PANDAS_DEFAULT)
+        printer = self._shell.display_formatter.formatters["text/plain"]
+        if printer.max_width in (before, printer.traits()["max_width"].default_value):
+            printer.max_width = columns
+
+    def _tell_pandas(self, before: int) -> None:
+        pandas = sys.modules.get("pandas")
+        if pandas is not None and hasattr(pandas, "set_option") and pandas.get_option("display.width") == before:
+            pandas.set_option("display.width", self._columns)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        """See `importlib.abc.MetaPathFinder`."""
+        del path, target
+        if name != "pandas" or self._searches or not self._columns:
+            return None
+        self._searches = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searches = False
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                load(module)
+                with contextlib.suppress(Exception):
+                    self._tell_pandas(PANDAS_DEFAULT)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def install_width(shell: Any) -> None:
+    """Called once in each kernel."""
+    width = Width(shell)
+    shell.events.register("pre_run_cell", width.note)
+    sys.meta_path.insert(0, width)

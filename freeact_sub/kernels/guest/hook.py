@@ -4,24 +4,31 @@ Runs in kernels: standard library and IPython only. Python's audit events report
 it: `!cmd`, `subprocess`, a library. What is always allowed returns at once. All else is a request to the host (`check`):
 the code waits for its reply, in whatever thread, and gets a `PermissionError` if it is no.
 
+A question shows the start of a program as the command that a shell would read, and the name of a host instead of the address
+that was found for it.
+
 It is a question put to honest code, not a wall. It sees what Python does by itself: not what a started program does, nor
 what a library does in C (`ctypes`, the files of Arrow).
 """
 
 import contextlib
 import errno
+import functools
+import ipaddress
 import os
 import re
+import shlex
+import shutil
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from . import borrowed_starts, commands, doors, stack
+from . import borrowed_starts, doors, stack
 from .borrowed_starts import check_texts
-from .hosts import Names, is_ip
 from .kept import ADVICE
 from .line import WALLED, Line
 from .used import MAX_PENDING, UsedFiles
@@ -228,8 +235,8 @@ class Watch:
         words = [os.fsdecode(word) for word in argv] or [""]
         script = stack.script_for(words)
         words[0] = os.fsdecode(executable or words[0])
-        command = commands.shown(words, script, os.environ if env is None else env, self.environment)
-        self.start(command, cwd, posix=commands.is_posix(words[0]))
+        command = shown_command(words, script, os.environ if env is None else env, self.environment)
+        self.start(command, cwd, posix=is_posix(words[0]))
 
     def start(self, command: str, cwd: Any, *, posix: bool) -> None:
         """A command is about to be run. Raises: ToBeWalledError: behind the wall for programs that only read."""
@@ -385,3 +392,87 @@ def nothing_asked() -> Iterator[None]:
     finally:
         for watch in WATCHES:
             watch.asking.now = False
+
+
+SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
+TELLING = re.compile(
+    r"(LD_|DYLD_|PYTHON|GIT_|BASH|SHELL|PERL|RUBY|NODE_|SSL_|SSH_|XDG_|LESS|RIPGREP_).*|ENV|IFS|HOME|VISUAL|BROWSER|GLOBIGNORE"
+    r"|.*(PATH|PAGER|EDITOR|PROXY|_proxy|OPTIONS|OPTS?|MAKEFLAGS|_RSH)"
+)
+"""Variables that change what a program loads, runs or talks to."""
+
+PROTECTING = re.compile("GIT_(CONFIG_COUNT|NO_LAZY_FETCH|PAGER)")
+"""Variables that keep git from starting what the settings of a folder name; a program without them is shown as one."""
+
+
+def shown_command(words: list[str], script: str | None, env: Any, known: Mapping[str, str]) -> str:
+    """Return the command that starts a program; a shell's own command as it is.
+
+    Args:
+        words: The program and its arguments.
+        script: What it gets as its input, as far as that is known.
+        env: Its environment.
+        known: The environment that the kernel was started with.
+    """
+    assigned = _assigned(env, known)
+    is_shell = words[0] in SHELLS and not assigned
+    if is_shell and len(words) == 3 and words[1] == "-c":
+        return words[2]
+    if is_shell and len(words) == 1 and script is not None:
+        return script
+    command = " ".join([*assigned, shlex.join(words)])
+    return command + (f" <<'END_OF_SCRIPT'\n{script}\nEND_OF_SCRIPT" if script is not None else "")
+
+
+def is_posix(program: str) -> bool:
+    """Whether a shell is another one than bash, which reads some texts in other ways."""
+    return program in SHELLS and os.path.basename(os.path.realpath(shutil.which(program) or program)) != "bash"
+
+
+def _assigned(env: Any, known: Mapping[str, str]) -> list[str]:
+    """The variables that matter: those the kernel was not started with, and missing ones that protect git."""
+    new = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+    changed = [name for name, value in new.items() if TELLING.fullmatch(name) and known.get(name) != value]
+    gone = sorted(name for name in known if PROTECTING.fullmatch(name) and name not in new)
+    without = ["env", *(f"-u {name}" for name in gone)] if gone else []
+    return [*(f"{name}={shlex.quote(new[name])}" for name in changed), *without]
+
+
+MAX_NAMES = 1000
+
+
+class Names:
+    """Hosts by address."""
+
+    def __init__(self) -> None:
+        self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
+        """For each address: the host, and for each port None or the reason of a denial."""
+        find = socket.getaddrinfo
+
+        @functools.wraps(find)
+        def getaddrinfo(*args: Any, **kwargs: Any) -> Any:
+            found = find(*args, **kwargs)
+            self.remember(args[0] if args else kwargs.get("host"), found)
+            return found
+
+        socket.getaddrinfo = getaddrinfo
+
+    def remember(self, host: Any, found: list[Any]) -> None:
+        """Note the result of a lookup."""
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+        verdicts: dict[int, Any] = {}
+        for *_, address in found:
+            if name and name != address[0]:
+                self.found[str(address[0])] = (name, verdicts)
+                self.found.move_to_end(str(address[0]))
+        while len(self.found) > MAX_NAMES:
+            self.found.popitem(last=False)
+
+
+def is_ip(host: str) -> bool:
+    """Whether a host is an address, not a name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -6,15 +6,21 @@ and which it writes anew. It never unpickles.
 
 Of other files it makes copies, in both directions: who has a file open, or owns it, can change it under any name, and other
 sessions, moments and kernels with more rights rely on the host's. It names each by the digest of its own copy.
+
+The host also finds what has become since of the modules that variables are of, and gives saved variables another workspace
+when a session continues in a copy of it.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
+import stat
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -22,12 +28,93 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
-from freeact_sub.kernels.snapshots.content import check, copy, new, pieces, regular
-from freeact_sub.kernels.snapshots.modules import Modules
+from freeact_sub.kernels.guest.saved.imported import candidates, digest_of
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
 from freeact_sub.kernels.snapshots.rights import Rights, more_than
-from freeact_sub.kernels.workspaces.layer import write_all
-from freeact_sub.system.safe_files import opened_folder
+from freeact_sub.kernels.workspaces.layer import FICLONE, write_all
+from freeact_sub.system.safe_files import opened_folder, put_file, read_file
+
+NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+COPY_BYTES: Final = 4 * 2**20
+
+
+@contextmanager
+def regular(folder: int, name: str) -> Iterator[int]:
+    """Opens a regular file to read it; never waits for a pipe."""
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise KernelSnapshotError("the kernel has put something else in place of a file of its snapshot")
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def copy(source: int, target: int, size: int, given_up: threading.Event) -> None:
+    """Copies the content of a file; shares its blocks where the file system can.
+
+    Raises:
+        KernelSnapshotError: It is not of this size, or nobody waits for it any more.
+        OSError: There is no room.
+    """
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(target, FICLONE, source)
+        return
+    for data in pieces(source, size, given_up):
+        write_all(target, data)
+
+
+def pieces(handle: int, size: int, given_up: threading.Event) -> Iterator[bytes]:
+    """The content of a file, which is to be of this size."""
+    done = 0
+    while data := os.read(handle, COPY_BYTES):
+        done += len(data)
+        check(done <= size and not given_up.is_set())
+        yield data
+    check(done == size)
+
+
+@contextmanager
+def new(folder: int, name: str) -> Iterator[int]:
+    """Makes a file, to write and read it. Raises: FileExistsError: there is something of this name."""
+    handle = os.open(name, NEW, 0o600, dir_fd=folder)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def check(is_right: bool) -> None:
+    """Refuses a file. Raises: KernelSnapshotError."""
+    if not is_right:
+        raise KernelSnapshotError("a file of the snapshot is not what its manifest says, or nobody waits for it any more")
+
+
+Name = Annotated[str, Field(max_length=1000)]
+PathText = Annotated[str, Field(max_length=10_000)]
+
+
+class Modules(BaseModel):
+    """What `guest/saved/imported.py` tells of the modules outside of Python's own folders."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    files: dict[PathText, Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]]
+    """Digests of what was imported, or could have been. Empty: it was no file."""
+    folders: dict[PathText, list[Name]]
+    """The names that were looked up in each folder."""
+
+    def changed(self) -> str:
+        """What other code an import would run now, in a few words, for `LeftOut.more`. Empty: it would run the same."""
+        for path, digest in self.files.items():
+            if digest_of(path) != digest:
+                return f"it runs {path}, which has changed since" if os.path.lexists(path) else f"{path} is gone since"
+        for folder, names in self.folders.items():
+            for path in sorted(candidates(folder, set(names))):
+                if path not in self.files:
+                    return f"it runs {path}, which was not there"
+        return ""
+
 
 MANIFEST: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
@@ -38,7 +125,6 @@ READ_ONLY: Final = 0o400
 PART: Final = "new.part"
 DIGEST_BYTES: Final = 16
 
-Name = Annotated[str, Field(max_length=1000)]
 Text = Annotated[str, Field(max_length=2000)]
 Digest = Annotated[str, Field(pattern=rf"^{FILE_NAME.pattern}$")]
 Size = Annotated[int, Field(ge=0, le=2**50)]
@@ -355,3 +441,47 @@ def _write_manifest(folder: int, stored: Stored) -> None:
     finally:
         os.close(handle)
     os.rename(new, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+MAX_BYTES = 32 * 2**20
+
+
+def move_workspace(store: Path, old: Path, new: Path) -> None:
+    """Make the variables in a folder of ours those of a kernel that has worked in the copy, and not in the original.
+
+    Their kernel's rights, working folder, search path and modules name the copy then, so that its next kernel neither
+    enters the original nor may do more than this one.
+
+    Raises:
+        KernelSnapshotError: They cannot be read.
+        OSError: They cannot be written.
+    """
+    manifest = store / MANIFEST
+    try:
+        stored = Stored.model_validate_json(read_file(manifest, MAX_BYTES))
+    except ValueError as error:
+        raise KernelSnapshotError(f"the variables in {store} cannot be read") from error
+    parts = [_moved(part, str(old), str(new)) for part in stored.parts]
+    put_file(manifest, Stored(parts=parts).model_dump_json().encode(), mode=0o600)
+
+
+def _moved(part: SavedPart, old: str, new: str) -> SavedPart:
+    def path(given: str) -> str:
+        return new + given[len(old) :] if given == old or given.startswith(f"{old}/") else given
+
+    rights = part.rights.model_copy(
+        update={name: tuple(map(path, getattr(part.rights, name))) for name in ("readable", "writable")}
+    )
+    written: Manifest = part.written
+    imported = written.imported.model_copy(
+        update={
+            "files": {path(name): digest for name, digest in written.imported.files.items()},
+            "folders": {path(name): names for name, names in written.imported.folders.items()},
+        }
+    )
+    changed = {
+        "folder": None if written.folder is None else path(written.folder),
+        "path": [path(each) for each in written.path],
+        "imported": imported,
+    }
+    return part.model_copy(update={"rights": rights, "written": written.model_copy(update=changed)})

@@ -3,28 +3,33 @@
 The wall itself is `wall.py`; this is the host's side, which decides. A policy's wall is built of pieces; which of them
 a machine has is found out by trying them once, in a process of their own. With `required` a kernel is not started where a
 piece is missing; with `auto` the missing pieces are left out and `unenforced` says in words what that means. A piece that
-the machine has and that cannot be built for a kernel all the same ends that kernel's start, whatever the setting.
+the machine has and that cannot be built for a kernel all the same ends that kernel's start, whatever the setting. `Gaps`
+reports once what the wall of a kernel does not cover.
 """
 
+import asyncio
+import contextlib
 import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig, own_folders, token_folder
+from freeact_sub.config.schema import PROTECTED, SETTINGS_FOLDER, KernelConfig, McpServerConfig, own_folders, token_folder
 from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
-from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
+from freeact_sub.kernels.wall.repositories import MAX_FOLDERS, Repositories, find_repositories, outermost
 from freeact_sub.modes import Mode
 from freeact_sub.pythons import installed
 from freeact_sub.pythons.about import installed_in
+from freeact_sub.system.safe_files import make_folder
 
 ABI_TRUNCATE: Final = 3
 ABI_SIGNALS: Final = 6
@@ -384,3 +389,70 @@ def wall_script() -> Path:
 def total_memory() -> int:
     """The machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class Gaps:
+    """The gaps of all kernels of one provider."""
+
+    def __init__(self, on_notice: Callable[[str], None]) -> None:
+        self._on_notice = on_notice
+        self._noticed: set[str] = set()
+
+    async def check(self, spec: KernelSpec) -> Repositories:
+        """Finds what the wall of a kernel will not cover, before the kernel starts, and gives notice of it once.
+
+        Returns:
+            What the kernel must leave as it is in the folders that it may write.
+
+        Raises:
+            KernelStartError: The sandbox is required and cannot be had whole.
+        """
+        policy = spec.sandbox
+        if policy is None:
+            return NOTHING_KEPT
+        if policy.protected:
+            with contextlib.suppress(OSError):  # what the host cannot make there, a kernel cannot make either
+                make_folder(spec.workspace / SETTINGS_FOLDER)  # the wall protects what is there
+            for folder in set(own_folders()).intersection(policy.protected):
+                with contextlib.suppress(OSError):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in policy.hidden if policy.walled else ():
+            with contextlib.suppress(OSError):  # as above; a sign-in that comes later is hidden, too
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        machine, kept = await asyncio.to_thread(look, policy)
+        missing = check(policy, machine, kept)
+        if not kept.complete:
+            where = f"among the first {MAX_FOLDERS:,} folders, or not in time"
+            missing += (f"repositories of git that were not found {where}, and Python environments in the others",)
+        if new := self._new(missing):
+            self._on_notice(f"the sandbox of mode `{policy.mode}` does not cover: {'; '.join(new)}")
+        if new := self._new(map(str, policy.not_readable)):
+            folders = ", ".join(f'"{path}"' for path in new)
+            self._on_notice(
+                f"code in mode `{policy.mode}` cannot import the packages that are installed in editable form from these "
+                f"folders; kernel.readable = [{folders}] lets it"
+            )
+        for source in self._new(kept.sources):
+            self._on_notice(source_notice(source, policy))
+        return kept
+
+    def _new(self, texts: Iterable[str]) -> list[str]:
+        """The gaps that nobody has reported yet."""
+        new = [text for text in texts if text not in self._noticed]
+        self._noticed.update(new)
+        return new
+
+
+def source_notice(source: str, policy: SandboxPolicy) -> str:
+    """Why code cannot change the source of a package that is installed in editable form, and what lets it."""
+    steps = {
+        "run this program from an environment of its own (`uv tool install`, `pipx`)": sys.executable,
+        "set kernel.python to a Python in which it is not installed": policy.python,
+    }
+    needed = [step for step, python in steps.items() if source in map(os.path.realpath, installed_in(python).editable)]
+    needed = needed or ["start the MCP servers in an environment in which it is not installed"]
+    return (
+        f"code in mode `{policy.mode}` cannot change {source}: it is installed in editable form in a Python that starts "
+        f"outside of the sandbox and may import from there. Mode `ask` can change it, and asks you. "
+        f"To let mode `{policy.mode}`, {' and '.join(needed)}"
+    )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import SessionBusyError, SessionError
-from freeact_sub.system.late_secrets import late_secrets
+from freeact_sub.system.process import late_secrets
 
 NAME: Final = "sessions.db"
 BUSY_SECONDS: Final = 5.0

@@ -24,7 +24,7 @@ from freeact_sub.events import (
     Event,
     Notice,
 )
-from freeact_sub.events.receipts import receipts_of
+from freeact_sub.events.ending import receipts_of
 from freeact_sub.sessions.sqlite.database import Bodies, connect_to_read
 from freeact_sub.sessions.sqlite.writer import chain_of
 from freeact_sub.sessions.store import (

@@ -42,8 +42,8 @@ from freeact_sub.sessions.store import (
     new_session_id,
     stats_below,
 )
-from freeact_sub.system.links import link_or_copy
 from freeact_sub.system.removal import remove
+from freeact_sub.system.safe_files import link_or_copy
 
 FOLDERS: Final = "sessions"
 COPIES: Final = "workspaces"

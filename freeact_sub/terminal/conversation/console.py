@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from freeact_sub.agent_names import agents_meant, candidates
-from freeact_sub.show.agents_at_work import find_agent
+from freeact_sub.show.typed_commands import find_agent
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.input.offered import asks_servers
 from freeact_sub.terminal.interrupts import Interrupts

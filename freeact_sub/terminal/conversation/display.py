@@ -1,52 +1,315 @@
-"""`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status."""
+"""`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status.
+
+`Status` is the line at the bottom, and the title of the window. `Earlier` is where one was in a session that is resumed:
+its last exchanges, and what is kept of the rest.
+"""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+import shlex
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from freeact_sub.agent_names import short_id
+from freeact_sub.agent_names import agent_name, short_id
+from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
     ApprovalRequest,
     CodeExecutionOutput,
+    Compacted,
     Effects,
     Event,
+    ModelProgress,
+    Notice,
     QuestionRequest,
+    Response,
+    ResponseChunk,
+    ThoughtsChunk,
     ToolOutput,
+    UsageUpdated,
 )
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import is_tried
 from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
+from freeact_sub.show.replay import events_of, present_runs, root_of
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.settled import SettledResponses
-from freeact_sub.terminal.conversation.earlier import Earlier
+from freeact_sub.show.wording import session_facts, session_title
 from freeact_sub.terminal.conversation.present import Present
-from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
-from freeact_sub.terminal.drawing.parts import INDENT
+from freeact_sub.terminal.drawing.parts import INDENT, marked
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
 from freeact_sub.terminal.driver import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.terminal.pager import Pager
-from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
-from freeact_sub.terminal.questions.card import Card, asker, drawn_call, is_whole_in_list, key_line, question_card
-from freeact_sub.terminal.questions.effects_part import effects_part
-from freeact_sub.terminal.questions.form import is_cut
-from freeact_sub.terminal.questions.tried import TriedCells
+from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
+from freeact_sub.terminal.questions.card import (
+    Card,
+    asker,
+    drawn_call,
+    effects_part,
+    is_cut,
+    is_whole_in_list,
+    key_line,
+    question_card,
+)
+from freeact_sub.terminal.questions.keys import TriedCells
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agent import Agent
     from freeact_sub.agents import AgentInfo
+    from freeact_sub.sessions import SessionStore, StoredAgent, StoredSession
+
+
+JOINT: Final = " · "
+GAP: Final = 2
+"""The least number of columns between the two ends of the line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A few words of the line."""
+
+    text: str
+    """The words; empty: the piece is left out."""
+    rank: int
+    """Pieces with a higher rank are left out first."""
+
+
+def status_line(state: Sequence[Piece], facts: Sequence[Piece], columns: int) -> str:
+    """Return the line in at most `columns` columns; if it is too narrow, the least important pieces are left out.
+
+    Args:
+        state: The state and the keys that count, from the left.
+        facts: The pieces at the right end.
+        columns: The columns of the terminal.
+    """
+    state, facts = [piece for piece in state if piece.text], [piece for piece in facts if piece.text]
+    while _width(state, facts) > columns and len(state) + len(facts) > 1:
+        least = max([*state, *facts], key=lambda piece: piece.rank)
+        state, facts = [piece for piece in state if piece is not least], [piece for piece in facts if piece is not least]
+    left, right = _joined(state), _joined(facts)
+    if cell_len(left) + cell_len(right) > columns:
+        return set_cell_size(left or right, columns)
+    return left + " " * (columns - cell_len(left) - cell_len(right)) + right if right else left
+
+
+def _width(state: Sequence[Piece], facts: Sequence[Piece]) -> int:
+    gap = GAP if state and facts else 0
+    return cell_len(_joined(state)) + gap + cell_len(_joined(facts))
+
+
+def _joined(pieces: Sequence[Piece]) -> str:
+    return JOINT.join(piece.text for piece in pieces)
+
+
+MODEL_CHARS: Final = 40
+PROGRAM: Final = "freeact-sub"
+
+
+class Status:
+    """Draws the state, the useful keys, and the remaining context and budget."""
+
+    def __init__(self, present: Present) -> None:
+        self._present = present
+        self._context_left = ""
+
+    def observe(self, event: Event) -> None:
+        """Handles an event of the run: the root's requests and compactions change what its context has left."""
+        agent = self._present.agent
+        if agent is None or event.parent_id is not None or not isinstance(event, UsageUpdated | Compacted):
+            return
+        use = agent.context()
+        left = max(0.0, 1 - use.tokens / use.window_tokens) if use.window_tokens else None
+        self._context_left = "" if left is None else f"{left:.0%} context left"
+
+    def forget(self) -> None:
+        """Forgets the conversation: another one begins."""
+        self._context_left = ""
+
+    def line(self, views: Stories, focus: str, columns: int) -> str:
+        """The line. Args: focus: the name of the agent that Ctrl-C cancels first; empty: the run's."""
+        return status_line(self._state(views, focus), self._facts(), columns)
+
+    def title(self, views: Stories, questions: Questions) -> str:
+        """The title of the window."""
+        root, present = views.root, self._present
+        if questions.current is not None:
+            return f"? {PROGRAM}: {len(questions.waiting)} to answer"
+        if present.run is not None and root is not None and root.is_running:
+            return f"● {PROGRAM}: {one_line(visible(present.prompt))}"
+        return f"{PROGRAM}: {one_line(visible(Path(present.config.workspace).name))}"
+
+    def _state(self, views: Stories, focus: str) -> list[Piece]:
+        present = self._present
+        match present.phase:
+            case "idle":
+                texts = ["type a prompt", "/help", "Ctrl-D quits"]
+                return [Piece(text=text, rank=rank) for text, rank in zip(texts, (0, 3, 4), strict=True)]
+            case "cancelling" | "ending":
+                return [Piece(text=f"{present.phase} … Ctrl-C quits at once", rank=0)]
+            case "running" if present.run is not None and (root := views.root) is not None:
+                working = sum(view.is_running for view in views.by_id.values())
+                agents = f"{counted(working, 'agent')} at work"
+                return [
+                    Piece(text=f"Ctrl-C cancels {focus}" if focus else "", rank=0),
+                    Piece(text=agents, rank=1),
+                    Piece(text=f"{root.seconds(time.time()):.0f} s", rank=4),
+                    Piece(text="" if focus else "Ctrl-C cancels", rank=3),
+                ]
+            case _:
+                return [Piece(text=f"{present.phase} …", rank=0)]
+
+    def _facts(self) -> list[Piece]:
+        present = self._present
+        waiting = present.waiting.count
+        usage = self._usage()
+        return [
+            Piece(text=f"{waiting} queued" if waiting else "", rank=2),
+            Piece(text=f"{present.mode}{'*' if present.code_rule else ''}", rank=5),
+            Piece(text=self._context_left, rank=6),
+            Piece(text=marked(usage.cost_text), rank=7),
+            Piece(text=f"{marked(usage.tokens_text)} tokens" if usage.tokens else "", rank=8),
+            Piece(text=self._models, rank=9),
+        ]
+
+    @property
+    def _models(self) -> str:
+        """The model, and during a run the one for the next prompt if it differs."""
+        present, agent = self._present, self._present.agent if self._present.run is not None else None
+        values = [present.model] if agent is None else dict.fromkeys([agent.config.model, present.model])
+        names = ((value or "").partition(":")[2] or value or "" for value in values)
+        return " → ".join(one_line(visible(name), MODEL_CHARS) for name in names if name)
+
+    def _usage(self) -> Usage:
+        present = self._present
+        if present.run is not None:
+            return present.run.usage
+        return Usage() if present.agent is None else present.agent.usage
+
+
+EXCHANGES: Final = 3
+"""Prompts that are drawn again, with all that followed from them."""
+MAX_EVENTS: Final = 5_000
+"""Events of them, the last ones."""
+NAMED: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What is drawn of a session that is resumed."""
+
+    title: str
+    about: list[str]
+    """Lines about the session."""
+    events: list[Event]
+    """The last exchanges."""
+    came_back: str
+    """What else is there of it: variables, which are brought back later, and children. Empty: nothing."""
+
+
+def read_earlier(agent: "Agent") -> Earlier | None:
+    """Reads where one was. It reads files. Returns: None if the session has no prompt.
+
+    Raises:
+        SessionError: The session cannot be read.
+    """
+    if agent.session_id is None:
+        return None
+    store = agent.sessions
+    session = store.find(agent.session_id)
+    with store.reader(session.session_id) as reader:
+        agents = reader.agents()
+        root = root_of(agents)
+        runs = present_runs(reader, root)
+        if root is None or not runs:
+            return None
+        events = [*deque(events_of(reader, runs[-EXCHANGES:]), maxlen=MAX_EVENTS)]
+    more = len(runs) - EXCHANGES
+    all_of_it = f"{counted(more, 'earlier prompt')}: freeact-sub sessions show {session.session_id}"
+    return Earlier(
+        title=session_title(session),
+        about=[
+            f"{counted(len(runs), 'prompt')} · {session_facts(session, time.time())}",
+            *([all_of_it] if more > 0 else []),
+        ],
+        events=events,
+        came_back=_came_back(store, session, root, [each for each in agents if each.parent_id == root.agent_id]),
+    )
+
+
+def _came_back(store: "SessionStore", session: "StoredSession", root: "StoredAgent", children: "list[StoredAgent]") -> str:
+    from freeact_sub.kernels.snapshots.files import saved_names  # noqa: PLC0415  # slow to import
+    from freeact_sub.sessions import VARIABLES  # noqa: PLC0415  # slow to import
+
+    names = saved_names(store.folder_of(session.session_id) / VARIABLES / root.agent_id)
+    found = []
+    if names:
+        found.append(f"saved: {counted(len(names), 'variable')}, to be brought back before the next prompt: {_some(names)}")
+    if children:
+        labels = [agent_name(child.agent_id, one_line(child.description, 40)) for child in children]
+        word = "child" if len(labels) == 1 else "children"
+        found.append(f"came back: {len(labels)} {word} that the agent can resume: {_some(labels)}")
+    return "\n".join(found)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def how_to_continue(session_id: str, workspace: Path) -> str:
+    """The command that continues a session, as it is to be typed in the present folder."""
+    found = shutil.which("freeact-sub")
+    started = Path(sys.argv[0])
+    if found is not None or started.name == "__main__.py":
+        program = "freeact-sub" if found is not None else f"{shlex.quote(sys.executable)} -m freeact_sub"
+    else:
+        program = shlex.quote(str(started))
+    elsewhere = "" if workspace.resolve() == Path.cwd() else f" --workspace {shlex.quote(str(workspace))}"
+    return f"{program} --resume {session_id}{elsewhere}"
+
+
+T = TypeVar("T")
+PASSING: Final = (ModelProgress, Notice, ResponseChunk, ThoughtsChunk, UsageUpdated)
+"""Events that may come between a broken response and the one that is asked for in its place."""
+
+
+class SettledResponses(Generic[T]):
+    """Holds each agent's last response until its next event shows that it stays."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Response, T]] = {}
+
+    def text(self, agent_id: str) -> str:
+        """The response that is held; empty if there is none."""
+        return self._held[agent_id][0].content if agent_id in self._held else ""
+
+    def settled(self, event: Event, drawn: T) -> Iterator[tuple[Event, T]]:
+        """The events that can be shown now, in order. Args: drawn: what belongs to the event."""
+        if not isinstance(event, PASSING) and (held := self._held.pop(event.agent_id, None)) is not None:
+            begins = held[0].content.strip()
+            if not (isinstance(event, Response) and event.content.strip().startswith(begins)):
+                yield held
+        if isinstance(event, Response):
+            self._held[event.agent_id] = event, drawn
+        else:
+            yield event, drawn
+
 
 KEYS: Final = (
     ("Enter", "send the prompt; while the agent works it is queued, and Enter at the empty line sends what is queued now"),

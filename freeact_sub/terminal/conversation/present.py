@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import Mode
-from freeact_sub.show.own_commands import OwnCommand
-from freeact_sub.show.rewinding import Rewind
-from freeact_sub.terminal.commands.orders import Compaction, TypedCommand
-from freeact_sub.terminal.commands.sessions import Opening
-from freeact_sub.terminal.input.mentions import typed_part
+from freeact_sub.show.typed_commands import OwnCommand, Rewind
+from freeact_sub.terminal.input.attachments import typed_part
+from freeact_sub.terminal.orders import Compaction, Opening, TypedCommand
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent

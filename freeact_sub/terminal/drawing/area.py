@@ -1,19 +1,46 @@
-"""The changing rows above the input line: text, actions, children, questions, waiting prompts, and a note."""
+"""The changing rows above the input line: text, actions, children, questions, waiting prompts, and a note.
 
-from collections.abc import Callable, Sequence
-from typing import Final
+`ChildrenRegion` has the children at work, a line for each, in place; finished ones are a count. `/agents` draws the tree of
+all agents.
+"""
 
-from rich.console import Group, RenderableType
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
 from rich.text import Text
 
+from freeact_sub.activity import LABEL_CHARS
+from freeact_sub.agent_names import short_id
 from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.heads import head_of_tool
-from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, progress_lines
-from freeact_sub.terminal.drawing.folds import FOLD_ROWS
-from freeact_sub.terminal.drawing.parts import INDENT, Cut, Folded, Indented, head_lines
-from freeact_sub.terminal.drawing.plan import PlanInPlace, open_plans
+from freeact_sub.show.heads import doing, head_of_tool
+from freeact_sub.show.typed_commands import AT_WORK, status_text
+from freeact_sub.show.wording import call_progress_text, strategy_text
+from freeact_sub.terminal.drawing.parts import (
+    FOLD_ROWS,
+    INDENT,
+    Cut,
+    Folded,
+    Indented,
+    PlanInPlace,
+    colour,
+    filled,
+    head_lines,
+    marked,
+    open_plans,
+    plan_count,
+)
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.text import clean, visible, whole_line
+from freeact_sub.text import clean, counted, one_line, visible, whole_line
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import AgentInfo
+
 
 CARD_ALONE = 15
 """With at most so many rows only the question is drawn."""
@@ -100,3 +127,227 @@ def silence(view: AgentStory) -> Text | None:
     rate = progress.tokens_per_second
     speed = f", {rate:.1f} tokens/s" if rate is not None else "" if progress.tokens else ", no token yet"
     return Text(f"waiting for the model: {progress.seconds:.0f} s{speed}", "dim italic")
+
+
+MAX_ROWS: Final = 12
+NAME_COLUMNS: Final = 28
+MARGIN: Final = 3
+"""Columns at the right that stay free: a row as wide as the window folds as soon as that becomes narrower."""
+WIDE: Final = 100 - MARGIN
+"""The least number of columns for turns and cost."""
+MEDIUM: Final = 70 - MARGIN
+"""The least number of columns for tokens."""
+WAITS: Final = "queued"
+
+
+def present_children(views: Stories) -> list[AgentStory]:
+    """The children of the root's present run, each below its parent, in order of start."""
+    root = views.root
+    if root is None:
+        return []
+    below: dict[str, list[AgentStory]] = defaultdict(list)
+    for view in views.by_id.values():
+        if view.parent_id is not None and (view.is_running or view.started >= root.started):
+            below[view.parent_id].append(view)
+
+    def walk(agent_id: str) -> Iterator[AgentStory]:
+        for view in below.pop(agent_id, ()):
+            yield view
+            yield from walk(view.agent_id)
+
+    return [*walk(root.agent_id)]
+
+
+def progress_lines(views: Stories) -> list[Text]:
+    """A line for each strategy at work, and for each call of the root that tells how far it is; a child's row says that."""
+    lines = []
+    for view in views.by_id.values():
+        is_root = view.parent_id is None
+        texts = [strategy_text(step) for step in view.strategies.values()]
+        texts += map(call_progress_text, view.reached.values() if is_root else ())
+        name = "" if is_root else f"{views.name(view)}: "
+        lines += [Text.assemble(("  ◆ ", colour(view)), name, text) for text in texts if view.is_running]
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildrenRegion:
+    """The region, in at most so many rows."""
+
+    views: Stories
+    rows: int = MAX_ROWS
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        columns = options.max_width - MARGIN
+        every = present_children(self.views)
+        live = [view for view in every if view.is_running]
+        ended = _counts(view for view in every if not view.is_running)
+        progress = progress_lines(self.views)[: max(1, self.rows // 3)]
+        for line in progress:
+            yield _cut(line, columns)
+        rows = min(self.rows, MAX_ROWS) - bool(ended) - len(progress)
+        shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
+        width = max((_name_columns(self.views, view) for view in shown), default=0)
+        for view in shown:
+            yield self._line(view, min(width, NAME_COLUMNS, columns // 2), columns)
+        hidden = [view for view in live if view not in shown]
+        if hidden:
+            yield _cut(Text(f"  … {len(hidden)} more: {_states(hidden)}", "dim"), columns)
+        if ended:
+            yield _cut(Text(f"  {ended}", "dim"), columns)
+
+    def _line(self, view: AgentStory, width: int, columns: int) -> Text:
+        asks, waits = bool(view.questions), view.status == WAITS
+        mark = ("? ", "bold yellow") if asks else ("○ ", "dim") if waits else ("● ", colour(view))
+        name = " " * (2 * (view.depth - 1)) + self.views.name(view)
+        figures = _figures(view, columns)
+        room = columns - 3 - width - 2 - cell_len(figures) - 2
+        does = "waiting for a free place" if waits else " ".join(filter(None, [plan_count(view), doing(view)]))
+        line = Text("  ", no_wrap=True, end="\n")
+        line.append(*mark)
+        line.append(filled(name, width), f"bold {colour(view)}")
+        if room > 4:
+            line.append(f"  {filled(one_line(does, 200), room - 1)}", "yellow" if asks else "")
+        line.append(f" {figures}", "dim")
+        return _cut(line, columns)
+
+
+def _figures(view: AgentStory, columns: int) -> str:
+    usage = view.usage
+    parts = [f"{view.seconds(time.time()):.0f} s"]
+    if columns >= WIDE:
+        parts.append(counted(usage.turns, "turn"))
+    if columns >= MEDIUM:
+        parts.append(marked(f"{usage.tokens_text} tok"))
+    if columns >= WIDE and usage.cost_text:
+        parts.append(marked(usage.cost_text))
+    return " · ".join(parts)
+
+
+def _name_columns(views: Stories, view: AgentStory) -> int:
+    return 2 * (view.depth - 1) + cell_len(views.name(view))
+
+
+def _most_urgent(live: list[AgentStory], rows: int) -> list[AgentStory]:
+    """Return the asking children, then the working ones, then the waiting ones, in the order of the tree."""
+    ranked = sorted(live, key=lambda view: (not view.questions, view.status == WAITS))[:rows]
+    kept = {view.agent_id for view in ranked}
+    return [view for view in live if view.agent_id in kept]
+
+
+def _states(views: list[AgentStory]) -> str:
+    counts = Counter("asks" if view.questions else WAITS if view.status == WAITS else "at work" for view in views)
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _counts(views: Iterator[AgentStory]) -> str:
+    """The counts of ended children by status; empty if none has ended."""
+    counts = Counter(view.status for view in views)
+    done = counts.pop("completed", 0)
+    parts = [f"✓ {done} done"] if done else []
+    return " · ".join([*parts, *(f"✗ {count} {status.replace('_', ' ')}" for status, count in counts.items())])
+
+
+def _cut(line: Text, columns: int) -> Text:
+    line.truncate(columns, overflow="ellipsis")
+    line.no_wrap = True
+    return line
+
+
+WIDE_TABLE: Final = 96
+"""In a terminal of at least so many columns each agent has one row; otherwise up to three."""
+
+COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
+    ("agent", "left", True),
+    ("label", "left", False),
+    ("status", "left", True),
+    ("does", "left", False),
+    ("turns", "right", True),
+    ("time", "right", True),
+    ("tokens", "right", True),
+    ("cost", "right", True),
+)
+"""The heading, side, and whether it keeps its width if there is little room, of each column."""
+
+Row: TypeAlias = "tuple[str, str, AgentInfo]"
+"""The text before an agent on its first row, the text on its other rows, and the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsTable:
+    """Draws all agents, children below their parents."""
+
+    agents: Sequence["AgentInfo"]
+    views: Stories
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        if options.max_width >= WIDE_TABLE:
+            yield self._table()
+        else:
+            yield from self._lines()
+        for agent in self.agents:
+            if agent.fan_out is not None and agent.status in AT_WORK:
+                within = f" Within {agent.fan_out.bound}." if agent.fan_out.bound else ""
+                yield Text.assemble(self._name(agent), (f" {visible(agent.fan_out.summary + within)}", "dim"))
+
+    def _lines(self) -> Iterator[Text]:
+        for first, others, agent in _rows(self.agents):
+            label, action = self._label(agent), agent.action
+            name = (first, self._name(agent), f" {label}" if label else "", f" · {status_text(agent)}")
+            yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
+            numbers = (
+                f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {marked(agent.usage.tokens_text)} tokens"
+            )
+            cost = marked(agent.usage.cost_text)
+            for line in (f"{numbers} · {cost}" if cost else numbers, action):
+                if line:
+                    yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        columns = COLUMNS if any(agent.usage.cost_text for agent in self.agents) else COLUMNS[:-1]
+        for heading, justify, keeps_width in columns:
+            table.add_column(heading, justify=justify, no_wrap=keeps_width)
+        for first, _, agent in _rows(self.agents):
+            cells = (
+                Text.assemble(first, self._name(agent)),
+                _cut_cell(self._label(agent)),
+                status_text(agent),
+                _cut_cell(agent.action),
+                str(agent.usage.turns),
+                f"{agent.seconds:.1f} s",
+                marked(agent.usage.tokens_text),
+                marked(agent.usage.cost_text),
+            )
+            table.add_row(*cells[: len(columns)])
+        return table
+
+    def _label(self, agent: "AgentInfo") -> str:
+        view = self.views.by_id.get(agent.agent_id)
+        return view.label if view is not None else one_line(agent.description, LABEL_CHARS)
+
+    def _name(self, agent: "AgentInfo") -> tuple[str, str]:
+        view = self.views.by_id.get(agent.agent_id)
+        return short_id(agent.agent_id), colour(view) if view else ""
+
+
+def _rows(agents: Sequence["AgentInfo"]) -> Iterator[Row]:
+    children: dict[str | None, list[AgentInfo]] = defaultdict(list)
+    for agent in agents:
+        children[agent.parent_id].append(agent)
+
+    def below(parent_id: str | None, lines: str) -> Iterator[Row]:
+        for index, agent in enumerate(children[parent_id], start=1):
+            is_last = index == len(children[parent_id])
+            branch, trunk = ("", "") if parent_id is None else ("└ ", "  ") if is_last else ("├ ", "│ ")
+            own = "│ " if agent.agent_id in children else "  "
+            yield lines + branch, lines + trunk + own, agent
+            yield from below(agent.agent_id, lines + trunk)
+
+    return below(None, "")
+
+
+def _cut_cell(text: str) -> Text:
+    return Text(text, overflow="ellipsis", no_wrap=True)

@@ -1,26 +1,31 @@
-"""The parts that drawings are made of: the console's settings, colours, indentation, bounded heights, texts and calls.
+"""The parts that drawings are made of: the console's settings, colours, indentation, bounded heights, texts, calls, plans.
 
-Text is drawn as `rich.text.Text`, which parses no markup.
+Text is drawn as `rich.text.Text`, which parses no markup. Long code is folded to its first lines; long output to its first
+and last lines, because a log's news is at its end. A plan stands whole in the scrollback once it is over, and in few rows
+in its place while its agent works on it.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, TypeVar
 
 from rich.ansi import AnsiDecoder
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
+from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.heads import Head
 from freeact_sub.show.rows import Part, Tone
-from freeact_sub.terminal.drawing.folds import in_rows
-from freeact_sub.text import colours_only, one_line, value_text, visible
+from freeact_sub.show.wording import plan_lines, plan_title
+from freeact_sub.text import colours_only, counted, one_line, value_text, visible
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """The colours of agents in order of appearance; red is reserved for errors."""
@@ -265,3 +270,149 @@ def head_lines(
     if head.code:
         code = highlighted(head.code)
         yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)
+
+
+FOLD_ROWS: Final = 12
+"""The lines of code or output that one action shows."""
+TAB_COLUMNS: Final = 8
+LAST_ROWS: Final = 5
+"""How many of them are the output's last lines."""
+
+Line = TypeVar("Line")
+
+
+def left_out(count: int, where: str | Text, *, of_rows: bool = False) -> Text:
+    """Return the line that replaces folded lines. Args: where: the way to show them. of_rows: long lines count by rows."""
+    what = counted(count, "more row" if of_rows else "more line")
+    return Text.assemble((f"… {what} (", "dim"), where, (")", "dim"), style="dim", overflow="fold")
+
+
+def in_rows(lines: Iterable[Text], columns: int) -> list[Text]:
+    """The lines, of which long ones are cut into rows, as a terminal does. Args: columns: of a row; 0: nothing is cut."""
+    found = []
+    for line in lines:
+        line.expand_tabs(TAB_COLUMNS)
+        if not columns or line.cell_len <= columns:
+            found.append(line)
+        else:
+            ends = accumulate(map(len, chop_cells(line.plain, columns)))
+            found += line.divide([*ends][:-1])
+    return found
+
+
+def parts_of(lines: Sequence[Line], last: int) -> tuple[Sequence[Line], int, Sequence[Line]]:
+    """Return the first lines, the number of folded lines, and the last lines. Args: last: the number of last lines."""
+    more = len(lines) - FOLD_ROWS
+    if more <= 0:
+        return lines, 0, ()
+    return lines[: FOLD_ROWS - last], more, lines[len(lines) - last :]
+
+
+class CellOutput:
+    """The folded output of one cell: its first lines are drawn at once, its last ones at its end."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        """The number of lines between the first and the held ones."""
+        self.held: deque[Text] = deque()
+        """The present last lines, which are not drawn yet."""
+        self.of_rows = False
+        """A line was so long that its rows are counted."""
+        self._drawn = 0
+
+    def add(self, lines: Sequence[Text], columns: int = 0) -> list[Text]:
+        """Adds lines. Returns the ones to draw at once. Args: columns: see `in_rows`."""
+        first, rows = [], in_rows(lines, columns)
+        self.of_rows |= len(rows) > len(lines)
+        for line in rows:
+            if self._drawn < FOLD_ROWS - LAST_ROWS:
+                self._drawn += 1
+                first.append(line)
+            else:
+                self.held.append(line)
+                if len(self.held) > LAST_ROWS:
+                    self.held.popleft()
+                    self.left_out += 1
+        return first
+
+    def settled(self) -> list[Text]:
+        """Return the held lines if none before them are folded; they are drawn before the next block."""
+        if self.left_out:
+            return []
+        lines = [*self.held]
+        self.held.clear()
+        self._drawn += len(lines)
+        return lines
+
+    def shown(self, where: str) -> list[Text]:
+        """The lines that are not drawn yet, while it grows. Args: see `left_out`."""
+        return [*([left_out(self.left_out, where, of_rows=self.of_rows)] if self.left_out else []), *self.held]
+
+
+MAX_ROWS: Final = 10
+"""Rows of a plan in its place."""
+FEW_ROWS: Final = 4
+"""With fewer, a plan is one line: the step at work."""
+STEP_STYLES: Final[dict[PlanStatus, str]] = {"pending": "dim", "in_progress": "bold", "completed": "green", "failed": "red"}
+
+
+def plan_text(plan: PlanState) -> Iterator[Text]:
+    """The whole plan."""
+    yield Text.assemble(("● ", "cyan"), ("Plan", "bold"), f"  {plan_title(plan)}", overflow="fold")
+    yield from _steps(plan)
+
+
+def open_plans(view: AgentStory) -> list[PlanState]:
+    """The plans that an agent works on."""
+    return [plan for plan in view.plans.values() if view.is_running and not plan.is_over]
+
+
+def plan_count(view: AgentStory) -> str:
+    """How far an agent is with its own plan, in few characters; empty without one."""
+    plan = view.plans.get("")
+    return f"{plan.done}/{len(plan.steps)}" if plan is not None and view.is_running else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanInPlace:
+    """A plan in at most so many rows, each a line of the window."""
+
+    plan: PlanState
+    rows: int
+
+    @property
+    def height(self) -> int:
+        """The rows that it takes."""
+        wanted = min(len(self.plan.steps) + 1, MAX_ROWS)
+        return min(wanted, self.rows) if self.rows >= min(FEW_ROWS, wanted) else 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        for line in self._lines():
+            line.no_wrap, line.overflow = True, "ellipsis"
+            line.truncate(options.max_width, overflow="ellipsis")
+            yield line
+
+    def _lines(self) -> Iterator[Text]:
+        steps, at = [*_steps(self.plan)], self._at_work
+        if self.height == 1:
+            yield Text.assemble(("  Plan", "bold"), f"  {self.plan.done}/{len(steps)} ", steps[at].plain.strip())
+            return
+        yield Text.assemble(("  Plan", "bold"), f"  {plan_title(self.plan)}")
+        room = self.height - 1
+        if len(steps) <= room:
+            yield from steps
+            return
+        first = max(0, min(at - (room - 1) // 2, len(steps) - (room - 1)))
+        yield from steps[first : first + room - 1]
+        yield Text(f"{' ' * INDENT}… {len(steps) - room + 1} more", "dim")
+
+    @property
+    def _at_work(self) -> int:
+        states = [step.status for step in self.plan.steps]
+        return next((states.index(state) for state in ("in_progress", "pending") if state in states), len(states) - 1)
+
+
+def _steps(plan: PlanState) -> Iterator[Text]:
+    for step, line in zip(plan.steps, plan_lines(plan), strict=True):
+        yield Text(f"{' ' * INDENT}{line}", STEP_STYLES[step.status], overflow="fold")

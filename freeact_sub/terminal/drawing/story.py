@@ -2,7 +2,7 @@
 
 The told agents' part: prompts, words, each action as one head line with its code and output. The root is told, folded; with
 `--verbose` all agents are, whole, each below its name; a pager tells one agent. Of the other agents only the ends are
-drawn: while they work they stand in a region of their own (`children.py`). Only blanks stand in front of text that
+drawn: while they work they stand in a region of their own (`area.py`). Only blanks stand in front of text that
 people copy.
 
 An action of the root is held back until it has output: while there is a question about it, or no output yet, it is drawn
@@ -15,6 +15,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import (
     AgentFinished,
@@ -41,24 +42,27 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import PLAN_TOOL
-from freeact_sub.show.wording import ending_notes, is_news, question_and_answer, receipt_lines, spent
-from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line, message_text, news_of
-from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, in_rows, left_out, parts_of
+from freeact_sub.show.wording import MESSAGES, ending_notes, is_news, question_and_answer, receipt_lines, spent
 from freeact_sub.terminal.drawing.parts import (
     INDENT,
+    LAST_ROWS,
     MIN_WIDTH,
+    CellOutput,
     Folded,
     Indented,
     colour,
     coloured,
     draw_part,
     head_lines,
+    in_rows,
     indent_of,
+    left_out,
     link,
+    parts_of,
+    plan_text,
     quoted,
     styled,
 )
-from freeact_sub.terminal.drawing.plan import plan_text
 from freeact_sub.text import clean, one_line
 
 Drawn = Iterator[RenderableType]
@@ -425,3 +429,54 @@ class Story:
     def _note(self, text: str, style: str, *, indent: int = INDENT) -> Drawn:
         self.forget_last()
         yield Indented(body=Text(text, style, overflow="fold"), columns=indent)
+
+
+SLOW_SECONDS: Final = 2.0
+"""The end of a cell shows its seconds if there are more."""
+
+
+def cell_end_lines(event: CodeExecutionOutput, *, with_file: bool) -> Iterator[Text]:
+    """Return the facts about a cell besides its output. Args: with_file: name the file with the whole output."""
+    if event.left_out_chars:
+        yield Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
+    if event.output_file and with_file:
+        yield Text("full output: ", "dim") + link(event.output_file)
+    for picture in event.picture_files:
+        yield Text("picture: ", "dim") + link(picture)
+    if event.status != "ok":
+        yield Text(f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s", "red")
+    elif event.seconds >= SLOW_SECONDS:
+        yield Text(f"{event.seconds:.1f} s", "dim")
+
+
+def child_end_line(name: Text, event: AgentFinished, *, indent: int) -> Text:
+    """Return the line for a child's end. Args: name: its name in its colour. indent: columns in front of it."""
+    done = event.status == "completed"
+    mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
+    first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
+    words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
+    return Text.assemble(" " * indent, mark, name, "  ", words.removesuffix(": "), (f"  ({spent(event)})", "dim"))
+
+
+def message_text(views: Stories, event: AgentMessage) -> str:
+    """A message between agents, in words that follow the sender's name."""
+    other = views.by_id.get(event.recipient_id)
+    name = views.name(other) if other else short_id(event.recipient_id)
+    return f"{MESSAGES[event.kind]} {name}: {clean(event.content)}"
+
+
+def news_of(views: Stories, view: AgentStory, event: Event) -> tuple[str, str] | None:
+    """What people are told of an agent at work, in one line with its style."""
+    match event:
+        case ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
+            reason = f": {one_line(event.reason, 200)}" if event.reason else ""
+            return f"was denied {head_of_call(request.call).text}{reason}", "red"
+        case QuestionAnswered():
+            return question_and_answer(event), "dim" if event.answered else "red"
+        case KernelLost():
+            return f"lost its kernel and all variables: {clean(event.reason)}", "red"
+        case Notice():
+            return clean(event.content), "yellow"
+        case AgentMessage() if is_news(event):
+            return one_line(message_text(views, event), 300), "yellow"
+    return None

@@ -30,8 +30,7 @@ from freeact_sub.events import (
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.terminal.drawing.parts import INDENT, Folded, Indented, colour, head_lines
-from freeact_sub.terminal.drawing.plan import open_plans, plan_text
+from freeact_sub.terminal.drawing.parts import INDENT, Folded, Indented, colour, head_lines, open_plans, plan_text
 from freeact_sub.terminal.drawing.story import Story
 
 UNFOLDS: Final = "Enter"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.terminal.input.mentions import MAX_CHARS, mention_of, mentioned_names, pictures_of, texts_of
+from freeact_sub.terminal.input.attachments import MAX_CHARS, mention_of, mentioned_names, pictures_of, texts_of
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:  # slow to import

@@ -1,4 +1,4 @@
-"""The card of a question: the asking agent, the whole call, and the keys that answer it."""
+"""The card of a question: the asking agent, the whole call with its effects, the field that is asked now, and the keys."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +13,15 @@ from rich.text import Text
 
 from freeact_sub.actions import FileOperation
 from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
-from freeact_sub.events import ApprovalRequest, QuestionRequest
+from freeact_sub.events import ApprovalRequest, Effects, QuestionRequest
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.effect_lines import is_tried
+from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_line, effect_lines, is_tried
+from freeact_sub.show.forms import Filling, numbered
 from freeact_sub.show.heads import head_of, tells_all
-from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
+from freeact_sub.show.questions import MAX_OTHERS, Questions, always_words, asks_for
 from freeact_sub.show.rows import call_part
-from freeact_sub.show.typed_decisions import always_words
-from freeact_sub.show.wording import asked_text, cheaper_models
+from freeact_sub.show.wording import asked_text, cheaper_models, own_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
-from freeact_sub.terminal.questions.effects_part import effects_line, effects_part
-from freeact_sub.terminal.questions.form import form_keys, form_part
 from freeact_sub.text import counted, visible
 
 SMALL_ROWS: Final = 14
@@ -248,3 +246,86 @@ def _present_file(path: Path) -> str:
     except (OSError, ValueError):
         return "it does not exist yet"
     return f"it has {size:,} bytes now"
+
+
+MARGIN: Final = 10
+"""Columns beside a choice."""
+ALL_ROWS: Final = 10_000
+"""More than a question has."""
+
+
+def form_part(request: QuestionRequest, filling: Filling, rows: int = ALL_ROWS) -> RenderableType:
+    """The question and its present field, in at most so many rows: the choices come first, the words are cut."""
+    title = [Text(filling.title, "bold", no_wrap=True, overflow="ellipsis")] if filling.title else []
+    refused = [Text(filling.refused, "red", no_wrap=True, overflow="ellipsis")] if filling.refused else []
+    choices = _seen(filling, max(rows - len(title) - len(refused) - 1, 1))
+    left = max(rows - len(title) - len(refused) - len(choices), 1)
+    words = own_words(request)
+    said = [Cut(body=Text(words, overflow="fold"), rows=left)] if words else []
+    return Group(*said, *title, *choices, *refused)
+
+
+def is_cut(request: QuestionRequest, columns: int) -> bool:
+    """Whether a choice is longer than its row."""
+    return any(len(row) > columns - MARGIN for field in request.fields for row in numbered(field))
+
+
+def form_keys(filling: Filling) -> str:
+    """What may be typed and pressed."""
+    parts = [f"{filling.hint}, then Enter", "↑ ↓ choose" if filling.rows else "", "← back" if filling.at else ""]
+    return " · ".join(part for part in parts if part)
+
+
+def _seen(filling: Filling, room: int) -> list[Text]:
+    """The choices around the highlighted one, as many as there is room for."""
+    at = filling.highlighted
+    first = min(max((at or 0) - room // 2, 0), max(len(filling.rows) - room, 0))
+    shown = filling.rows[first : first + room]
+    return [
+        Text(f"{'>' if number == at else ' '} {row}", "bold cyan" if number == at else "", no_wrap=True, overflow="ellipsis")
+        for number, row in enumerate(shown, start=first)
+    ]
+
+
+STYLES: Final[dict[LineKind, str]] = {
+    "head": "dim",
+    "warning": "yellow",
+    "output": "",
+    "variable": "cyan",
+    "file": "bold",
+    "added": "green",
+    "removed": "red",
+    "context": "dim",
+}
+INDENTED: Final = ("output", "variable", "added", "removed", "context")
+
+
+def effects_part(effects: Effects | None, most: int | None = None) -> tuple[RenderableType, int]:
+    """Draws them, and counts the lines that are left out: a cell may write more text than can be drawn in time.
+
+    Args:
+        effects: None: the trial has not ended yet.
+        most: So many lines are drawn. None: all.
+    """
+    lines = [*effect_lines(effects)]
+    drawn = lines[:most]
+    return Group(*map(_drawn, drawn)), len(lines) - len(drawn)
+
+
+def effects_line(effects: Effects | None) -> Text:
+    """The one row that a small card has for them."""
+    drawn = _drawn(effect_line(effects))
+    drawn.no_wrap, drawn.overflow = True, "ellipsis"
+    return drawn
+
+
+def drawn_changes(effects: Effects) -> list[Text]:
+    """Draws what has changed, a line each; empty if nothing has."""
+    return [_drawn(line) for line in change_lines(effects)]
+
+
+def _drawn(line: EffectLine) -> Text:
+    text = f"  {line.text}" if line.kind in INDENTED else line.text
+    if line.kind in ("head", "warning"):
+        return Text(text, STYLES[line.kind], overflow="fold")
+    return Text(text, STYLES[line.kind], no_wrap=True, overflow="ellipsis")

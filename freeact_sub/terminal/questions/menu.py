@@ -18,7 +18,7 @@ from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.cells import cell_len
 
-from freeact_sub.terminal.questions.yes_no import forget_typed
+from freeact_sub.terminal.questions.trust_question import forget_typed
 from freeact_sub.text import visible
 
 KEYS: Final = "↑ ↓ or a number chooses · Enter takes it · Esc: none"

@@ -1,18 +1,21 @@
-"""Asks whether to trust files with settings in the workspace; they are shown whole before anything starts.
+"""Questions with yes or no, before a conversation has begun: whether to trust files with settings, and others.
 
-The question shows the parsed file, setting by setting, so that blank lines and comments cannot push a setting off the
-screen. A file with more settings than it can show is not trusted.
+The files are shown whole before anything starts. The question shows the parsed file, setting by setting, so that blank lines
+and comments cannot push a setting off the screen. A file with more settings than it can show is not trusted.
 """
 
 import json
+import sys
+import termios
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from freeact_sub.config.hooks import HOOKS_FILE
 from freeact_sub.config.parsing import parse_jsonc, parse_toml
-from freeact_sub.terminal.questions.yes_no import agrees
-from freeact_sub.text import counted, visible
+from freeact_sub.show.questions import says_yes
+from freeact_sub.text import counted, fitted, visible
 
 MAX_LINES: Final = 600
 """Lines of all files together."""
@@ -81,3 +84,19 @@ def flat_lines(value: Any, name: str = "") -> Iterator[str]:
     else:
         shown = visible(f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}")
         yield shown.replace("\n", "\\n")
+
+
+CHOICES: Final = "(y or n, then Enter)"
+
+
+def forget_typed() -> None:
+    """Drops what a person typed before a question was shown: it is no answer to it."""
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def agrees(question: str, terminal: TextIO | None) -> bool:
+    """Whether a person says yes; the answer is read from standard input."""
+    forget_typed()
+    print(fitted(f"{question} {CHOICES}", terminal), end=" ", file=terminal, flush=True)
+    return says_yes(sys.stdin.readline())

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from freeact_sub.config.budget import RootBudget, Usage
-from freeact_sub.show.rewinding import cost_text
+from freeact_sub.show.typed_commands import cost_text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from support.terminal import CONVERSATION, CTRL_D, ENTER, READY, Terminal
 
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.terminal.commands.table import offers
+from freeact_sub.terminal.slash_commands import offers
 
 pytestmark = pytest.mark.e2e
 

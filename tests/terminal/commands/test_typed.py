@@ -8,11 +8,18 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from freeact_sub.config.instruction_files import read_commands
-from freeact_sub.show.own_commands import own_commands, prompt_of
-from freeact_sub.terminal.commands.table import COMMANDS, help_table
+from freeact_sub.show.typed_commands import own_commands, prompt_of
+from freeact_sub.terminal.input.attachments import (
+    MAX_CHARS,
+    MAX_PATHS_CHARS,
+    MAX_PICTURE_BYTES,
+    Pastes,
+    matching_files,
+    pictures_of,
+    texts_of,
+)
 from freeact_sub.terminal.input.line import LineCompleter, history_file
-from freeact_sub.terminal.input.mentions import MAX_CHARS, MAX_PICTURE_BYTES, matching_files, pictures_of, texts_of
-from freeact_sub.terminal.input.pastes import MAX_PATHS_CHARS, Pastes
+from freeact_sub.terminal.slash_commands import COMMANDS, help_table
 
 
 def test_the_text_of_a_named_file_goes_along_and_nothing_else(tmp_path: Path) -> None:

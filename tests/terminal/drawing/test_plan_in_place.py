@@ -6,10 +6,9 @@ from support.tables import each
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import AgentFinished, AgentStarted, PlanUpdated, Response, ToolCallStarted, ToolOutput
-from freeact_sub.events.plan import PlanStep
+from freeact_sub.events.progress import PlanStep
 from freeact_sub.show.rows import rows
-from freeact_sub.terminal.drawing.area import story_area
-from freeact_sub.terminal.drawing.children import ChildrenRegion
+from freeact_sub.terminal.drawing.area import ChildrenRegion, story_area
 from freeact_sub.terminal.drawing.transcript import Records
 
 MARKS = {"completed": "✓", "in_progress": "●", "pending": "○", "failed": "✗"}

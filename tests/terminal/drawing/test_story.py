@@ -25,10 +25,9 @@ from freeact_sub.events import (
     ToolProgress,
     UsageUpdated,
 )
-from freeact_sub.events.strategy_step import SearchedState
+from freeact_sub.events.progress import SearchedState
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.drawing.area import story_area
-from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
+from freeact_sub.terminal.drawing.area import MAX_ROWS, ChildrenRegion, story_area
 from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured
 from freeact_sub.terminal.questions.card import WAITING, key_line, question_card
 

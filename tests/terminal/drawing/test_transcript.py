@@ -6,7 +6,7 @@ from support.drawn_story import DrawnStory, call, output
 from support.sample_events import CHILD, ROOT, USAGE
 
 from freeact_sub.events import AgentFinished, AgentStarted, Response, UsageUpdated
-from freeact_sub.events.receipts import CommandReceipt, Receipts
+from freeact_sub.events.ending import CommandReceipt, Receipts
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.transcript import EVENT_CHARS, MAX_CHARS, Block, Records, Transcript

@@ -16,9 +16,9 @@ from PIL import Image
 from support.tables import each
 from support.waiting import LOADED_MACHINE_SECONDS
 
-from freeact_sub.terminal.pictures import pictures
-from freeact_sub.terminal.pictures.encoder import fitted
-from freeact_sub.terminal.pictures.pictures import CELL, Pictures, Way, cell_size, way_of
+from freeact_sub.terminal import pictures
+from freeact_sub.terminal.picture_encoder import fitted
+from freeact_sub.terminal.pictures import CELL, Pictures, Way, cell_size, way_of
 
 WAYS: tuple[Way, ...] = ("kitty", "iterm2", "sixel", "blocks")
 

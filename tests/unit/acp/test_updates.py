@@ -27,7 +27,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.events.plan import PlanStep
+from freeact_sub.events.progress import PlanStep
 
 ROOT: dict[str, Any] = {"agent_id": "agent-00000001"}
 CHILD: dict[str, Any] = {"agent_id": "agent-00000002", "parent_id": "agent-00000001", "depth": 1}

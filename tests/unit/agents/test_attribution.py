@@ -7,7 +7,7 @@ from support.tables import each
 
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.events.receipts import Receipts
+from freeact_sub.events.ending import Receipts
 from freeact_sub.features.files import FileAttribution, RunFiles, obeyed
 
 ROOT = "agent:r"

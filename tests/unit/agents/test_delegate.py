@@ -14,7 +14,7 @@ from support.tables import each
 
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, ToolOutput
 from freeact_sub.tools import Delegate
-from freeact_sub.tools.delegate import DelegateArguments, order_of
+from freeact_sub.tools.children import DelegateArguments, order_of
 
 
 def delegate(*subtasks, **arguments):

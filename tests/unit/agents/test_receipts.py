@@ -7,8 +7,7 @@ from support.tables import each
 
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
-from freeact_sub.events.ending import Ending
-from freeact_sub.events.receipts import Receipts, receipts_of
+from freeact_sub.events.ending import Ending, Receipts, receipts_of
 from freeact_sub.features.files import RunFiles
 from freeact_sub.features.receipts import KEPT, FileFacts, ReceiptBook, file_facts, named_files
 from freeact_sub.show.wording import receipt_lines

@@ -14,7 +14,7 @@ from freeact_sub.config.load import load_config
 from freeact_sub.config.parsing import parse_json, parse_toml
 from freeact_sub.config.schema import AGENT_TYPES
 from freeact_sub.errors import ConfigError
-from freeact_sub.show.own_commands import own_commands
+from freeact_sub.show.typed_commands import own_commands
 
 SAVED = [
     lambda text: text.encode(),

@@ -29,9 +29,8 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.events.plan import PlanStep
-from freeact_sub.events.receipts import FileReceipt, Receipts
-from freeact_sub.events.strategy_step import SearchedState
+from freeact_sub.events.ending import FileReceipt, Receipts
+from freeact_sub.events.progress import PlanStep, SearchedState
 from freeact_sub.export import FORMATS, export_events, export_session
 from freeact_sub.export.document import fenced, report_of, seconds_of, timeline_of
 from freeact_sub.sessions import state_folder

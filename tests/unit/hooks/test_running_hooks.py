@@ -13,7 +13,7 @@ from freeact_sub import hooks
 from freeact_sub.config.hooks import CommandHook, HookEvent, parse_hooks
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.hooks import AT_ONCE, AnyHook, Hook, HookAnswer, HookRunner
-from freeact_sub.system import guarded_shell
+from freeact_sub.system import closing
 from tests.support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
 
@@ -84,7 +84,7 @@ async def test_one_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Pa
 async def test_one_that_floods_and_ignores_signals_is_ended_as_soon_as_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarded_shell, "END_SECONDS", 600.0)  # or it would be killed after a while
+    monkeypatch.setattr(closing, "END_SECONDS", 600.0)  # or it would be killed after a while
     daemon = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > pid; yes' &"
     told = Told(tmp_path, command(f"trap '' TERM HUP INT; {daemon} yes; yes", timeout_seconds=2))
     async with asyncio.timeout(120):

@@ -1,6 +1,6 @@
 """How many kernels are worth keeping ready."""
 
-from freeact_sub.kernels.forkserver.demand import SECONDS, Demand
+from freeact_sub.kernels.forkserver.fork_provider import SECONDS, Demand
 
 
 class Clock:

@@ -16,11 +16,9 @@ from websockets.exceptions import ConnectionClosedError
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import GatewayConfig, KernelConfig
 from freeact_sub.errors import ConfigError, KernelLostError
-from freeact_sub.kernels.gateway import frames
-from freeact_sub.kernels.gateway.channels import GatewayChannels
-from freeact_sub.kernels.gateway.frames import NUMBER, NumberedOutput
-from freeact_sub.kernels.gateway.kernel import GatewayKernel
-from freeact_sub.kernels.gateway.launcher import GatewayLauncher
+from freeact_sub.kernels.gateway import channels
+from freeact_sub.kernels.gateway.channels import NUMBER, GatewayChannels, NumberedOutput
+from freeact_sub.kernels.gateway.kernel import GatewayKernel, GatewayLauncher
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wire.channels import MessageError
 from freeact_sub.testing import ScriptedModel
@@ -31,15 +29,15 @@ OBJECTS = [b'{"msg_type": "stream"}', b"{}", b"{}", b'{"text": "x"}']
 @given(st.lists(st.binary()))
 def test_a_frame_holds_what_was_put_in(buffers):
     parts = [*OBJECTS, *buffers]
-    assert frames.unpack(frames.pack("iopub", parts)) == ("iopub", parts)
-    assert frames.unpack_old(frames.pack_old("iopub", parts)) == ("iopub", parts)
+    assert channels.unpack(channels.pack("iopub", parts)) == ("iopub", parts)
+    assert channels.unpack_old(channels.pack_old("iopub", parts)) == ("iopub", parts)
 
 
 @given(st.binary(), st.integers(min_value=0, max_value=200))
 def test_a_frame_that_is_none_is_refused_in_one_way(noise, cut):
     for unpack, frame in (
-        (frames.unpack, frames.pack("iopub", OBJECTS)),
-        (frames.unpack_old, frames.pack_old("x", OBJECTS)),
+        (channels.unpack, channels.pack("iopub", OBJECTS)),
+        (channels.unpack_old, channels.pack_old("x", OBJECTS)),
     ):
         for wrong in (noise, frame[:cut], noise[:4] + frame.encode() if isinstance(frame, str) else noise[:4] + frame):
             try:
@@ -156,7 +154,7 @@ async def test_ids_of_any_length_take_no_memory(tmp_path):
 class Connection:
     """A connection, which is also its transport and its socket, that is closed while messages still wait to be read."""
 
-    subprotocol = frames.V1
+    subprotocol = channels.V1
 
     def __init__(self, *received: bytes | Exception) -> None:
         self.received = [*received]
@@ -192,16 +190,16 @@ async def test_a_connection_that_fails_in_any_way_ends_the_kernel_after_what_it_
         url = "http://server"
 
         async def connection(self, *names: str, **options: Any) -> Connection:
-            return Connection(frames.pack("iopub", OBJECTS), failure)
+            return Connection(channels.pack("iopub", OBJECTS), failure)
 
         async def hangs(self, seconds: float) -> bool:
             return True
 
     lost: list[str] = []
     heard: list[list[bytes] | Exception] = []
-    channels = GatewayChannels(Server(), "id", lease_seconds=60, on_lost=lambda reason, gone: lost.append(reason))
-    channels.listen(lambda channel, came: heard.append(came))
-    await channels.open()
+    over = GatewayChannels(Server(), "id", lease_seconds=60, on_lost=lambda reason, gone: lost.append(reason))
+    over.listen(lambda channel, came: heard.append(came))
+    await over.open()
     await eventually(lambda: lost)
     assert [type(came) for came in heard] == [list, KernelLostError]
-    await channels.aclose()
+    await over.aclose()

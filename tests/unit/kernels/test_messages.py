@@ -20,7 +20,6 @@ from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.kernels.wire import client as client_module
-from freeact_sub.kernels.wire.afterwards import EXITS
 from freeact_sub.kernels.wire.channels import (
     CHANNELS,
     MAX_DEPTH,
@@ -31,7 +30,7 @@ from freeact_sub.kernels.wire.channels import (
     reply_of,
     signed_parts,
 )
-from freeact_sub.kernels.wire.client import FLOODED, MAX_REFUSED, KernelClient
+from freeact_sub.kernels.wire.client import EXITS, FLOODED, MAX_REFUSED, KernelClient
 
 SESSION = Session(key=b"key")
 JSON = st.recursive(

@@ -24,8 +24,8 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.events.ending import Receipts
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.events.receipts import Receipts
 from freeact_sub.sessions import newest
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.sessions.sqlite.database import MIGRATIONS, NAME, connect

@@ -14,7 +14,7 @@ from freeact_sub.notebook.render import body_html, body_text
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.show.heads import head_of_tool
-from freeact_sub.show.typed_decisions import always_means
+from freeact_sub.show.questions import always_means
 from freeact_sub.show.wording import tool_words
 from freeact_sub.terminal.plain_lines import PlainLines
 

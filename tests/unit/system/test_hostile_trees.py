@@ -18,9 +18,9 @@ from freeact_sub.kernels.snapshots.rights import Rights
 from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in
+from freeact_sub.system.folders import work_folders
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import files_in, read_file
-from freeact_sub.system.work_folders import work_folders
 
 KINDS = ["file", "folder", "deep", "link", "loop", "outside", "pipe", "socket", "hard", "unreadable", "sparse"]
 NAMES = st.sampled_from(

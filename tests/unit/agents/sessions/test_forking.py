@@ -102,7 +102,7 @@ async def test_files_that_git_removes_meanwhile_keep_no_fork(make, store, monkey
         files.mkdir()
         (files / "index.lock").touch()
         (files / "index").touch()
-        monkeypatch.setattr("freeact_sub.system.links.os.link", link)
+        monkeypatch.setattr("freeact_sub.system.safe_files.os.link", link)
         copy = await agent.fork()
     assert [path.name for path in (store.folder_of(copy) / "files").iterdir()] == ["index"]
 
@@ -116,8 +116,8 @@ async def test_what_cannot_be_forked(make, store, monkeypatch):
             with pytest.raises(AgentBusyError, match="wait for its end, or cancel it, then fork"):
                 await agent.fork()
             await run.result()
-        monkeypatch.setattr("freeact_sub.system.links.os.link", _no_room)
-        monkeypatch.setattr("freeact_sub.system.links.shutil.copy2", _no_room)
+        monkeypatch.setattr("freeact_sub.system.safe_files.os.link", _no_room)
+        monkeypatch.setattr("freeact_sub.system.safe_files.shutil.copy2", _no_room)
         with pytest.raises(SessionError, match=f"the session {agent.session_id} cannot be forked: .*No space"):
             await agent.fork()
     assert [session.session_id for session in store.sessions()] == [agent.session_id]

@@ -5,7 +5,7 @@ from pydantic_ai.messages import UserPromptPart
 from support.agents import cell, read
 
 from freeact_sub import Agent, Config
-from freeact_sub.kernels.files.states import git
+from freeact_sub.kernels.files import git
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 FULL = {"mode": "full"}

@@ -8,10 +8,9 @@ import subprocess
 
 import pytest
 
-from freeact_sub.kernels.files.states import git, shadow_files
-from freeact_sub.kernels.files.states.diffs import MAX_FILE_BYTES, line_counts, unified
-from freeact_sub.kernels.files.states.git import ShadowError
-from freeact_sub.kernels.files.states.shadow_files import ShadowFiles
+from freeact_sub.kernels.files import git, shadow_files
+from freeact_sub.kernels.files.git import ShadowError
+from freeact_sub.kernels.files.shadow_files import MAX_FILE_BYTES, ShadowFiles, line_counts, unified
 
 pytestmark = pytest.mark.process
 

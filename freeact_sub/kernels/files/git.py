@@ -1,0 +1,424 @@
+"""`ShadowRepository`: uses git, in a private folder, to store states of a workspace's files.
+
+Git knows of a mode only whether a file is executable, and knows no empty folders, FIFOs and sockets. So beside git's tree
+each state has a table that maps each path to the mode that the system gives it, kind and permission bits in one number.
+
+It does not touch the user's repository and obeys nothing in the workspace except `.gitignore`: git runs with our environment
+and settings only, and only reads files. It converts nothing (`info/attributes`), starts nothing and runs no hooks. We write
+files back ourselves (`shadow_files.py`).
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.config.schema import state_folder
+from freeact_sub.errors import FreeactError
+from freeact_sub.kernels.files import ROOT, FileChange, folders_above, is_content
+from freeact_sub.system.removal import remove
+
+SETTINGS: Final = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.autocrlf": "false",
+    "core.safecrlf": "false",
+    "core.fileMode": "true",
+    "core.symlinks": "true",
+    "core.compression": "1",
+    "core.bigFileThreshold": "1m",
+    "advice.addEmbeddedRepo": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "diff.ignoreSubmodules": "all",
+}
+ATTRIBUTES: Final = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge -export-subst\n"
+LEFT_OUT: Final = (".freeact", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints")
+MAX_FILES: Final = 100_000
+MAX_BYTES: Final = 2**30
+"""Of files that are new or have changed."""
+MAX_LIST_BYTES: Final = 16 * 2**20
+MAX_KEPT_BYTES: Final = 2 * 2**30
+"""Of all states; above it the earlier ones are forgotten."""
+ONE_PACK: Final = ("-c", "core.bigFileThreshold=1")
+"""Git writes one file, not one for each; what comes later is small."""
+SUBMODULE: Final = "160000"
+READ_BYTES: Final = 2**16
+
+
+class ShadowError(FreeactError):
+    """The files of the workspace cannot be stored or restored; the message names the reason."""
+
+
+class TooLargeError(ShadowError):
+    """The workspace has too many files or bytes to be stored; it is not examined again."""
+
+
+class ShadowRepository:
+    """Trees of files with the tables of their modes, by the git ids of both."""
+
+    def __init__(self, folder: Path, workspace: Path) -> None:
+        """Args: folder: a private folder, empty or of an earlier program."""
+        self._folder = folder
+        self._workspace = workspace
+        self._git: str | None = None
+        self._tree: str | None = None
+        """That of the files as git knows them."""
+        self._table = (b"", "")
+        """The last table, and its id."""
+
+    async def record(self) -> str:
+        """Stores the files as they are now, and returns the ids of their tree and of the table of their modes.
+
+        Raises:
+            ShadowError: Git is missing, or there are too many files.
+        """
+        if self._git is None:
+            await self._open()
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / "index.lock").unlink()  # left by a killed git
+        if await self._has_changed() or self._tree is None:
+            await self._forget_too_much()
+            how = () if (self._folder / "index").exists() else ONE_PACK
+            code, _ = await self._ended(*how, "add", "--all", "--ignore-errors")
+            if code == 1:
+                await self._mark_left_out()
+            elif code:
+                raise ShadowError(f"git add failed with exit code {code}")
+            self._tree = None
+        entries = await self._entries()
+        if self._tree is None:
+            self._tree = (await self._run("write-tree")).decode().strip()
+        table = json.dumps(entries, sort_keys=True).encode()
+        if table != self._table[0]:
+            self._table = (table, (await self._run("hash-object", "-w", "--stdin", given=table)).decode().strip())
+        return f"{self._tree}:{self._table[1]}"
+
+    async def _entries(self) -> dict[str, int]:
+        """Returns the modes of all entries that are not ignored. What is no file any more leaves git's index."""
+        root = str(self._workspace)
+        listed = (await self._run("ls-files", "-z", "--cached", "--stage")).split(b"\0")[:-1]
+        tracked = {
+            os.fsdecode(name): facts[:6].decode() == SUBMODULE
+            for facts, _, name in (each.partition(b"\t") for each in listed)
+        }
+        entries, unknown = await asyncio.to_thread(known, root, tracked, LEFT_OUT)
+        replaced = [path for path, mode in entries.items() if path in tracked and not is_content(mode)]
+        if replaced:
+            names = b"".join(os.fsencode(path) + b"\0" for path in replaced)
+            await self._run("update-index", "-z", "--force-remove", "--stdin", given=names)
+            self._tree = None
+        while unknown:
+            ignored = await self.ignored(unknown)
+            found, unknown = await asyncio.to_thread(found_in, root, [path for path in unknown if path not in ignored])
+            entries |= found
+            if len(entries) > 2 * MAX_FILES:
+                raise TooLargeError(f"there are more than {2 * MAX_FILES:,} files and folders in the workspace")
+        return entries
+
+    async def changes(self, before: str, after: str) -> list[FileChange]:
+        """Returns the changes from the first state to the second."""
+        (old_tree, _, old_table), (new_tree, _, new_table) = before.partition(":"), after.partition(":")
+        for each in (old_tree, old_table, new_tree, new_table):
+            if not await self._has(each):
+                raise ShadowError("no earlier states of the files are kept")
+        raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", old_tree, new_tree)
+        old, new = [json.loads(await self._run("cat-file", "blob", table)) for table in (old_table, new_table)]
+        fields = raw.split(b"\0")
+        facts = [each.decode().lstrip(":").split() for each in fields[:-1:2]]
+        diff = dict(zip(map(os.fsdecode, fields[1::2]), facts, strict=True))
+        repositories = {path for path, (old_mode, mode, *_) in diff.items() if SUBMODULE in (old_mode, mode)}
+        return differences_of_entries(old, new, diff, repositories)
+
+    async def ignored(self, paths: Sequence[str]) -> set[str]:
+        """Returns the paths that the present `.gitignore` excludes."""
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        code, named = await self._ended("check-ignore", "-z", "--no-index", "--stdin", given=names)
+        if code not in (0, 1):
+            raise ShadowError(f"git check-ignore failed with exit code {code}")
+        return set(map(os.fsdecode, named.split(b"\0")[:-1]))
+
+    async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
+        """Yields the contents of files, in this order."""
+        async with self._answers("--batch") as (reader, writer):
+            for blob in blobs:
+                writer.write(f"{blob}\n".encode())
+                header = await reader.readline()
+                try:
+                    size = int(header.split()[2])
+                except (IndexError, ValueError) as error:
+                    raise ShadowError("git has lost the content of a file") from error
+                yield await reader.readexactly(size)
+                await reader.readexactly(1)
+
+    async def sizes(self, blobs: Sequence[str]) -> list[int]:
+        """Return the sizes of files in bytes, in this order."""
+        sizes = []
+        async with self._answers("--batch-check=%(objectsize)") as (reader, writer):
+            for blob in blobs:
+                writer.write(f"{blob}\n".encode())
+                sizes.append(int(await reader.readline()))
+        return sizes
+
+    @contextlib.asynccontextmanager
+    async def _answers(self, how: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Streams from and to a git that answers each name of a blob. Args: how: option of `git cat-file`."""
+        async with self._started("cat-file", how) as process:
+            if process.stdout is None or process.stdin is None:
+                raise ShadowError("git has no standard streams")
+            yield process.stdout, process.stdin
+
+    async def _open(self) -> None:
+        self._table = (b"", "")
+        self._git = _git_outside(self._workspace)
+        info = self._folder / "info"
+        is_new = not (info / "exclude").exists()
+        try:
+            if is_new:
+                await self._run("init", "--quiet", "--template=")
+                info.mkdir(exist_ok=True)
+            left_out = b"".join(b"%s\n" % name for name in self._left_out())
+            for name, content in (("attributes", ATTRIBUTES), ("exclude", left_out)):
+                (info / name).unlink(missing_ok=True)  # a fork of the session has the same file
+                (info / name).write_bytes(content)
+        except BaseException:
+            self._git = None
+            if is_new:
+                remove(str(self._folder))  # locks of a killed git would stop the next one
+                self._folder.mkdir(mode=0o700)
+            raise
+
+    def _left_out(self) -> Iterator[bytes]:
+        """Yields patterns of what is not stored."""
+        yield from map(str.encode, LEFT_OUT)
+        if state_folder().is_relative_to(self._workspace):
+            name = os.fsencode(state_folder().relative_to(self._workspace))
+            yield b"/" + re.sub(rb"([\\*?\[ ])", rb"\\\1", name)
+
+    async def _has(self, tree: str) -> bool:
+        code, _ = await self._ended("cat-file", "-e", tree)
+        return code == 0
+
+    async def _forget_too_much(self) -> None:
+        """Begins anew if the states take too much space."""
+        counted = dict(line.split(": ") for line in (await self._run("count-objects", "-v")).decode().splitlines())
+        if (int(counted["size"]) + int(counted["size-pack"])) * 1024 > MAX_KEPT_BYTES:
+            await asyncio.to_thread(remove, str(self._folder))
+            self._folder.mkdir(mode=0o700)
+            await self._open()
+
+    async def _has_changed(self) -> bool:
+        """Returns whether files are other ones than git knows. It looks at each, but reads none.
+
+        Raises:
+            TooLargeError: They are too many, or too large.
+        """
+        async with self._started("ls-files", "-z", "--modified", "--others", "--exclude-standard") as process:
+            listed = b""
+            while process.stdout is not None and (piece := await process.stdout.read(READ_BYTES)):
+                listed += piece
+                if len(listed) > MAX_LIST_BYTES:
+                    raise TooLargeError(f"there are more than {MAX_FILES:,} files in the workspace")
+            if await process.wait():
+                (self._folder / "index").unlink(missing_ok=True)  # if it is damaged, the next record makes it anew
+                raise ShadowError("git cannot read its own index of the files")
+        names = listed.split(b"\0")[:-1]
+        if len(names) > MAX_FILES:
+            raise TooLargeError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")
+        size = await asyncio.to_thread(_size_of, os.fsencode(self._workspace), names)
+        if size > MAX_BYTES:
+            raise TooLargeError(f"the workspace has {size:,} bytes of files, more than {MAX_BYTES:,}")
+        return bool(names)
+
+    async def _mark_left_out(self) -> None:
+        """Marks what git could not store, such as files that cannot be read, as it marks repositories: undo leaves them."""
+        names = (await self._run("ls-files", "-z", "--others", "--exclude-standard")).split(b"\0")[:-1]
+        marks = b"".join(b"%s %s\t%s\0" % (SUBMODULE.encode(), b"1" * 40, name.rstrip(b"/")) for name in names)
+        await self._run("update-index", "-z", "--index-info", given=marks)
+
+    async def _run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Runs git to its end, and returns its output. Args: given: its input."""
+        code, output = await self._ended(*arguments, given=given)
+        if code:
+            raise ShadowError(f"git {arguments[0]} failed with exit code {code}")
+        return output
+
+    async def _ended(self, *arguments: str, given: bytes = b"") -> tuple[int | None, bytes]:
+        """Runs git to its end, and returns its exit code and its output."""
+        async with self._started(*arguments) as process:
+            output, _ = await process.communicate(given)
+        return process.returncode, output
+
+    @contextlib.asynccontextmanager
+    async def _started(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Starts git; leaving the block ends it."""
+        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        process = await asyncio.create_subprocess_exec(
+            self._git or "git",
+            *settings,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=self._workspace,
+            env=self._environment(),
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            while process.stdout is not None and await process.stdout.read(READ_BYTES):
+                pass  # unread output would keep asyncio from noticing the end
+            await process.wait()
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self._folder),
+            "LC_ALL": "C",
+            "GIT_DIR": str(self._folder),
+            "GIT_WORK_TREE": str(self._workspace),
+            "GIT_INDEX_FILE": str(self._folder / "index"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_SYSTEM": os.devnull,
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+        }
+
+
+def _git_outside(workspace: Path) -> str:
+    git = shutil.which("git")
+    if git is None:
+        raise ShadowError("git is not installed")
+    if not os.path.isabs(git) or Path(git).resolve().is_relative_to(workspace):  # noqa: PTH117  # `PATH` may hold anything
+        raise ShadowError(f"git is {git}, which an agent's code could change")
+    return git
+
+
+def _size_of(root: bytes, names: list[bytes]) -> int:
+    size = 0
+    for name in names:
+        with contextlib.suppress(OSError):  # in the index, but gone
+            size += os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118  # of each kind of name
+    return size
+
+
+def known(root: str, tracked: Mapping[str, bool], left_out: Collection[str]) -> tuple[dict[str, int], list[str]]:
+    """Look at files that git tracks and at the folders above them.
+
+    Args:
+        root: The workspace.
+        tracked: Paths, and whether each is a repository of its own, which is left alone.
+        left_out: Names of what is never looked at.
+
+    Returns:
+        The modes, and the other folders and special files that stand in these folders.
+    """
+    entries = {path: mode for path, inner in tracked.items() if not inner and (mode := _mode_of(root, path))}
+    folders = {ROOT} | {above for path in tracked for above in folders_above(path)}
+    entries |= {path: mode for path in folders if (mode := _mode_of(root, path))}
+    unknown = []
+    for folder in folders:
+        if stat.S_ISDIR(entries.get(folder, 0)):
+            unknown += [path for path in _others(root, folder, left_out) if path not in entries and path not in tracked]
+    return entries, unknown
+
+
+def found_in(root: str, paths: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+    """Look at folders and special files that git does not track. Return the modes, and what stands in the folders."""
+    entries = {path: mode for path in paths if (mode := _mode_of(root, path))}
+    folders = [path for path, mode in entries.items() if stat.S_ISDIR(mode)]
+    return entries, [path for folder in folders for path in _others(root, folder, ())]
+
+
+def _mode_of(root: str, path: str) -> int:
+    try:
+        return os.lstat(os.path.join(root, path)).st_mode  # noqa: PTH118  # a path for each file takes long
+    except (OSError, ValueError):
+        return 0
+
+
+def _others(root: str, folder: str, left_out: Collection[str]) -> list[str]:
+    """Return the folders and special files in a folder. The user's repository is none of them."""
+    try:
+        with os.scandir(os.path.join(root, folder)) as found:  # noqa: PTH118
+            names = [
+                entry.name
+                for entry in found
+                if entry.name != ".git"
+                and entry.name not in left_out
+                and not (entry.is_file(follow_symlinks=False) or entry.is_symlink())
+            ]
+    except OSError:
+        return []
+    return names if folder == ROOT else [f"{folder}/{name}" for name in names]
+
+
+def differences_of_entries(
+    old: Mapping[str, int], new: Mapping[str, int], diff: Mapping[str, Sequence[str]], repositories: Collection[str]
+) -> list[FileChange]:
+    """Compare two states.
+
+    Args:
+        old: The table of the first one.
+        new: That of the second one.
+        diff: What git says of each path: its old and new mode, its old and new blob, a letter.
+        repositories: Paths at which one of them has a repository, which is left alone with what is in it.
+    """
+    holding = {
+        above
+        for table in (old, new)
+        for path, mode in table.items()
+        if not stat.S_ISDIR(mode)
+        for above in folders_above(path)
+    }
+    inner = tuple(f"{path}/" for path in repositories)
+    changes = []
+    for path in sorted(old.keys() | new.keys() | diff.keys()):
+        if path in repositories or path.startswith(inner):
+            continue
+        before, after = old.get(path, 0), new.get(path, 0)
+        old_blob = blob = ""
+        if path in diff:
+            git_before, git_after, old_blob, blob, _ = diff[path]
+            before, after = _agreed(before, git_before), _agreed(after, git_after)
+            if old_blob == blob and stat.S_IFMT(before) == stat.S_IFMT(after):
+                old_blob = blob = ""
+            old_blob, blob = old_blob if is_content(before) else "", blob if is_content(after) else ""
+        elif before == after or (0 in (before, after) and is_content(before or after)):
+            continue  # whether there is a file, git says
+        changes.append(
+            FileChange(
+                path=path,
+                before=before,
+                mode=after,
+                old_blob=old_blob,
+                blob=blob,
+                is_implied=path in holding and stat.S_ISDIR(before or after) and 0 in (before, after),
+            )
+        )
+    return changes
+
+
+def _agreed(mode: int, of_git: str) -> int:
+    """Return the mode of an entry. A file that disappeared before its mode was known is restored for its owner only."""
+    stored = int(of_git, 8)
+    if not stored or stat.S_IFMT(stored) == stat.S_IFMT(mode):
+        return 0 if not stored and is_content(mode) else mode
+    return stored & ~0o077

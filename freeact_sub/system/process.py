@@ -1,0 +1,111 @@
+"""This process and those around it: what Linux says of them in `/proc`, and what there is once in a process.
+
+Signals that it has inherited from its starter, ignored or blocked, outlast the start of a program. Window managers,
+supervisors and shells leave them so, mostly by mistake. With SIGCHLD ignored, nobody learns how a process has ended: no
+hook, no command, no test of the machine's wall. What a starter means is kept: SIGHUP (`nohup`), SIGINT and SIGQUIT (a job
+in the background), and the signals of job control. Priority, limits and the mask of file modes are its own to decide.
+"""
+
+import os
+import random
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+
+def stat_fields(process: int | Literal["self"]) -> list[str]:
+    """The fields of `/proc/PID/stat` behind the name, which may hold anything: first the state, then the parent.
+
+    Raises:
+        OSError: The process has ended, or this is not Linux.
+    """
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def ancestors(process: int) -> Iterator[int]:
+    """The process ids of a process's parent, of that one's parent, and so on, as far as they can be read."""
+    while process > 0:
+        try:
+            process = int(stat_fields(process)[1])
+        except OSError:
+            return
+        if process:
+            yield process
+
+
+MEANT: Final = frozenset(
+    ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE", "SIGXFSZ", "SIGKILL", "SIGSTOP")
+)
+"""What stays ignored; SIGPIPE and SIGXFSZ are ignored by Python."""
+
+
+def renew_signals() -> None:
+    """Blocks no signal, and ignores none that the starter cannot mean. For a program of ours, at its start."""
+    if sys.platform == "win32":
+        return
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals():
+        if getattr(number, "name", "") not in MEANT and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def hear_of_children() -> None:
+    """Has the system tell of the ends of processes, if it does not. In the program of a user of the library."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if sys.platform != "win32" and is_main and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+PIPE_CLOSED: Final = 141
+"""The exit status of a command whose output nobody reads any more, as a shell reports it for other programs."""
+
+
+def output_is_left() -> bool:
+    """Whether nobody reads standard output any more. What is still to be written is dropped then."""
+    try:
+        stdout = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # there is none, it is closed, or it is no file
+        return False
+    poll = select.poll()
+    poll.register(stdout, 0)
+    if not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+        return False
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stdout)  # else Python complains when it writes the rest at its end
+    os.close(null)
+    return True
+
+
+chance: Final = random.Random()  # noqa: S311  # not a secret
+"""Makes random numbers for samples and pauses; so a program that has seeded `random` draws the numbers that it would draw
+without us."""
+
+
+class Window:
+    """There is one at most. A program without a terminal leaves it as it is."""
+
+    def __init__(self) -> None:
+        self.columns: Callable[[], int] = lambda: 0
+        """The columns that a line of output has; 0: it is not known."""
+
+
+WINDOW = Window()
+"""The terminal of this process in which a person reads what cells put out. Kernels hear its width."""
+
+_found: set[str] = set()
+"""Secrets that this process gets to know while it runs: refreshed tokens. They are never written into a session."""
+
+
+def add_late_secret(secret: str) -> None:
+    """Note a secret. Empty: nothing."""
+    if secret:
+        _found.add(secret)
+
+
+def late_secrets() -> tuple[str, ...]:
+    """Return all of them, the longest first, since one may be a part of another. It may be called in any thread."""
+    return tuple(sorted(_found.copy(), key=len, reverse=True))

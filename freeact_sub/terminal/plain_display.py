@@ -1,0 +1,244 @@
+"""`PlainDisplay`: a conversation in plain lines: where a terminal cannot move its cursor, and for those who hear it.
+
+Nothing that is printed changes afterwards. There are no colours, boxes and marks; agents have names, and questions are
+answered by typed words. The root is told in full, of its children what people are told of them; `/show` prints the rest.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from rich.console import RenderableType
+
+from freeact_sub.events import (
+    AgentEvent,
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    ApprovalDecided,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    Effects,
+    Event,
+    KernelLost,
+    Notice,
+    QuestionAnswered,
+    QuestionRequest,
+    Response,
+    ToolCallStarted,
+    ToolOutput,
+)
+from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.effect_lines import effect_lines
+from freeact_sub.show.rows import Row
+from freeact_sub.show.wording import is_news
+from freeact_sub.terminal.approver import NOTHING, field_lines, question_lines
+from freeact_sub.terminal.conversation.display import Display
+from freeact_sub.terminal.driver import Keyboard, OtherProgram
+from freeact_sub.terminal.plain_lines import PlainLines
+from freeact_sub.terminal.plain_screen import PlainScreen
+from freeact_sub.text import counted, one_line, visible
+
+KEYS: Final = (
+    ("Enter", "send the prompt; while the agent works it waits, and Enter at an empty line sends what waits now"),
+    ("\\", "at the end of a line: the prompt goes on in the next one"),
+    ("@ !", "@ names a file whose content goes along, ! runs a command"),
+    ("y n", "answer a question; a: yes, always in this session; p: in this project; any other text is why not"),
+    ("e A ?", "at a question: change the code, print all questions and then answer yes to them, ask why it is asked"),
+    ("Ctrl-C", "cancel the run; once more quits at once"),
+    ("/2", "of several open questions, the second one"),
+)
+
+
+OF_CHILDREN: Final = (
+    *(AgentStarted, AgentFinished, AgentMessage, ApprovalDecided, QuestionAnswered),
+    *(Response, KernelLost, Notice),
+)
+"""What people are told of each child."""
+FOLD_LINES: Final = 12
+"""Lines of code, of a prompt, or of a tool's result."""
+OUTPUT_LINES: Final = 40
+"""Lines of one cell's output."""
+SLOW_SECONDS: Final = 2.0
+TYPE: Final = "type {hint}, then Enter; Ctrl-D gives no answer"
+
+
+class PlainDisplay(Display):
+    """Prints what happens, and nothing twice."""
+
+    highlights = False
+
+    has_pages = False
+
+    keys = KEYS
+    screen: PlainScreen
+
+    def _make_screen(self, keyboard: Keyboard, other_program: OtherProgram) -> PlainScreen:
+        return PlainScreen(keyboard, other_program=other_program, is_free=self._is_free)
+
+    def forget(self) -> None:
+        """Forgets all agents."""
+        super().forget()
+        self.views.called = self._called
+        self._lines = PlainLines(self.views, self._name)
+        self._printed: Counter[tuple[str, str | None]] = Counter()
+        """Lines of output of each cell, by agent and `tool_call_id`."""
+        self._code: str | None = None
+        """The call that was printed last, in full, until something else is printed."""
+        self._asked: tuple[str | None, int, int] = NOTHING
+        self._asked_back = ""
+        self._waited: list[str] = []
+
+    def _draw(self, event: Event, found: list[Row]) -> None:
+        if isinstance(event, ApprovalDecided | QuestionAnswered) and event.request_id == self.questions.current_id:
+            self.screen.post_raw("this question is closed\n")
+        entered = self.screen.line.entered
+        if isinstance(event, AgentStarted) and event.parent_id is None and event.prompt.strip() in entered:
+            entered.remove(event.prompt.strip())  # it stands there, as it was typed
+            return
+        told: list[Row] = []
+        if not isinstance(event, ApprovalRequest | QuestionRequest):  # those are printed where they are asked
+            told = found if self._verbose else self._folded(event, found) if _is_told(event) else []
+        if text := self._lines.write(event, told):
+            self._code = event.tool_call_id if isinstance(event, ToolCallStarted) and told == found else None
+            self.screen.post_raw(text)
+        if (left := self._left_out(event)) > 0:
+            name = self._called(event.agent_id)
+            self.screen.post_raw(f"{counted(left, 'more line')} of output are not printed here (/show {name} prints them)\n")
+
+    def _folded(self, event: Event, found: list[Row]) -> list[Row]:
+        """The rows without what is too long to be read in between, and without the end of a cell that is as it should be."""
+        cell = (event.agent_id, event.tool_call_id)
+        told = []
+        for row in found:
+            if row.goes_on:
+                room = max(0, OUTPUT_LINES - self._printed[cell])
+                self._printed[cell] += sum(part.text.count("\n") + 1 for part in row.parts)
+                row = _cut(row, room)  # noqa: PLW2901
+            elif isinstance(event, AgentStarted | ToolCallStarted | ToolOutput):
+                row = _cut(row, FOLD_LINES, "and {} (/show prints all)")  # noqa: PLW2901
+            elif isinstance(event, CodeExecutionOutput) and event.status == "ok" and event.seconds < SLOW_SECONDS:
+                row = replace(row, detail="")  # noqa: PLW2901
+                if not row.parts:
+                    continue
+            told += [row] if row.parts or not row.goes_on else []
+        return told
+
+    def _left_out(self, event: Event) -> int:
+        if not isinstance(event, CodeExecutionOutput):
+            return 0
+        return self._printed.pop((event.agent_id, event.tool_call_id), 0) - OUTPUT_LINES
+
+    def _name(self, view: AgentStory) -> str:
+        """`agent` for the root; of a child its label, its type or its short id, whichever says more and fits it alone."""
+        view = self.views.by_id.get(view.agent_id, view)
+        if view.parent_id is None:
+            return "agent"
+        for words in (view.label, view.agent_type):
+            same = [other for other in self.views.by_id.values() if words in (other.label, other.agent_type)]
+            if words and len(same) == 1:
+                return one_line(words)
+        return self.views.name(view)
+
+    def _called(self, agent_id: str) -> str:
+        view = self.views.by_id.get(agent_id)
+        return "an agent" if view is None else self._name(view)
+
+    async def draw_files(self, event: Event) -> None:
+        """Names the files that a cell has written."""
+        if (changes := await self._written.after(event)) is not None:
+            self.print(changes)
+
+    def hint(self, text: str) -> None:
+        """Prints the note."""
+        if text:
+            self.note(text)
+
+    def refresh(self) -> None:
+        """Prints the open question, once, and the prompts that wait."""
+        request = self.questions.current
+        self.screen.line.expects = self._expected()
+        if (place := self.questions.place) != self._asked:
+            goes_on, self._asked = place[0] == self._asked[0], place
+            if not goes_on:
+                self.screen.open_question(self.questions.shown_id)
+            if request is not None:
+                self._ask(request, goes_on=goes_on)
+        if self.questions.asks_back != self._asked_back:
+            self._asked_back = self.questions.asks_back
+            self.screen.post_raw(f"{self._asked_back}\n" if self._asked_back else "")
+        waiting, entered = self._present.waiting.typed, self.screen.line.entered
+        for prompt in [prompt for prompt in waiting if prompt not in self._waited]:
+            if prompt in entered and not self._present.waiting.began_at_once:
+                entered.remove(prompt)
+                self.screen.post_raw(f"waits for its turn: {visible(prompt)}\n")
+        self._waited = [*waiting]
+        self.screen.refresh(self.questions.shown_id)
+
+    def _ask(self, request: ApprovalRequest | QuestionRequest, *, goes_on: bool) -> None:
+        """Prints a question. Args: goes_on: only its next field, or the same one again."""
+        view = self.views.of(request)
+        who = self._name(view)
+        head, text, *notes = question_lines(self.questions, request, who)
+        told = (
+            isinstance(request, ApprovalRequest)
+            and self._code is not None
+            and self._code == request.tool_call_id
+            and view.has_shown(request)
+        )  # all that it asks about stands right above
+        if isinstance(request, QuestionRequest):
+            notes = field_lines(self.questions, TYPE) or [f"({TYPE.format(hint='the answer')})"]
+        lines = [head, *([] if told else [text])] if not goes_on else []
+        self.screen.post_raw("\n".join([*filter(None, [*lines, *notes]), ""]))
+        if isinstance(request, ApprovalRequest) and not goes_on:
+            self._tried.begin(request)
+
+    def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
+        if request in self.questions.waiting:
+            self.screen.open_question(self.questions.shown_id)
+            self.screen.post_raw("\n".join([*(line.text for line in effect_lines(effects)), ""]))
+        self.refresh()
+
+    def page_agent(self, view: AgentStory | None) -> None:
+        """Prints all that an agent has done."""
+        if view is None:
+            self.note("nothing to show yet")
+            return
+        views = Stories()
+        views.called, told = self._called, PlainLines(views, self._name)
+        lost, entries = self._records.since(view.agent_id, 0)
+        self.screen.post_raw(f"earlier entries that are not kept: {lost:,}\n" if lost else "")
+        for entry in entries:
+            if isinstance(entry, AgentEvent):
+                views.observe(entry)
+                self.screen.post_raw(told.write(entry))
+
+    def page_drawn(self, drawn: RenderableType) -> None:
+        """Prints something long."""
+        self.print(drawn)
+
+    def _is_free(self) -> bool:
+        return self._present.waiting.is_awaited and self.questions.current is None
+
+
+def _is_told(event: Event) -> bool:
+    """Whether a person is told of it, unless everything is told."""
+    match event:
+        case ToolCallStarted(tool_name="task") | ToolOutput(tool_name="task", outcome="success"):
+            return False  # a child tells that it starts, and its end
+        case ApprovalDecided(allowed=True, code=None, model=None):
+            return False
+        case AgentMessage():
+            return is_news(event)
+    return event.parent_id is None or isinstance(event, OF_CHILDREN)
+
+
+def _cut(row: Row, most: int, note: str = "") -> Row:
+    """The row with the first lines of its text. Args: note: stands for the others."""
+    kept = []
+    for part in row.parts:
+        lines = part.text.split("\n")
+        more = [note.format(counted(len(lines) - most, "more line"))] if note else []
+        kept += [part] if len(lines) <= most else [replace(part, text="\n".join([*lines[:most], *more]))] if most else []
+        most = most if note else max(0, most - len(lines))
+    return replace(row, parts=tuple(kept))

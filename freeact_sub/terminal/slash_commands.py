@@ -1,0 +1,590 @@
+"""`COMMANDS`: all `/` commands. A new one is a function and a line here; the menu and `/help` include it.
+
+`/mode`, `/model` and Shift-Tab: a mode counts at once. An agent has one model for as long as it is open. So another agent
+gets the next prompt, which continues the same session: with the conversation, and in a new kernel with the variables.
+"""
+
+import asyncio
+import base64
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from freeact_sub.agent_names import short_id
+from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
+from freeact_sub.models.names import check_name
+from freeact_sub.modes import MODES
+from freeact_sub.show.heads import doing
+from freeact_sub.show.typed_commands import PROMPT_CHARS, OwnCommand, Rewind, context_text, cost_text, goes_along
+from freeact_sub.show.wording import ago, session_title
+from freeact_sub.terminal.drawing.area import AgentsTable
+from freeact_sub.terminal.drawing.banner import MODES as WORDS
+from freeact_sub.terminal.drawing.banner import mode_words
+from freeact_sub.terminal.orders import FORK, Compaction, Opening, earlier_sessions
+from freeact_sub.text import one_line, visible
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agent import Agent
+    from freeact_sub.config.schema import Config
+    from freeact_sub.terminal.conversation.console import Console
+    from freeact_sub.terminal.conversation.display import Display
+
+
+FIXED: Final = "the model cannot change here: the conversation is not kept"
+
+
+def mode_command(person: "Console", name: str) -> None:
+    """`/mode [NAME]`."""
+    present = person.present
+    if name in MODES:
+        _choose_mode(person, name)
+    elif name:
+        person.display.note(f"unknown mode {name!r}: {', '.join(MODES)}")
+    else:
+        words = mode_words(present.mode, present.code_rule, present.config.workspace)
+        person.display.note(f"mode {words} · sandbox {present.config.kernel.sandbox}")
+
+
+def mode_choices(_person: "Console") -> Iterable[tuple[str, str]]:
+    """Return the modes with their meanings."""
+    return [(mode, WORDS[mode]) for mode in MODES]
+
+
+def next_mode(person: "Console") -> None:
+    """Chooses the next mode, for Shift-Tab. `full` is offered only if the program started in it."""
+    mode = person.present.mode
+    modes = MODES if person.present.config.mode == "full" else MODES[:-1]
+    _choose_mode(person, modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
+
+
+def model_command(person: "Console", name: str) -> None:
+    """`/model [NAME]`."""
+    if name:
+        wanted = person.present.config.models.names.get(name, name)
+        if isinstance(wanted, str):
+            try:
+                check_name(person.present.config.model_copy(update={"model": wanted}))
+            except ConfigError as error:
+                person.display.note(str(error))
+            else:
+                _choose_model(person, wanted)
+        else:
+            person.display.note(f"{name} is set by the program and cannot be chosen by name")
+    else:
+        person.display.note(
+            f"model {person.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-5-5"
+        )
+
+
+def model_choices(person: "Console") -> Iterable[tuple[str, str]]:
+    """Return the models that the settings name."""
+    return [(name, str(model)) for name, model in person.present.config.models.names.items()]
+
+
+def use_mode(display: "Display", agent: "Agent", mode: Any) -> bool:
+    """Bring an agent into a mode; returns False, and says why, if it cannot have it."""
+    try:
+        agent.mode = mode
+    except FreeactError as error:
+        display.note(str(error))
+        return False
+    return True
+
+
+def _choose_mode(person: "Console", mode: Any) -> None:
+    present = person.present
+    words = f"mode {mode}: {WORDS[mode]}"
+    if present.agent is None:
+        present.wanted["mode"] = mode
+        person.display.hint(f"{words} · from the first prompt")
+    elif present.mode == mode:
+        person.display.hint(f"{words} · unchanged")
+    elif use_mode(person.display, present.agent, mode):
+        present.wanted["mode"] = mode  # other sessions, too
+        person.display.hint(f"mode {mode_words(mode, present.code_rule, present.config.workspace)}")
+
+
+def _choose_model(person: "Console", model: str) -> None:
+    present = person.present
+    if not person.may_change_settings:
+        person.display.hint(FIXED)
+        return
+    present.wanted["model"] = model
+    if present.agent is None:
+        person.display.hint(f"model {model} · from the first prompt")
+    elif present.agent.config.model == model:
+        person.display.hint(f"model {model} · unchanged")
+    elif present.agent.history:
+        person.display.hint(f"model {model} · from the next prompt, in a new kernel with the variables")
+    else:
+        person.display.hint(f"model {model} · from the next prompt, in a new kernel")
+
+
+FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
+WORDS_CHARS: Final = 76
+PAGED_LINES: Final = 40
+"""A longer text is shown in a pager."""
+DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+LOADING: Final = "the agent is still starting: try again in a moment"
+
+
+def diff(person: "Console", rest: str) -> None:
+    """`/diff [N]`."""
+    if (agent := _compared(person, "/diff", rest, ", or its files are not kept")) is not None:
+        person.display.screen.start(_diff(person, agent, int(rest or 1)))
+
+
+def effects(person: "Console", rest: str) -> None:
+    """`/effects [N]`."""
+    if (agent := _compared(person, "/effects", rest)) is None:
+        return
+    if person.present.phase == "running":
+        person.display.note(
+            "the agent is at work: /effects shows what it has changed when it has ended, /diff its files now"
+        )
+    else:
+        person.display.screen.start(_effects(person, agent, int(rest or 1)))
+
+
+def _compared(person: "Console", command: str, rest: str, perhaps: str = "") -> "Agent | None":
+    """The agent whose prompts can be compared with now; None: the person was told why there is nothing to compare."""
+    agent = person.present.agent
+    if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
+        person.display.note(f"give a number of prompts, such as {command} 3")
+    elif agent is None or not agent.undoable:
+        person.display.note(f"nothing to compare yet: no prompt has run{perhaps}")
+    else:
+        return agent
+    return None
+
+
+async def _effects(person: "Console", agent: "Agent", prompts: int) -> None:
+    from freeact_sub.terminal.questions.card import drawn_changes  # noqa: PLC0415  # slow to import
+
+    try:
+        found = await agent.effects(prompts)
+    except FreeactError as error:
+        person.display.note(str(error))
+        return
+    since = "your last prompt" if prompts == 1 else f"your last {prompts} prompts"
+    undo = "/undo" if prompts == 1 else f"/rewind {prompts}"
+    lines = drawn_changes(found)
+    head = (
+        f"changed since {since} ({undo} takes it back):" if lines else f"no variable and no file has changed since {since}"
+    )
+    problem = [Text(f"not compared: {visible(found.reason)}", "yellow")] if found.reason else []
+    _show(person, Text("\n").join([Text(head, "bold"), *problem, *lines]), len(lines))
+
+
+async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
+    try:
+        text = await agent.diff(prompts)
+    except FreeactError as error:
+        person.display.note(str(error))
+        return
+    lines = (Text(visible(line), DIFF_STYLES.get(line[:1], ""), overflow="fold") for line in text.splitlines())
+    drawn = Text("\n").join(lines)
+    if not text:
+        person.display.note("no file has changed since the last prompt" if prompts == 1 else "no file has changed")
+    else:
+        _show(person, drawn, text.count("\n"))
+
+
+def tools(person: "Console", _rest: str) -> None:
+    """`/tools`."""
+    from freeact_sub.tools import TOOLS, AskParent, load_definition  # noqa: PLC0415  # slow to import
+
+    config = person.present.config
+    spawning = () if config.subagents.enabled else ("task", "delegate", "subagents")
+    names = [tool.name for tool in TOOLS if tool.name not in (AskParent.name, *spawning)]
+    words = {name: load_definition(name).description or "" for name in names}
+    lines = [f"{name:<22}{one_line(words[name].partition('. ')[0], WORDS_CHARS)}" for name in names]
+    servers = [f"agent.mcp.{name}" for name, server in config.mcp_servers.items() if not server.disabled]
+    person.display.note("\n".join([*lines, *([f"from code also: {', '.join(servers)}"] if servers else [])]))
+
+
+def permissions(person: "Console", rest: str) -> None:
+    """`/permissions [command]`."""
+    from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415  # slow to import
+
+    config = person.present.config.model_copy(update={"mode": person.present.mode})
+    _tell(person, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
+
+
+def status(person: "Console", _rest: str) -> None:
+    """`/status`: what the banner said, as it is now."""
+    from freeact_sub.terminal.drawing.banner import facts  # noqa: PLC0415  # slow to import
+
+    present = person.present
+    chosen = present.config.model_copy(update={"mode": present.mode, "model": present.model})
+    session = present.agent.session_id if present.agent is not None else None
+    person.display.print(facts(chosen, session or "not kept", present.code_rule))
+
+
+def config(person: "Console", _rest: str) -> None:
+    """`/config`: without secrets."""
+    chosen = person.present.config.model_copy(update=person.present.wanted)
+    _tell(person, lambda: config_text(chosen))
+
+
+def config_text(config: "Config") -> str:
+    """The settings that differ from the defaults, a line for each, without secrets."""
+    from freeact_sub.agents.sessions.known_secrets import known_secrets  # noqa: PLC0415  # slow to import
+    from freeact_sub.terminal.questions.trust_question import flat_lines  # noqa: PLC0415
+
+    shown: Any = json.loads(json.dumps(config.model_dump(exclude_defaults=True), default=str))
+    text = "\n".join(flat_lines(shown))
+    for secret in known_secrets(config, config.mcp_servers):
+        text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], "…")
+    others = "All others have their defaults. Read at the start from .freeact/config.toml, FREEACT_… variables and options."
+    return f"{text}\n{others}"
+
+
+def trust(person: "Console", _rest: str) -> None:
+    """`/trust`."""
+    _tell(person, lambda: _trust_text(person.present.config.workspace))
+
+
+def _trust_text(workspace: Path) -> str:
+    from freeact_sub.config.load import load_config  # noqa: PLC0415
+    from freeact_sub.config.schema import user_folder  # noqa: PLC0415
+    from freeact_sub.config.trust import Trust  # noqa: PLC0415
+
+    try:
+        load_config(workspace, trust=Trust(user_folder()))
+    except UntrustedError as error:
+        names = "\n".join(f"  {path}" for path in error.files)
+        return f"new or changed since you last looked, so they do not count now; the next start asks about them:\n{names}"
+    except ConfigError as error:
+        return str(error)
+    return "you have seen all settings of this workspace as they are now"
+
+
+def export(person: "Console", rest: str) -> None:
+    """`/export [FORMAT] [FILE]`."""
+    to, _, name = (rest or "html").partition(" ")
+    session = person.present.agent.session_id if person.present.agent is not None else None
+    if to not in FORMATS:
+        person.display.note(f"unknown format {to!r}: {', '.join(FORMATS)}")
+    elif session is None:
+        person.display.note(LOADING if person.present.agent is None else "this conversation is not kept")
+    else:
+        file = Path(name.strip() or f"{session}.{to}").expanduser()
+        _tell(person, lambda: _exported(session, to, file))
+
+
+def _exported(session: str, to: Any, file: Path) -> str:
+    from freeact_sub.export import export_session  # noqa: PLC0415
+
+    if file.exists():
+        return f"{file} exists: name another with /export FORMAT FILE"
+    export_session(session, to, file=file)
+    return f"written: {file.absolute()}"
+
+
+def formats(_person: "Console") -> Iterable[tuple[str, str]]:
+    """Return the formats with their meanings."""
+    return FORMATS.items()
+
+
+def _tell(person: "Console", text: Callable[[], str]) -> None:
+    """Shows the text that a function returns; it may read files."""
+
+    async def tell() -> None:
+        try:
+            found = await asyncio.to_thread(text)
+        except (FreeactError, OSError) as error:
+            found = str(error)
+        _show(person, Text(visible(found), "dim", overflow="fold"), found.count("\n"))
+
+    person.display.screen.start(tell())
+
+
+def _show(person: "Console", drawn: Text, lines: int) -> None:
+    if lines > PAGED_LINES:
+        person.display.page_drawn(drawn)
+    else:
+        person.display.print(drawn)
+
+
+COPY_CHARS: Final = 100_000
+"""Bound on a text for the clipboard; terminals take no more."""
+
+
+def resume(person: "Console", rest: str) -> None:
+    """`/resume [ID]`: without an id a person picks one, where there is a screen for that."""
+    agent = person.present.agent
+    if rest or agent is None or not person.display.has_pages:
+        person.present.waiting.put(Opening(session=rest))
+    else:
+        person.display.screen.start(_pick(person, agent))
+
+
+async def _pick(person: "Console", agent: "Agent") -> None:
+    from freeact_sub.terminal.picker import Picker, choices_of  # noqa: PLC0415  # slow to import
+
+    store, workspace = agent.sessions, agent.config.workspace
+    picker = Picker(lambda: choices_of(store, workspace, agent.session_id))
+    await person.display.screen.show_pages(picker)
+    if picker.chosen is not None:
+        person.present.waiting.put(Opening(session=picker.chosen))
+
+
+def session_choices(person: "Console") -> Iterable[tuple[str, str]]:
+    """The ids of the sessions of this folder, the newest first, each with its title and age."""
+    if (agent := person.present.agent) is None:
+        return []
+    try:
+        found = earlier_sessions(agent)
+    except FreeactError:
+        return []
+    now = time.time()
+    return [(session.session_id, f"{session_title(session)} · {ago(session.updated, now)}") for session in found]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command."""
+
+    name: str
+    words: str
+    """A few words about its effect."""
+    run: Callable[["Console", str], None]
+    """Called with the text after the name."""
+    usage: str = ""
+    """The form of the text after the name."""
+    choices: Callable[["Console"], Iterable[tuple[str, str]]] = lambda _: ()
+    """Returns possible texts after the name, with their meanings. Called in another thread."""
+
+
+def run_command(person: "Console", line: str) -> None:
+    """Carries out a line that begins with `/`."""
+    name, *rest = line.split(maxsplit=1)
+    command = next((command for command in COMMANDS if command.name == name), None)
+    if command is None and name in person.present.own_commands:
+        person.say(line)
+    elif command is None:
+        person.display.note(f"unknown command {line} (/help lists them)")
+    else:
+        command.run(person, rest[0] if rest else "")
+
+
+def offers(person: "Console", line: str) -> Iterable[tuple[str, str]]:
+    """Return completions of a line with `/`, or of `@word`, each with its meaning. Called in another thread."""
+    name, space, rest = line.partition(" ")
+    if not space:
+        own = [(known, command.words) for known, command in person.present.own_commands.items()]
+        known = [(command.name, command.words) for command in COMMANDS] + own
+        return [(command, words) for command, words in known if command.startswith(name)]
+    found = next((command.choices(person) for command in COMMANDS if command.name == name), ())
+    return [(f"{name} {choice}", words) for choice, words in found if choice.startswith(rest)]
+
+
+def help_table(own: Mapping[str, OwnCommand], keys: Iterable[tuple[str, str]]) -> Table:
+    """The commands and keys. Args: own: the person's own commands. keys: the keys, each with its meaning."""
+    table = Table.grid("", "", padding=(0, 2, 0, 0))
+    for command in COMMANDS:
+        table.add_row(f"{command.name} {command.usage}".rstrip(), command.words)
+    for name, own_command in own.items():
+        table.add_row(name, own_command.words)
+    table.add_row()
+    for key, words in keys:
+        table.add_row(key, words)
+    return table
+
+
+def _help(person: "Console", _rest: str) -> None:
+    person.display.print(help_table(person.present.own_commands, person.display.keys))
+
+
+def _in_turn(asked: Rewind | Opening) -> Callable[["Console", str], None]:
+    """Queues it among the prompts."""
+    return lambda person, _: person.present.waiting.put(asked)
+
+
+def _agents(person: "Console", _rest: str) -> None:
+    if person.present.agent is None:
+        person.display.note("no agent is at work")
+    else:
+        person.display.print(AgentsTable(agents=person.present.agent.agents(), views=person.display.views))
+
+
+def _send(person: "Console", rest: str) -> None:
+    who, _, text = rest.partition(" ")
+    if text.strip():
+        person.control("/send", who, text.strip())
+    elif who or not person.present.waiting.typed:
+        person.display.note("name an agent and a message: /send NAME text")
+    else:
+        person.send_waiting()
+
+
+def _always(how: str) -> Callable[["Console", str], None]:
+    def answer(person: "Console", rest: str) -> None:
+        if person.display.questions.current is None:
+            person.display.note("no question is open")
+        elif not person.display.questions.answer(f"{how} {rest}"):
+            person.display.note(f"not a pattern: {rest} (KIND:GLOB, such as shell:git push *)")
+
+    return answer
+
+
+def _rewind(person: "Console", rest: str) -> None:
+    if (found := re.fullmatch(r"([1-9][0-9]{0,5})( +--fork)?", rest)) is not None:
+        forks = found[2] is not None
+        person.present.waiting.put(Rewind(prompts=-int(found[1]), to_change=not forks, forks=forks))
+    else:
+        person.display.note("give a number of prompts, such as /rewind 3, or /rewind 3 --fork")
+
+
+def _prompts(person: "Console") -> Iterable[tuple[str, str]]:
+    if (agent := person.present.agent) is None or not agent.undoable:
+        return []
+    prompts = [one_line(person.present.as_typed(prompt), PROMPT_CHARS) for prompt in reversed(agent.undoable)]
+    try:
+        words = [goes_along(report) for report in person.result_of(agent.undo_previews())]
+    except (FreeactError, TimeoutError, CancelledError):
+        words = []
+    shown = (f"{prompt}  {word}".rstrip() for prompt, word in zip_longest(prompts, words, fillvalue=""))
+    return [(str(number), text) for number, text in enumerate(shown, start=1)]
+
+
+def _shown(person: "Console") -> Iterable[tuple[str, str]]:
+    views = [*person.display.views.by_id.values()]
+    return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view) or view.status}") for view in views]
+
+
+def _at_work(person: "Console") -> Iterable[tuple[str, str]]:
+    working = [view for view in person.display.views.by_id.values() if view.is_running]
+    return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view)}") for view in working]
+
+
+def _cost(person: "Console", _rest: str) -> None:
+    agent = person.present.agent
+    person.display.note(LOADING if agent is None else cost_text(agent.usage, agent.config.budget))
+
+
+def _mcp(person: "Console", _rest: str) -> None:
+    agent = person.present.agent
+    servers = [] if agent is None else [*agent.config.mcp_servers]
+    person.display.note(f"MCP servers: {', '.join(servers)}" if servers else "no MCP servers (mcp.json)")
+
+
+def _context(person: "Console", _rest: str) -> None:
+    person.display.note(LOADING if person.present.agent is None else context_text(person.present.agent.context()))
+
+
+def _copy(person: "Console", _rest: str) -> None:
+    """Copy by OSC 52, which most terminals support, also over ssh."""
+    answer = person.display.views.root.answer if person.display.views.root is not None else ""
+    if not answer:
+        person.display.note("no answer to copy yet")
+        return
+    content = base64.b64encode(answer[:COPY_CHARS].encode()).decode()
+    person.display.screen.write_raw(f"\x1b]52;c;{content}\x07")
+    person.display.note("copied the last answer, if the terminal lets programs write its clipboard")
+
+
+COMMANDS: Final = (
+    Command("/help", "list commands and keys", _help),
+    Command("/agents", "list all agents: what each does and has spent", _agents),
+    Command(
+        "/show",
+        "show everything an agent has done (Ctrl-O; a child: Ctrl-T)",
+        lambda person, rest: person.show_agent(rest),
+        usage="[NAME]",
+        choices=_shown,
+    ),
+    Command(
+        "/send",
+        "send a message to an agent at work; alone: what is queued, to the root",
+        _send,
+        usage="[NAME text]",
+        choices=_at_work,
+    ),
+    Command(
+        "/cancel",
+        "cancel the run, or one agent with its children",
+        lambda person, rest: person.control("/cancel", rest, ""),
+        usage="[NAME]",
+        choices=_at_work,
+    ),
+    Command(
+        "/focus",
+        "let Ctrl-C cancel this agent first; without NAME the run",
+        lambda person, rest: person.control("/focus", rest, ""),
+        usage="[NAME]",
+        choices=_at_work,
+    ),
+    Command("/always", "answer yes to the question and all like it, in this session", _always("always"), usage="PATTERN"),
+    Command("/project", "the same, in this project", _always("project"), usage="PATTERN"),
+    Command("/new", "begin a new conversation", _in_turn(Opening(session="new"))),
+    Command("/clear", "the same", _in_turn(Opening(session="new"))),
+    Command(
+        "/resume", "resume an earlier conversation; without ID choose one", resume, usage="[ID]", choices=session_choices
+    ),
+    Command("/fork", "copy this conversation with its variables; both continue", _in_turn(Opening(session=FORK))),
+    Command(
+        "/compact",
+        "summarise the conversation now; the text says what to keep above all",
+        lambda person, rest: person.present.waiting.put(Compaction(keep=rest)),
+        usage="[text]",
+    ),
+    Command("/undo", "undo the last prompt: conversation, variables and files", _in_turn(Rewind(prompts=-1))),
+    Command(
+        "/rewind",
+        "undo the last N prompts; the first of them comes back to the line (Esc Esc); --fork: in a new session",
+        _rewind,
+        usage="N [--fork]",
+        choices=_prompts,
+    ),
+    Command("/redo", "restore a prompt that was undone", _in_turn(Rewind(prompts=1))),
+    Command("/context", "show what fills the model's context window", _context),
+    Command("/cost", "show what was spent, and what a prompt may take", _cost),
+    Command(
+        "/model",
+        "show the model, or change it from the next prompt on",
+        model_command,
+        usage="[NAME]",
+        choices=model_choices,
+    ),
+    Command(
+        "/mode",
+        "show or change how much runs without asking: plan, ask, auto, full (Shift-Tab)",
+        mode_command,
+        usage="[NAME]",
+        choices=mode_choices,
+    ),
+    Command("/mcp", "list the MCP servers", _mcp),
+    Command("/tools", "list the agent's tools", tools),
+    Command("/permissions", "list the rules, or show what they decide about a command", permissions, usage="[command]"),
+    Command("/diff", "show how files have changed since the last prompt, or the last N", diff, usage="[N]"),
+    Command(
+        "/effects",
+        "show which variables and files have changed since the last prompt, or the last N; /undo takes it back",
+        effects,
+        usage="[N]",
+    ),
+    Command("/status", "show the model, the mode, the folder, the Python of cells, the session", status),
+    Command("/config", "show the settings that differ from the defaults", config),
+    Command("/trust", "list the settings of this workspace that you have not seen", trust),
+    Command(
+        "/export",
+        "write this conversation to a file: html, ipynb, md or jsonl",
+        export,
+        usage="[FORMAT] [FILE]",
+        choices=formats,
+    ),
+    Command("/copy", "copy the last answer to the clipboard", _copy),
+    Command("/exit", "quit (also: exit, quit, Ctrl-D)", lambda person, _: person.leave()),
+    Command("/quit", "quit", lambda person, _: person.leave()),
+)

@@ -1,0 +1,305 @@
+"""The tools for children: `task` starts one, `subagents` manages those in the background, `delegate` carries out a plan."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+
+from freeact_sub.calls import SpawnCall, ToolCall
+from freeact_sub.config.budget import Budget
+from freeact_sub.errors import ApprovalDeniedError, FreeactError
+from freeact_sub.events import PlanUpdated
+from freeact_sub.events.progress import PlanStatus, PlanStep
+from freeact_sub.modes import Mode, Thinking
+from freeact_sub.text import shortened
+from freeact_sub.titles import own_title
+from freeact_sub.tools.tool import ChildState, HarmlessTool, Outcome, SpawnRequest, ToolContext, ToolResult
+
+
+class TaskArguments(BaseModel):
+    """See `tools/task.json`."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+    prompt: str = Field(min_length=1)
+    description: str = ""
+    max_turns: int = Field(default=10, ge=1)
+    agent: str = ""
+    model: str = ""
+    thinking: Thinking | None = None
+    history: Literal["none", "all"] | NonNegativeInt = "none"
+    tools: list[str] | None = None
+    mode: Mode | None = None
+    scope: str = ""
+    budget: dict[str, float] = Field(default={})
+    background: bool = False
+    branch: bool = False
+    branch_of: str = ""
+    own_files: bool = False
+    keep: bool = False
+    resume: str = ""
+
+    @model_validator(mode="after")
+    def _budget_is_one(self) -> Any:
+        self.limits  # noqa: B018  # a wrong value raises here, and the model reads the error with the field's name
+        return self
+
+    @property
+    def limits(self) -> Budget:
+        """The requested budget. Turns that the model did not name stay unset: their default is a setting."""
+        turns = {"turns": self.max_turns} if "max_turns" in self.model_fields_set else {}
+        return Budget.model_validate({**self.budget, **turns})
+
+    @property
+    def request(self) -> SpawnRequest:
+        """The request for the child."""
+        own = self.model_dump(exclude={"max_turns", "budget", "background"})
+        named = {name: own[name] or None for name in ("agent", "model", "branch_of", "resume")}
+        tools = None if self.tools is None else tuple(self.tools)
+        return SpawnRequest(**own | named | {"tools": tools}, budget=self.limits)
+
+
+class Task:
+    """Starts a child through the function that the agent placed in the context."""
+
+    name = "task"
+    arguments = TaskArguments
+
+    def call(self, arguments: TaskArguments) -> SpawnCall:
+        """See `Tool`."""
+        return arguments.request.call(background=arguments.background)
+
+    async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        request = replace(arguments.request, tool_call_id=context.tool_call_id)
+        if not arguments.background:
+            return await context.spawn(request)
+        child = await context.children.start(request)
+        lifetime = "" if context.config.subagents.detach else " It is cancelled if you give your final answer before."
+        return ToolResult(
+            text=f"{child.agent_id} works in the background; you are told when it has ended. "
+            f"The tool subagents lists, waits for, messages and cancels such children.{lifetime}"
+        )
+
+
+class SubagentsArguments(BaseModel):
+    """See `tools/subagents.json`."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+    action: Literal["list", "wait", "message", "cancel"]
+    agent_ids: list[str] = Field(default_factory=list)
+    text: str = ""
+    seconds: float = Field(default=120, ge=0, le=3600)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.action in ("message", "cancel") and not self.agent_ids:
+            raise ValueError(f"to {self.action} children, name them in `agent_ids`")
+        if self.action == "message" and not self.text:
+            raise ValueError("give the message in `text`")
+        return self
+
+
+class Subagents(HarmlessTool):
+    """Manages the background children in the context."""
+
+    name = "subagents"
+    arguments = SubagentsArguments
+
+    def call(self, arguments: BaseModel) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
+
+    async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        children = context.children
+        match arguments.action:
+            case "list":
+                return _shown(children.list())
+            case "wait":
+                return _shown(await children.wait(arguments.agent_ids, arguments.seconds), reports=True)
+            case "message":
+                return await _message(arguments, context)
+            case "cancel":
+                ended = [await children.cancel(child) for child in arguments.agent_ids]
+                return _shown(ended, reports=True)
+
+
+async def _message(arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
+    """Give all children a message; one that cannot have it takes it from no other."""
+    lines, failed = [], 0
+    for child in arguments.agent_ids:
+        try:
+            lines.append(await context.children.message(child, arguments.text, context.tool_call_id))
+        except ApprovalDeniedError as error:
+            if context.config.on_denial == "end":
+                raise
+            failed += 1
+            lines.append(f"[ERROR] {child} was not resumed: {error}")
+        except FreeactError as error:
+            failed += 1
+            lines.append(f"[ERROR] {error}")
+    return ToolResult(text="\n".join(lines), outcome="failed" if failed == len(lines) else "success")
+
+
+def _shown(children: Sequence[ChildState], *, reports: bool = False) -> ToolResult:
+    """The states as text for the model, with the answers of ended children if wanted."""
+    states = tuple(_state(child, reports=reports) for child in children)
+    return ToolResult(text="\n\n".join(states) or "There are no background children.", sections=states)
+
+
+def _state(child: ChildState, *, reports: bool) -> str:
+    label = f" ({child.description})" if child.description else ""
+    if child.ended and reports:
+        return f"{child.agent_id}{label} has ended:\n{child.report}"
+    question = f"\nIt asks, and waits for your answer (action message): {child.question}" if child.question else ""
+    action = f"; now: {child.action}" if child.action else ""
+    return f"{child.agent_id}{label}: {child.status}, {child.seconds:.0f} s, {child.usage}{action}{question}"
+
+
+MAX_SUBTASKS: Final = 5
+ANSWER_CHARS: Final = 6_000
+"""Characters of an earlier answer that a subtask reads, as head and tail."""
+
+
+class Subtask(BaseModel):
+    """One piece of a plan."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+    task: str = Field(min_length=1)
+    scope: str = ""
+    depends_on: list[int] = Field(default_factory=list)
+    agent: str = ""
+
+
+class DelegateArguments(BaseModel):
+    """See `tools/delegate.json`."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+    plan: str = Field(min_length=1)
+    subtasks: list[Subtask] = Field(min_length=1, max_length=MAX_SUBTASKS)
+    stop_on_error: bool = True
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        order_of([subtask.depends_on for subtask in self.subtasks])
+        return self
+
+
+def order_of(depends_on: Sequence[Sequence[int]]) -> list[int]:
+    """Return an order in which each subtask follows its dependencies.
+
+    Raises:
+        ValueError: A dependency does not exist, or subtasks form a circle; the message names them.
+    """
+    for index, others in enumerate(depends_on):
+        for other in others:
+            if not 0 <= other < len(depends_on):
+                last = len(depends_on) - 1
+                raise ValueError(f"subtask {index} depends on subtask {other}, but there are only subtasks 0 to {last}")
+    try:
+        return [*TopologicalSorter(dict(enumerate(depends_on))).static_order()]
+    except CycleError as error:
+        circle = ", which depends on ".join(f"subtask {index}" for index in reversed(error.args[1]))
+        raise ValueError(f"these subtasks wait for each other: {circle}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SubtaskOutcome:
+    status: str
+    text: str
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "completed"
+
+
+class Delegate:
+    """Carries out a plan through the context's `spawn`."""
+
+    name = "delegate"
+    arguments = DelegateArguments
+
+    def call(self, arguments: DelegateArguments) -> SpawnCall:
+        """See `Tool`."""
+        prompts = [f"{index}. {subtask.task}" for index, subtask in enumerate(arguments.subtasks)]
+        count = len(arguments.subtasks)
+        return SpawnCall(
+            prompt="\n\n".join([arguments.plan, *prompts]),
+            description=f"{count} {'child' if count == 1 else 'children'} for the plan: {arguments.plan}",
+            agent=", ".join(sorted({subtask.agent for subtask in arguments.subtasks if subtask.agent})),
+        )
+
+    async def run(self, arguments: DelegateArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        outcomes = await carry_out_plan(arguments, context)
+        done = sum(outcome.completed for outcome in outcomes)
+        lines = [f"{done} of {len(outcomes)} subtasks completed. The plan: {arguments.plan}"]
+        for index, (subtask, outcome) in enumerate(zip(arguments.subtasks, outcomes, strict=True)):
+            lines.append(f"## Subtask {index}: {outcome.status}\n{shortened(subtask.task, 200)}\n\n{outcome.text}")
+        ended: Outcome = "success" if done == len(outcomes) else "failed"
+        return ToolResult(text="\n\n".join(lines), sections=tuple(lines), outcome=ended)
+
+
+async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_SubtaskOutcome]:
+    """Runs each subtask once its dependencies have ended; returns the outcomes in the order of the plan."""
+    subtasks = arguments.subtasks
+    states: list[PlanStatus] = ["pending"] * len(subtasks)
+    at_work: dict[int, asyncio.Task[_SubtaskOutcome]] = {}
+    failed: list[int] = []
+
+    async def show(index: int, state: PlanStatus) -> None:
+        states[index] = state
+        steps = (PlanStep(step=own_title(task.task), status=now) for task, now in zip(subtasks, states, strict=True))
+        plan = own_title(arguments.plan)
+        await context.emit(PlanUpdated(steps=tuple(steps), explanation=plan, plan_id=context.tool_call_id))
+
+    async def do(index: int) -> _SubtaskOutcome:
+        before = [at_work[other] for other in sorted(set(subtasks[index].depends_on))]
+        if before:
+            await asyncio.wait(before)
+        if failed and arguments.stop_on_error:
+            await show(index, "failed")
+            return _SubtaskOutcome(status="not started", text=f"Subtask {failed[0]} did not complete.")
+        await show(index, "in_progress")
+        outcome = await _do(_prompt(arguments, index, lambda other: at_work[other].result()), index, arguments, context)
+        if not outcome.completed:
+            failed.append(index)
+        await show(index, "completed" if outcome.completed else "failed")
+        return outcome
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index in order_of([subtask.depends_on for subtask in subtasks]):
+                at_work[index] = group.create_task(do(index), name=f"subtask {index}")
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # an error that ends the whole run passes unchanged
+    return [at_work[index].result() for index in range(len(subtasks))]
+
+
+async def _do(prompt: str, index: int, arguments: DelegateArguments, context: ToolContext) -> _SubtaskOutcome:
+    subtask = arguments.subtasks[index]
+    request = SpawnRequest(
+        prompt=prompt,
+        description=shortened(f"subtask {index}: {subtask.task}", 60),
+        agent=subtask.agent or None,
+        scope=subtask.scope,
+        tool_call_id=context.tool_call_id,
+    )
+    try:
+        result = await context.spawn(request)
+    except FreeactError as error:
+        return _SubtaskOutcome(status="not started", text=f"[ERROR] {error}")
+    return _SubtaskOutcome(status="completed" if result.outcome == "success" else "failed", text=result.text)
+
+
+def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _SubtaskOutcome]) -> str:
+    """Return the prompt of a subtask: its text, the plan, and the answers of its dependencies."""
+    subtask = arguments.subtasks[index]
+    parts = [subtask.task, f"This is one part of a plan, and only this part is yours. The plan: {arguments.plan}"]
+    for other in sorted(set(subtask.depends_on)):
+        task = shortened(arguments.subtasks[other].task, 200)
+        parts.append(f"Earlier part ({task}):\n{shortened(outcome_of(other).text, ANSWER_CHARS)}")
+    return "\n\n".join(parts)
