@@ -7,29 +7,9 @@ adds only what it draws.
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
+from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, ToolCall
 from freeact_sub.config.budget import Usage
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    CodeExecutionOutputChunk,
-    ModelProgress,
-    PlanUpdated,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    ResponseChunk,
-    StrategyProgress,
-    Thoughts,
-    ThoughtsChunk,
-    ToolCallStarted,
-    ToolOutput,
-    ToolProgress,
-    UsageUpdated,
-)
 from freeact_sub.text import one_line
 from freeact_sub.titles import prompt_title
 
@@ -63,23 +43,23 @@ class Activity:
     """Seconds of its run in which a question was open, without those of the questions that are open now."""
     usage: Usage = field(default_factory=Usage)
     tree_usage: Usage = field(default_factory=Usage)
-    calls: list[ToolCallStarted] = field(default_factory=list)
+    calls: list[ev.ToolCallStarted] = field(default_factory=list)
     """Open calls, oldest first: a cell, and the calls of its code."""
-    reached: dict[str | None, ToolProgress] = field(default_factory=dict)
+    reached: dict[str | None, ev.ToolProgress] = field(default_factory=dict)
     """How far open calls of MCP servers are, by `call_id`, or `tool_call_id` for the model's."""
-    questions: dict[str, ApprovalRequest | QuestionRequest] = field(default_factory=dict)
+    questions: dict[str, ev.ApprovalRequest | ev.QuestionRequest] = field(default_factory=dict)
     """Questions that wait for a person, by id, oldest first."""
-    progress: ModelProgress | None = None
+    progress: ev.ModelProgress | None = None
     """The progress of its model request. None: the request is quick or was answered."""
-    strategies: dict[str, StrategyProgress] = field(default_factory=dict)
+    strategies: dict[str, ev.StrategyProgress] = field(default_factory=dict)
     """The latest step of each strategy at work, by `strategy_id`."""
-    plans: dict[str, PlanUpdated] = field(default_factory=dict)
+    plans: dict[str, ev.PlanUpdated] = field(default_factory=dict)
     """The plans of its present or last run as they are now, by `plan_id`: its own, and those of `delegate`."""
     writes: Literal["", "writing", "thinking"] = ""
     """The kind of text that its model is writing."""
 
     @classmethod
-    def of(cls, event: AgentEvent) -> Self:
+    def of(cls, event: ev.AgentEvent) -> Self:
         """Create the agent from its first event; `observe` must be called with that event too."""
         return cls(agent_id=one_line(event.agent_id), parent_id=event.parent_id, depth=event.depth, started=event.time)
 
@@ -121,49 +101,49 @@ class Activity:
         """What the agent is doing, in one line; empty once it has ended."""
         return one_line(self._text()) if self.is_running else ""
 
-    def observe(self, event: AgentEvent) -> None:
+    def observe(self, event: ev.AgentEvent) -> None:
         """Updates the agent with one of its events."""
         if self.status == "queued":
             self.status, self.started = "running", event.time or self.started
         match event:
-            case CodeExecutionOutputChunk():
+            case ev.CodeExecutionOutputChunk():
                 pass  # of all events the one that comes most often
-            case ResponseChunk() | ThoughtsChunk():
-                self.writes = "writing" if isinstance(event, ResponseChunk) else "thinking"
+            case ev.ResponseChunk() | ev.ThoughtsChunk():
+                self.writes = "writing" if isinstance(event, ev.ResponseChunk) else "thinking"
                 self.reached.clear()
                 self.calls.clear()  # a model writes again when all its calls have ended, also those without an event
-            case Response() | Thoughts():
+            case ev.Response() | ev.Thoughts():
                 self.writes = ""
-            case ToolCallStarted():
+            case ev.ToolCallStarted():
                 self.calls.append(event)
-            case ToolProgress() if any(_id_of(call) == _id_of(event) for call in self.calls):
+            case ev.ToolProgress() if any(_id_of(call) == _id_of(event) for call in self.calls):
                 self.reached[_id_of(event)] = event
-            case ToolOutput():
+            case ev.ToolOutput():
                 self.reached.pop(_id_of(event), None)
                 self._end_call(event)
-            case ApprovalRequest() | QuestionRequest() if not event.headless:
+            case ev.ApprovalRequest() | ev.QuestionRequest() if not event.headless:
                 self.questions[event.request_id] = event
-            case ApprovalDecided() | QuestionAnswered():
+            case ev.ApprovalDecided() | ev.QuestionAnswered():
                 self.questions.pop(event.request_id, None)
             case _:
                 self._observe_run(event)
 
-    def _observe_run(self, event: AgentEvent) -> None:
+    def _observe_run(self, event: ev.AgentEvent) -> None:
         match event:
-            case ModelProgress():
+            case ev.ModelProgress():
                 self.progress = event
-            case StrategyProgress():
+            case ev.StrategyProgress():
                 self.strategies[event.strategy_id] = event  # in its place among the others
                 surplus = [*self.strategies][:-MAX_STRATEGIES]  # code in a cell names them
                 for name in [event.strategy_id] if event.done else surplus:
                     del self.strategies[name]
-            case PlanUpdated():
+            case ev.PlanUpdated():
                 self.plans[event.plan_id] = event
                 for name in [*self.plans][:-MAX_PLANS]:
                     del self.plans[name]
-            case UsageUpdated():
+            case ev.UsageUpdated():
                 self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
-            case AgentStarted():
+            case ev.AgentStarted():
                 told = event.description or (prompt_title(event.prompt) if event.parent_id else "")
                 self.label = one_line(told, LABEL_CHARS)
                 self.status, self.started = "queued" if event.queued else "running", event.time
@@ -171,7 +151,7 @@ class Activity:
                 self.plans.clear()
                 self.asking.clear()
                 self.asked_seconds = 0.0
-            case AgentFinished():
+            case ev.AgentFinished():
                 self.status, self.usage, self.tree_usage = event.status, event.usage, event.tree_usage
                 self.progress, self.writes = None, ""
                 self.reached.clear()
@@ -182,7 +162,7 @@ class Activity:
     def _text(self) -> str:
         if self.questions:
             asked = next(iter(self.questions.values()))
-            if isinstance(asked, QuestionRequest):
+            if isinstance(asked, ev.QuestionRequest):
                 return f"waiting for an answer: {asked.prompt}"
             return f"waiting for approval: {asked.call.summary}"
         if self.calls:
@@ -192,7 +172,7 @@ class Activity:
             return self.pause
         return self.writes or "waiting for the model"
 
-    def _end_call(self, output: ToolOutput) -> None:
+    def _end_call(self, output: ev.ToolOutput) -> None:
         ended = output.tool_call_id, output.call_id, output.tool_name
         for call in self.calls:
             if (call.tool_call_id, call.call_id, call.tool_name) == ended:
@@ -210,11 +190,11 @@ class Activities:
     def __init__(self) -> None:
         self._by_id: dict[str, Activity] = {}
 
-    def observe(self, event: AgentEvent) -> None:
+    def observe(self, event: ev.AgentEvent) -> None:
         """Updates the event's agent."""
-        if isinstance(event, AgentStarted):
+        if isinstance(event, ev.AgentStarted):
             self._by_id[event.agent_id] = Activity.of(event)
-        if isinstance(event, AgentFinished):
+        if isinstance(event, ev.AgentFinished):
             self._by_id.pop(event.agent_id, None)
         elif event.agent_id in self._by_id:
             self._by_id[event.agent_id].observe(event)
@@ -225,12 +205,12 @@ class Activities:
         return "" if activity is None else activity.text
 
 
-def _id_of(event: ToolCallStarted | ToolProgress | ToolOutput) -> str | None:
+def _id_of(event: ev.ToolCallStarted | ev.ToolProgress | ev.ToolOutput) -> str | None:
     """Distinguishes the call from other open calls."""
     return event.call_id or event.tool_call_id
 
 
-def _words(call: ToolCallStarted) -> str:
+def _words(call: ev.ToolCallStarted) -> str:
     code = call.args.get("code")
     if isinstance(code, str):
         return f"run code: {CodeAction(code=code, description=call.label).title}"

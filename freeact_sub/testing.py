@@ -31,10 +31,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_core import to_jsonable_python
 
+from freeact_sub import events as ev
 from freeact_sub.cells import CellError, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelSnapshotError
-from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.kernels import (
     AuditSettings,
     CellClock,
@@ -191,18 +191,18 @@ class ScriptedApprover:
     the order in which they come.
     """
 
-    def __init__(self, rule: Callable[[ApprovalRequest], Decision | None] | None = None) -> None:
+    def __init__(self, rule: Callable[[ev.ApprovalRequest], ev.Decision | None] | None = None) -> None:
         """Args: rule: the decision for a request; None leaves it open, to be answered later by the test."""
-        self._rule = rule or (lambda _: Decision(allowed=True))
-        self.events: list[Event] = []
+        self._rule = rule or (lambda _: ev.Decision(allowed=True))
+        self.events: list[ev.Event] = []
 
     async def drive(self, run: Any) -> Any:
         """Read a run to its end; its result."""
         async for event in run:
             self.events.append(event)
-            if isinstance(event, ApprovalRequest) and not event.headless and (decision := self._rule(event)) is not None:
+            if isinstance(event, ev.ApprovalRequest) and not event.headless and (decision := self._rule(event)) is not None:
                 event.decide(decision)
-            elif isinstance(event, QuestionRequest):
+            elif isinstance(event, ev.QuestionRequest):
                 event.skip()
         return await run.result()
 

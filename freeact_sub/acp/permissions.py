@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from acp import RequestError
 
+from freeact_sub import events as ev
 from freeact_sub.acp import actions
 from freeact_sub.acp.actions import tool_text
 from freeact_sub.acp.connection import Client
 from freeact_sub.calls import FanOut
-from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
 from freeact_sub.events.form_schema import values_schema
 from freeact_sub.show.wording import asked_text, rule_words
 from freeact_sub.text import dollars_spread, one_line
@@ -28,7 +28,7 @@ CHOICES: Final = 12
 """Buttons of one question."""
 
 
-async def decision_on(client: Client, session_id: str, event: ApprovalRequest) -> Decision:
+async def decision_on(client: Client, session_id: str, event: ev.ApprovalRequest) -> ev.Decision:
     """Ask about a call."""
     shown = actions.asked(event.call)
     shown["title"] = actions.titled(event, shown["title"])
@@ -56,42 +56,42 @@ async def decision_on(client: Client, session_id: str, event: ApprovalRequest) -
     chosen, problem = await _chosen(client, session_id, event, shown, options)
     match chosen:
         case "once":
-            return Decision(allowed=True)
+            return ev.Decision(allowed=True)
         case "session" | "project" if event.suggested:
-            return Decision(allowed=True, remember=SESSION if chosen == SESSION else PROJECT)
+            return ev.Decision(allowed=True, remember=SESSION if chosen == SESSION else PROJECT)
         case "no":
-            return Decision(allowed=False, reason="the user denied it")
+            return ev.Decision(allowed=False, reason="the user denied it")
         case str() if chosen.startswith(MODEL):
-            return Decision(allowed=True, model=chosen.removeprefix(MODEL))
+            return ev.Decision(allowed=True, model=chosen.removeprefix(MODEL))
         case _:
-            return Decision(allowed=False, reason=problem, nobody=True)
+            return ev.Decision(allowed=False, reason=problem, nobody=True)
 
 
-async def answer_to(client: Client, session_id: str, event: QuestionRequest) -> Answer:
+async def answer_to(client: Client, session_id: str, event: ev.QuestionRequest) -> ev.Answer:
     """Ask a question: in a form, where the client has them, else by buttons."""
     if client.can("elicitation", "form"):
         return await _by_form(client, session_id, event)
     rows = event.fields[0].rows if len(event.fields) == 1 else ()
     if not rows or len(rows) > CHOICES or event.fields[0].kind == "choices":
-        return Answer(reason=NO_TEXT, nobody=True)
+        return ev.Answer(reason=NO_TEXT, nobody=True)
     text = _whole(event)
     shown = {"title": one_line(text, actions.TITLE_CHARS), "kind": "other", "content": [tool_text(text)]}
     options = [{"optionId": f"choice-{at}", "name": row, "kind": "allow_once"} for at, row in enumerate(rows)]
     options.append({"optionId": NO, "name": "No answer", "kind": "reject_once"})
     chosen, problem = await _chosen(client, session_id, event, shown, options)
     if chosen is None or chosen == NO:
-        return Answer(reason=problem or "the user gave no answer", nobody=chosen is None)
+        return ev.Answer(reason=problem or "the user gave no answer", nobody=chosen is None)
     at = next((at for at, option in enumerate(options[:-1]) if option["optionId"] == chosen), None)
     if at is None:
-        return Answer(reason=f"the client chose {chosen!r}, which was not offered", nobody=True)
+        return ev.Answer(reason=f"the client chose {chosen!r}, which was not offered", nobody=True)
     field = event.fields[0]
-    return Answer(values={field.name: rows[at] == "yes" if field.kind == "boolean" else field.choices[at]})
+    return ev.Answer(values={field.name: rows[at] == "yes" if field.kind == "boolean" else field.choices[at]})
 
 
 async def _chosen(
     client: Client,
     session_id: str,
-    event: ApprovalRequest | QuestionRequest,
+    event: ev.ApprovalRequest | ev.QuestionRequest,
     shown: dict[str, Any],
     options: list[dict[str, str]],
 ) -> tuple[str | None, str]:
@@ -118,8 +118,8 @@ async def _chosen(
             return None, "the client gave no answer that can be used"
 
 
-async def _by_form(client: Client, session_id: str, event: QuestionRequest) -> Answer:
-    fields = event.fields or (QuestionField(name="answer", prompt=event.prompt),)
+async def _by_form(client: Client, session_id: str, event: ev.QuestionRequest) -> ev.Answer:
+    fields = event.fields or (ev.QuestionField(name="answer", prompt=event.prompt),)
     properties = {field.name: property_of(field) for field in fields}
     required = [field.name for field in fields if field.required and field.default is None]
     params = {
@@ -132,22 +132,22 @@ async def _by_form(client: Client, session_id: str, event: QuestionRequest) -> A
     try:
         answer = await client.request("elicitation/create", params)
     except (RequestError, ConnectionError) as error:
-        return Answer(reason=f"the client could not ask its user: {one_line(str(error), 200)}", nobody=True)
+        return ev.Answer(reason=f"the client could not ask its user: {one_line(str(error), 200)}", nobody=True)
     match answer:
         case {"action": "accept", "content": dict(values)}:
-            return Answer(values=values) if event.fields else Answer(text=str(values.get("answer", "")))
+            return ev.Answer(values=values) if event.fields else ev.Answer(text=str(values.get("answer", "")))
         case {"action": "decline"}:
-            return Answer(reason="")
+            return ev.Answer(reason="")
         case _:
-            return Answer(reason="the client cancelled the question", nobody=True)
+            return ev.Answer(reason="the client cancelled the question", nobody=True)
 
 
-def _whole(event: QuestionRequest) -> str:
+def _whole(event: ev.QuestionRequest) -> str:
     """A question with the page that it wants opened."""
     return asked_text(event) + (f"\n\n{event.url}" if event.url else "")
 
 
-def property_of(field: QuestionField) -> dict[str, Any]:
+def property_of(field: ev.QuestionField) -> dict[str, Any]:
     """A field, as the schema of a form has it."""
     schema = values_schema(field)
     if field.prompt:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from acp import RequestError
 
+from freeact_sub import events as ev
 from freeact_sub.acp import commands, permissions, updates
 from freeact_sub.acp.actions import ReadPrompt, read_prompt
 from freeact_sub.acp.connection import Client, Update
@@ -17,7 +18,6 @@ from freeact_sub.agents import Run, RunResult
 from freeact_sub.config.load import is_of_another_provider
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import ApprovalDecided, ApprovalRequest, Event, QuestionAnswered, QuestionRequest, UsageUpdated
 from freeact_sub.show.replay import session_events
 from freeact_sub.system.closing import end_task
 from freeact_sub.titles import prompt_title
@@ -197,25 +197,25 @@ class Session:
             await self.say(updates.message(f"\n\n[{result.status.replace('_', ' ')}: {result.error}]\n"))
         return stop
 
-    def _with_cost(self, update: Update, event: Event) -> Update:
+    def _with_cost(self, update: Update, event: ev.Event) -> Update:
         usage = self.agent.usage
-        if isinstance(event, UsageUpdated) and usage.cost_usd is not None and "used" in update:
+        if isinstance(event, ev.UsageUpdated) and usage.cost_usd is not None and "used" in update:
             return {**update, "cost": {"amount": float(usage.cost_usd), "currency": "USD"}}
         return update
 
-    def _ask(self, event: Event, run: Run[Any], asking: dict[str, asyncio.Task[None]]) -> None:
+    def _ask(self, event: ev.Event, run: Run[Any], asking: dict[str, asyncio.Task[None]]) -> None:
         """Have the client ask its user, and end what it need not ask any more."""
         match event:
-            case ApprovalRequest() | QuestionRequest() if not event.headless:
+            case ev.ApprovalRequest() | ev.QuestionRequest() if not event.headless:
                 event.shown()
                 name = f"asks {event.request_id}"
                 asking[event.request_id] = asyncio.create_task(self._asked(event, run), name=name)
-            case ApprovalDecided() | QuestionAnswered():
+            case ev.ApprovalDecided() | ev.QuestionAnswered():
                 if (task := asking.get(event.request_id)) is not None:
                     task.cancel()
 
-    async def _asked(self, event: ApprovalRequest | QuestionRequest, run: Run[Any]) -> None:
-        if isinstance(event, ApprovalRequest):
+    async def _asked(self, event: ev.ApprovalRequest | ev.QuestionRequest, run: Run[Any]) -> None:
+        if isinstance(event, ev.ApprovalRequest):
             decision = await permissions.decision_on(self._client, self.session_id, event)
             if decision.nobody and run.answer(event.request_id, decision):
                 await self.say(updates.message(f"\n\n[denied: {decision.reason}]\n\n"))

@@ -10,34 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.acp import actions
 from freeact_sub.acp.actions import picture_lines, pictures_of, text_block, tool_text
 from freeact_sub.acp.connection import Update
 from freeact_sub.agent_names import agent_name
 from freeact_sub.cells import StreamText
-from freeact_sub.events import (
-    AgentFinished,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    Compacted,
-    Event,
-    KernelLost,
-    Notice,
-    PlanUpdated,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    ResponseChunk,
-    Thoughts,
-    ThoughtsChunk,
-    ToolCallStarted,
-    ToolOutput,
-    ToolProgress,
-    UsageUpdated,
-)
 from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.wording import asked_text, call_progress_text
 from freeact_sub.text import fenced, one_line
@@ -97,10 +75,10 @@ class Updates:
         self._message = names.new("message")
         self._shown: dict[_Key, _Shown] = {}
         """What is begun and has not ended: calls by agent and id, questions and children by their own id."""
-        self._held: dict[_Key, ToolCallStarted] = {}
+        self._held: dict[_Key, ev.ToolCallStarted] = {}
         """Calls that may start a child, which is shown in their place."""
 
-    def of(self, event: Event) -> Iterator[Update]:
+    def of(self, event: ev.Event) -> Iterator[Update]:
         """The updates that an event makes."""
         if event.depth == 0:
             yield from self._of_conversation(event)
@@ -109,33 +87,33 @@ class Updates:
             yield from self._of_child(event)
         yield from self._of_calls(event)
         yield from self._of_questions(event)
-        if isinstance(event, AgentFinished):
+        if isinstance(event, ev.AgentFinished):
             yield from self._cut_off(event.agent_id)
 
-    def _of_calls(self, event: Event) -> Iterator[Update]:
+    def _of_calls(self, event: ev.Event) -> Iterator[Update]:
         match event:
-            case ToolCallStarted():
+            case ev.ToolCallStarted():
                 yield from self._call(event)
-            case CodeExecutionOutputChunk(output=StreamText(text=text)):
+            case ev.CodeExecutionOutputChunk(output=StreamText(text=text)):
                 yield from self._grows(_key(event), text)
-            case ToolProgress() if (shown := self._shown.get(_key(event))) is not None:
+            case ev.ToolProgress() if (shown := self._shown.get(_key(event))) is not None:
                 yield _changed(shown, content=[*shown.head, tool_text(call_progress_text(event))])
-            case CodeExecutionOutput():
+            case ev.CodeExecutionOutput():
                 yield from self._cell_ends(event)
-            case ToolOutput():
+            case ev.ToolOutput():
                 yield from self._call_ends(event)
 
-    def _of_questions(self, event: Event) -> Iterator[Update]:
+    def _of_questions(self, event: ev.Event) -> Iterator[Update]:
         """Each question is a tool call of its own."""
         match event:
-            case ApprovalRequest() if not event.headless:
+            case ev.ApprovalRequest() if not event.headless:
                 call = actions.asked(event.call)
                 call["title"] = actions.titled(event, call["title"])
                 yield self._begun(event, event.request_id, event.request_id, _meta=self.meta_of(event), **call)
-            case ApprovalDecided(request_id=request_id, allowed=allowed) if request_id in self._shown:
+            case ev.ApprovalDecided(request_id=request_id, allowed=allowed) if request_id in self._shown:
                 why = f"denied: {event.reason}" if event.reason else "denied"
                 yield self._answered(request_id, None if allowed else why, answered=allowed)
-            case QuestionRequest() if not event.headless:
+            case ev.QuestionRequest() if not event.headless:
                 text = asked_text(event)
                 call = {"title": actions.titled(event, f"Question: {text}"), "kind": "other", "content": [tool_text(text)]}
                 yield self._begun(
@@ -146,10 +124,10 @@ class Updates:
                     _meta=self.meta_of(event),
                     **call,
                 )
-            case QuestionAnswered(request_id=request_id, answered=answered) if request_id in self._shown:
+            case ev.QuestionAnswered(request_id=request_id, answered=answered) if request_id in self._shown:
                 yield self._answered(request_id, event.text if answered else event.reason or "no answer", answered=answered)
 
-    def meta_of(self, event: Event, **more: Any) -> dict[str, Any]:
+    def meta_of(self, event: ev.Event, **more: Any) -> dict[str, Any]:
         """Who an event is of, and the tool call that it belongs to."""
         shown = self._shown.get((event.agent_id, event.tool_call_id or ""))
         return actions.meta_of(event, **({"toolCallId": shown.name} if shown is not None else {}), **more)
@@ -166,38 +144,38 @@ class Updates:
         content = [*shown.head, *([tool_text(said)] if said else [])]
         return _changed(shown, status="completed" if answered else "failed", content=content)
 
-    def _of_conversation(self, event: Event) -> Iterator[Update]:
+    def _of_conversation(self, event: ev.Event) -> Iterator[Update]:
         match event:
-            case AgentStarted() if self._stored:
+            case ev.AgentStarted() if self._stored:
                 self._message = self._names.new("message")
                 yield self._said("user_message_chunk", event.prompt)
                 self._message = self._names.new("message")
-            case ResponseChunk() if not self._stored:
+            case ev.ResponseChunk() if not self._stored:
                 yield self._said("agent_message_chunk", event.content)
-            case ThoughtsChunk() if not self._stored:
+            case ev.ThoughtsChunk() if not self._stored:
                 yield self._said("agent_thought_chunk", event.content)
-            case Response() | Thoughts():
+            case ev.Response() | ev.Thoughts():
                 if self._stored:
-                    kind = "agent_message_chunk" if isinstance(event, Response) else "agent_thought_chunk"
+                    kind = "agent_message_chunk" if isinstance(event, ev.Response) else "agent_thought_chunk"
                     yield self._said(kind, event.content)
                 self._message = self._names.new("message")
 
-    def _of_state(self, event: Event) -> Iterator[Update]:
+    def _of_state(self, event: ev.Event) -> Iterator[Update]:
         match event:
-            case PlanUpdated(plan_id=""):
+            case ev.PlanUpdated(plan_id=""):
                 yield plan(event)
-            case UsageUpdated(context_tokens=int(used), window_tokens=int(size)) if not self._stored:
+            case ev.UsageUpdated(context_tokens=int(used), window_tokens=int(size)) if not self._stored:
                 yield {"sessionUpdate": "usage_update", "used": used, "size": size}
-            case Notice() if not self._stored:
+            case ev.Notice() if not self._stored:
                 yield note(event.content)
-            case KernelLost():
+            case ev.KernelLost():
                 yield note(event.reason)
-            case Compacted():
+            case ev.Compacted():
                 yield note("The conversation was shortened; variables stay.")
 
-    def _of_child(self, event: Event) -> Iterator[Update]:
+    def _of_child(self, event: ev.Event) -> Iterator[Update]:
         match event:
-            case AgentStarted():
+            case ev.AgentStarted():
                 self._held.pop((str(event.parent_id), event.tool_call_id or ""), None)
                 label = event.description or prompt_title(event.prompt)
                 yield self._begun(
@@ -211,16 +189,16 @@ class Updates:
                     rawInput={"prompt": event.prompt, "description": event.description},
                     _meta=actions.meta_of(event, agentType=event.agent_type),
                 )
-            case ResponseChunk():
+            case ev.ResponseChunk():
                 yield from self._grows(event.agent_id, event.content, language=None)
-            case AgentFinished() if (shown := self._shown.pop(event.agent_id, None)) is not None:
+            case ev.AgentFinished() if (shown := self._shown.pop(event.agent_id, None)) is not None:
                 ok = event.status == "completed"
                 why = f"{event.status.replace('_', ' ')}: {event.error}" if event.error else event.status
                 said = [tool_text(text) for text in (event.output, "" if ok else why) if text]
                 status = "completed" if ok else "failed"
                 yield _changed(shown, status=status, content=[*shown.head, *said])
 
-    def _call(self, event: ToolCallStarted) -> Iterator[Update]:
+    def _call(self, event: ev.ToolCallStarted) -> Iterator[Update]:
         if event.tool_name == PLAN_TOOL:
             return
         if event.tool_name == STARTS_CHILD:
@@ -228,7 +206,7 @@ class Updates:
             return
         yield self._begun(event, _key(event), self._names.new("call"), _meta=self.meta_of(event), **actions.started(event))
 
-    def _call_ends(self, event: ToolOutput) -> Iterator[Update]:
+    def _call_ends(self, event: ev.ToolOutput) -> Iterator[Update]:
         held = self._held.pop(_key(event), None)
         if held is not None:  # it has started no child
             yield self._begun(held, _key(held), self._names.new("call"), _meta=self.meta_of(held), **actions.started(held))
@@ -242,7 +220,7 @@ class Updates:
             content = [*shown.head, *([tool_text(event.content)] if event.content else [])]
             yield _changed(shown, status=status, content=content)
 
-    def _cell_ends(self, event: CodeExecutionOutput) -> Iterator[Update]:
+    def _cell_ends(self, event: ev.CodeExecutionOutput) -> Iterator[Update]:
         shown = self._shown.get(_key(event))
         if shown is None:
             return
@@ -265,7 +243,7 @@ class Updates:
             live = shown.text if language is None else fenced(shown.text, language)
             yield _changed(shown, status="in_progress", content=[*shown.head, tool_text(live)])
 
-    def _begun(self, event: Event, key: _Key, name: str, **shown: Any) -> Update:
+    def _begun(self, event: ev.Event, key: _Key, name: str, **shown: Any) -> Update:
         self._shown[key] = _Shown(name=name, agent_id=event.agent_id, head=shown.get("content") or [])
         return {"sessionUpdate": "tool_call", "toolCallId": name, "status": "pending", **shown}
 
@@ -273,7 +251,9 @@ class Updates:
         return {"sessionUpdate": kind, "content": text_block(text), "messageId": self._message}
 
 
-def _key(event: ToolCallStarted | ToolProgress | ToolOutput | CodeExecutionOutput | CodeExecutionOutputChunk) -> _Key:
+def _key(
+    event: ev.ToolCallStarted | ev.ToolProgress | ev.ToolOutput | ev.CodeExecutionOutput | ev.CodeExecutionOutputChunk,
+) -> _Key:
     """The call that an event belongs to: the model's, or one by code in a cell."""
     by_code = getattr(event, "call_id", "")
     return event.agent_id, by_code or event.tool_call_id or ""
@@ -293,7 +273,7 @@ def message(text: str) -> Update:
     return {"sessionUpdate": "agent_message_chunk", "content": text_block(text)}
 
 
-def plan(event: PlanUpdated) -> Update:
+def plan(event: ev.PlanUpdated) -> Update:
     """The whole plan."""
     entries = [
         {

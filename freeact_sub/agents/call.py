@@ -17,13 +17,13 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
+from freeact_sub import events as ev
 from freeact_sub.agents.children.type_effects import check_has_tool, check_spawn, with_model_named
 from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall, Work
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
-from freeact_sub.events import Decision, ToolCallStarted, ToolOutput
 from freeact_sub.tools import head_and_tail, text_of
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ async def make(
     return ended
 
 
-async def permit(call: Call, asker: Asker) -> Decision | None:
+async def permit(call: Call, asker: Asker) -> ev.Decision | None:
     """Ask the rules, then perhaps a person, whether something may be done. Meanwhile the clocks of run and cell stop.
 
     Returns:
@@ -146,10 +146,10 @@ async def permit(call: Call, asker: Asker) -> Decision | None:
     return decision
 
 
-def asks_for(agent: TreeAgent) -> Callable[[Call], Awaitable[Decision | None]]:
+def asks_for(agent: TreeAgent) -> Callable[[Call], Awaitable[ev.Decision | None]]:
     """Return a function that asks on behalf of an agent, in whichever run of it is live then: see `permit`."""
 
-    async def ask(call: Call) -> Decision | None:
+    async def ask(call: Call) -> ev.Decision | None:
         return await permit(call, Asker(agent=agent))
 
     return ask
@@ -165,7 +165,7 @@ def _notes(made: RequestedCall, ended: EndedCall[Any]) -> list[str] | None:
 
 
 async def _announce(requested: RequestedCall) -> None:
-    started = ToolCallStarted(
+    started = ev.ToolCallStarted(
         tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
     )
     await requested.agent.emitter.emit(started, tool_call_id=requested.tool_call_id)
@@ -179,7 +179,7 @@ async def _admitted(requested: RequestedCall) -> RequestedCall:
 
 
 def _report(requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
-    output = ToolOutput(
+    output = ev.ToolOutput(
         tool_name=requested.name, content=text, outcome=outcome, call_id=requested.call_id, label=requested.label
     )
     requested.agent.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.approvals.advice import Adviser, advised, decision_of
 from freeact_sub.approvals.decision import decide_in_time
 from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval
@@ -28,7 +29,6 @@ from freeact_sub.calls import Call, CodeAction, FanOut, ToolCall
 from freeact_sub.channel import Emitter
 from freeact_sub.config.schema import PERMISSIONS_FILE
 from freeact_sub.errors import ApprovalDeniedError, ConfigError, way
-from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
 from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
@@ -36,13 +36,13 @@ from freeact_sub.spans import note, span
 
 logger = logging.getLogger(__name__)
 
-Approve: TypeAlias = Callable[[ApprovalRequest], Decision | bool | Awaitable[Decision | bool | None] | None]
+Approve: TypeAlias = Callable[[ev.ApprovalRequest], ev.Decision | bool | Awaitable[ev.Decision | bool | None] | None]
 """A function of a program that answers requests. None: somebody else is asked."""
 NOBODY: Final = ABSENT.reason
-WITHIN_SETTINGS: Final = Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
+WITHIN_SETTINGS: Final = ev.Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
 """On a fan-out."""
-NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
-WALLED: Final = Decision(allowed=True, reason="a rule allows what only reads", walled=True)
+NEEDS_PERSON: Final = ev.Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
+WALLED: Final = ev.Decision(allowed=True, reason="a rule allows what only reads", walled=True)
 UNATTENDED: Final = (
     "every action was denied because nobody was there to ask: {auto} runs them in the sandbox, {yes} approves all"
 )
@@ -65,7 +65,7 @@ class Tally:
         """Counts a call that runs without a question."""
         self.allowed += not (isinstance(call, ToolCall) and call.harmless)
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: ev.Decision) -> None:
         """Counts an answered question."""
         if decision.allowed:
             self.allowed += 1
@@ -118,7 +118,7 @@ class _Open:
     question: OpenApproval
     policy: Policy
     ruling: Ruling
-    request: AgentEvent | None = None
+    request: ev.AgentEvent | None = None
     """The request as the reader gets it. None: it is not in the stream yet."""
 
 
@@ -166,7 +166,7 @@ class Gate:
         """Ends the count; returns it."""
         return self._tallies.pop(agent_id, Tally())
 
-    async def check(self, call: Call, asker: AskingAgent) -> Decision | None:
+    async def check(self, call: Call, asker: AskingAgent) -> ev.Decision | None:
         """Returns the decision on a call that may run. None: it runs without a question, and as it is.
 
         Args:
@@ -180,7 +180,7 @@ class Gate:
         hearing = [adviser for adviser in advisers if adviser.hears(call)]
         ruling = await self.ruling(call, policy)
         for problem in self._files.notices() if self._files is not None else ():
-            emitter.put(Notice(content=problem))
+            emitter.put(ev.Notice(content=problem))
         tally = self._tallies.get(emitter.agent_id, Tally())
         _refuse_denied(ruling)
         if ruling.verdict == "allow" and not hearing:
@@ -207,10 +207,10 @@ class Gate:
 
     async def _hear(
         self, advisers: Sequence[Adviser], call: Call, policy: Policy, ruling: Ruling
-    ) -> tuple[Ruling, Decision | None]:
+    ) -> tuple[Ruling, ev.Decision | None]:
         """Hear all advisers; while they think, the same may change as while a person does."""
         heard = [(adviser, advice) for adviser in advisers if (advice := await adviser.before(call)) is not None]
-        decided: Decision | None = None
+        decided: ev.Decision | None = None
         if heard:
             ruling = await self.ruling(call, policy)
             _refuse_denied(ruling)
@@ -228,12 +228,12 @@ class Gate:
         return policy if self.mode is None else policy.in_mode(self.mode)
 
     @property
-    def open_requests(self) -> tuple[ApprovalRequest, ...]:
+    def open_requests(self) -> tuple[ev.ApprovalRequest, ...]:
         """The open questions, oldest first."""
         found = (item.request for item in tuple(self._open.values()) if not item.question.is_decided)
-        return tuple(request for request in found if isinstance(request, ApprovalRequest))
+        return tuple(request for request in found if isinstance(request, ev.ApprovalRequest))
 
-    def answer(self, request_id: str, decision: Decision) -> bool:
+    def answer(self, request_id: str, decision: ev.Decision) -> bool:
         """Decides a request, from any thread. Returns False if no open request has this id.
 
         Raises:
@@ -262,8 +262,8 @@ class Gate:
             item.question.shown = True
 
     async def _ask(
-        self, call: Call, policy: Policy, ruling: Ruling, asker: AskingAgent, decided: Decision | None
-    ) -> Decision:
+        self, call: Call, policy: Policy, ruling: Ruling, asker: AskingAgent, decided: ev.Decision | None
+    ) -> ev.Decision:
         """Asks. Args: decided: the answer, if an adviser has given it: nobody is asked, and the record says so."""
         emitter = asker.emitter
         request_id = f"approval-{secrets.token_hex(4)}"
@@ -273,9 +273,9 @@ class Gate:
         if isinstance(call, FanOut):
             if_nobody = WITHIN_SETTINGS
 
-        def announce(decision: Decision) -> None:
+        def announce(decision: ev.Decision) -> None:
             """Emits the decision at once: before any event of the call, without waiting for the reader, who may answer."""
-            decided = ApprovalDecided(
+            decided = ev.ApprovalDecided(
                 request_id=request_id,
                 allowed=decision.allowed,
                 reason=decision.reason,
@@ -287,10 +287,10 @@ class Gate:
             else:
                 emitter.put(decided, tool_call_id=asker.tool_call_id)
 
-        early, is_asked = list[ApprovalDecided](), False
+        early, is_asked = list[ev.ApprovalDecided](), False
         trials = (trial for adviser in asker.advisers if (trial := adviser.try_out(call)) is not None)
         question = OpenApproval(call, announce, next(trials, None))
-        request = ApprovalRequest(
+        request = ev.ApprovalRequest(
             request_id=request_id,
             call=call,
             path=asker.path,
@@ -309,14 +309,14 @@ class Gate:
                 call.summary,
                 unshown_seconds=self._unshown_seconds,
                 timeout_seconds=self._timeout_seconds,
-                too_late=lambda reason: Decision(allowed=False, reason=reason, nobody=True),
+                too_late=lambda reason: ev.Decision(allowed=False, reason=reason, nobody=True),
             ):
                 item.request = await emitter.emit(request, tool_call_id=asker.tool_call_id)
                 is_asked = True
                 for event in early:
                     emitter.put(event, tool_call_id=asker.tool_call_id)
                 if item.request is None:  # there is no reader, or none any more
-                    question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
+                    question.decide(ev.Decision(allowed=False, reason=NOBODY, nobody=True))
                 elif request.headless:
                     question.decide(request.if_nobody)
                 decision = await question.outcome
@@ -325,15 +325,15 @@ class Gate:
                 if decision.remember == "project":
                     problem = await self._save(decision, ruling)
                     saved = f"saved: allow {', '.join(_patterns(decision, ruling))} in {PERMISSIONS_FILE} of the workspace"
-                    notice = Notice(content=f"the rule applies to this session only: {problem}" if problem else saved)
+                    notice = ev.Notice(content=f"the rule applies to this session only: {problem}" if problem else saved)
                     emitter.put(notice, tool_call_id=asker.tool_call_id)
             return decision
         finally:
             question.end_trial()
             del self._open[request_id], ASKED[request_id]
-            question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was decided
+            question.decide(ev.Decision(allowed=False, reason="withdrawn"))  # unless it was decided
 
-    async def _own_answer(self, request: ApprovalRequest, emitter: Emitter) -> Decision | None:
+    async def _own_answer(self, request: ev.ApprovalRequest, emitter: Emitter) -> ev.Decision | None:
         """Return what the program's function says to a request. None: it says nothing, or there is none."""
         if self._approve is None:
             return None
@@ -341,14 +341,14 @@ class Gate:
             found = self._approve(replace(request, **emitter.agent_fields))
             found = await found if inspect.isawaitable(found) else found
             if isinstance(found, bool):
-                return Decision(allowed=found, reason="" if found else "the program says no")
-            if found is not None and not isinstance(found, Decision):
+                return ev.Decision(allowed=found, reason="" if found else "the program says no")
+            if found is not None and not isinstance(found, ev.Decision):
                 raise TypeError(f"it returned {found!r:.60}, not a Decision, True, False or None")  # noqa: TRY301
             if found is not None:
                 _check_decision(found, request.call)
         except Exception as error:  # border: a function of the program
             logger.warning("the function `approve` of Agent failed, so the call is denied", exc_info=True)
-            return Decision(
+            return ev.Decision(
                 allowed=False, reason=f"the program's function `approve` failed: {type(error).__name__}: {error}"
             )
         return found
@@ -356,9 +356,9 @@ class Gate:
     def abandon(self) -> None:
         """Denies all open questions: the reader is gone."""
         for item in tuple(self._open.values()):
-            item.question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
+            item.question.decide(ev.Decision(allowed=False, reason=NOBODY, nobody=True))
 
-    async def _save(self, decision: Decision, ruling: Ruling) -> str:
+    async def _save(self, decision: ev.Decision, ruling: Ruling) -> str:
         """Saves a rule in the project's file, after the decision; returns the reason if it cannot be saved."""
         if self._project is None:
             return "there is no project to keep it in"
@@ -368,7 +368,7 @@ class Gate:
             return str(error)
         return ""
 
-    async def _remember(self, decision: Decision, ruling: Ruling) -> None:
+    async def _remember(self, decision: ev.Decision, ruling: Ruling) -> None:
         """Allows calls like this one from now on, open questions included."""
         rules = make_rules({"allow": _patterns(decision, ruling)})
         self.session = (*self.session, *(rule for rule in rules if rule not in self.session))
@@ -378,14 +378,14 @@ class Gate:
         """Allows the open questions that rules and mode allow by now."""
         for item in tuple(self._open.values()):
             if (await self.ruling(item.question.call, item.policy)).verdict == "allow":
-                item.question.decide(Decision(allowed=True))
+                item.question.decide(ev.Decision(allowed=True))
 
 
-def _patterns(decision: Decision, ruling: Ruling) -> tuple[str, ...]:
+def _patterns(decision: ev.Decision, ruling: Ruling) -> tuple[str, ...]:
     return ruling.suggests if decision.pattern is None else (decision.pattern,)
 
 
-def _check_decision(decision: Decision, call: Call) -> None:
+def _check_decision(decision: ev.Decision, call: Call) -> None:
     if decision.pattern is not None:
         parse_pattern(decision.pattern)
     if decision.code is not None and not (decision.allowed and isinstance(call, CodeAction)):
@@ -400,14 +400,14 @@ def _refuse_denied(ruling: Ruling) -> None:
         raise ApprovalDeniedError(ruling.reason)
 
 
-def headless_decision(headless: Headless, mode: Mode) -> Decision:
+def headless_decision(headless: Headless, mode: Mode) -> ev.Decision:
     """The decision if nobody makes one."""
     if headless == "allow":
-        return Decision(allowed=True, reason=f"{NOBODY}, and what would be asked is allowed")
+        return ev.Decision(allowed=True, reason=f"{NOBODY}, and what would be asked is allowed")
     if headless == "auto" and mode in ("auto", "full"):
-        return Decision(allowed=True, reason=f"{NOBODY}, which means yes in mode {mode}")
+        return ev.Decision(allowed=True, reason=f"{NOBODY}, which means yes in mode {mode}")
     if headless == "deny":
-        return Decision(allowed=False, reason=f"{NOBODY}, and what would be asked is denied", nobody=True)
+        return ev.Decision(allowed=False, reason=f"{NOBODY}, and what would be asked is denied", nobody=True)
     allowing = way('headless="allow"', "--yes")
     reason = f"{NOBODY}, which means no in mode {mode} ({allowing} approves what would be asked)"
-    return Decision(allowed=False, reason=reason, nobody=True)
+    return ev.Decision(allowed=False, reason=reason, nobody=True)

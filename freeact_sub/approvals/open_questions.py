@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+from freeact_sub import events as ev
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter, running_loop
 from freeact_sub.errors import NoAnswerError
-from freeact_sub.events import Answer, Decision, QuestionAnswered, QuestionRequest
 from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.events.forms import PersonQuestion, answer_to
@@ -59,7 +59,7 @@ class CallTrial(Protocol):
         """Does what a call would do where it changes nothing. It raises only when it is cancelled."""
         ...
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: ev.Decision) -> None:
         """The question about the call is decided. Called on the event loop, before the call is made."""
         ...
 
@@ -142,10 +142,10 @@ class OpenQuestion(Generic[A]):
             self.outcome.set_result(answer)
 
 
-class OpenApproval(OpenQuestion[Decision]):
+class OpenApproval(OpenQuestion[ev.Decision]):
     """A call that waits for a decision."""
 
-    def __init__(self, call: Call, announce: Callable[[Decision], None], try_out: TryOut | None = None) -> None:
+    def __init__(self, call: Call, announce: Callable[[ev.Decision], None], try_out: TryOut | None = None) -> None:
         """Args: announce: see `OpenQuestion`. try_out: tries what the call would do. None: only cells are tried."""
         super().__init__(announce)
         self.call = call
@@ -205,7 +205,7 @@ class OpenApproval(OpenQuestion[Decision]):
         outdated_by = self._trial.result().outdated_by
         return () if outdated_by is None else await outdated_by()
 
-    def _settle(self, decision: Decision) -> None:
+    def _settle(self, decision: ev.Decision) -> None:
         if not isinstance(self._try_out, Effects):
             self._try_out.decided(decision)
         super()._settle(decision)
@@ -231,10 +231,10 @@ class OpenQuestions:
         self._headless = headless
         self._timeout_seconds = timeout_seconds
         self._unshown_seconds = unshown_seconds
-        self._open: dict[str, tuple[OpenQuestion[Answer], QuestionRequest]] = {}
+        self._open: dict[str, tuple[OpenQuestion[ev.Answer], ev.QuestionRequest]] = {}
 
     @property
-    def open_requests(self) -> tuple[QuestionRequest, ...]:
+    def open_requests(self) -> tuple[ev.QuestionRequest, ...]:
         """The open questions, oldest first."""
         return tuple(request for question, request in tuple(self._open.values()) if not question.is_decided)
 
@@ -245,7 +245,7 @@ class OpenQuestions:
         *,
         path: tuple[str, ...],
         tool_call_id: str | None,
-    ) -> Answer:
+    ) -> ev.Answer:
         """Ask a person, and return the answer; its text is None if there is none.
 
         Args:
@@ -256,9 +256,9 @@ class OpenQuestions:
         """
         request_id = f"question-{secrets.token_hex(4)}"
 
-        def announce(answer: Answer) -> None:
+        def announce(answer: ev.Answer) -> None:
             """Emits the answer before the caller continues."""
-            event = QuestionAnswered(
+            event = ev.QuestionAnswered(
                 request_id=request_id,
                 prompt=asked.prompt,
                 answered=answer.text is not None,
@@ -269,7 +269,7 @@ class OpenQuestions:
             emitter.put(event, tool_call_id=tool_call_id)
 
         question = OpenQuestion(announce)
-        request = QuestionRequest(request_id=request_id, path=path, headless=self._headless, **vars(asked))
+        request = ev.QuestionRequest(request_id=request_id, path=path, headless=self._headless, **vars(asked))
         self._open[request_id] = question, request
         ASKED[request_id] = self
         timed = question.timed(
@@ -277,21 +277,21 @@ class OpenQuestions:
             asked.prompt,
             unshown_seconds=self._unshown_seconds,
             timeout_seconds=self._timeout_seconds,
-            too_late=lambda reason: Answer(reason=reason, nobody=True),
+            too_late=lambda reason: ev.Answer(reason=reason, nobody=True),
         )
         try:
             with timed:
                 sent = await emitter.emit(request, tool_call_id=tool_call_id)
-                if isinstance(sent, QuestionRequest):
+                if isinstance(sent, ev.QuestionRequest):
                     self._open[request_id] = question, sent
                 if self._headless or emitter.channel.closed:
                     question.decide(ABSENT)
                 return await question.outcome
         finally:
             del self._open[request_id], ASKED[request_id]
-            question.decide(Answer(reason="withdrawn", nobody=True))  # unless it was answered
+            question.decide(ev.Answer(reason="withdrawn", nobody=True))  # unless it was answered
 
-    def answer(self, request_id: str, answer: Answer) -> bool:
+    def answer(self, request_id: str, answer: ev.Answer) -> bool:
         """Answers a question, from any thread. Returns False if no open question has this id.
 
         Raises:
@@ -313,7 +313,7 @@ class OpenQuestions:
             question.decide(ABSENT)
 
 
-def required(answer: Answer) -> Answer:
+def required(answer: ev.Answer) -> ev.Answer:
     """The answer, if there is one.
 
     Raises:

@@ -8,21 +8,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError
 from freeact_sub.config.budget import Usage
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    Compacted,
-    Event,
-    KernelLost,
-    Notice,
-    QuestionAnswered,
-    Response,
-)
 from freeact_sub.show.agent_story import AgentStory, Stories, WorkSpan
 from freeact_sub.show.rows import words_of
 from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StoryLimits, StrategySteps
@@ -56,7 +45,7 @@ class Report:
         return [child for child in children if tool_call_id is not None and child.tool_call_id == tool_call_id]
 
 
-def report_of(events: Iterable[Event], *, title: str = "") -> Report:
+def report_of(events: Iterable[ev.Event], *, title: str = "") -> Report:
     """The report. Args: events: of one session, in order. title: default: the first prompt."""
     stories = Stories(StoryLimits())
     for event in events:
@@ -64,8 +53,8 @@ def report_of(events: Iterable[Event], *, title: str = "") -> Report:
     agents = [*stories.in_order()]
     for agent in agents:
         agent.cut_off()
-    ends = [item for agent in agents for item in agent.items if isinstance(item, AgentFinished)]
-    prompts = [item.prompt for agent in agents for item in agent.items if isinstance(item, AgentStarted)]
+    ends = [item for agent in agents for item in agent.items if isinstance(item, ev.AgentFinished)]
+    prompts = [item.prompt for agent in agents for item in agent.items if isinstance(item, ev.AgentStarted)]
     return Report(
         title=title or one_line(prompts[0] if prompts else "An empty session", 120),
         agents=agents,
@@ -83,7 +72,7 @@ def told_of(agent: AgentStory) -> Iterator[StoryItem]:
 
 def usage_of(agent: AgentStory) -> Usage:
     """An agent's own spending, over all its runs."""
-    return sum((item.usage for item in agent.items if isinstance(item, AgentFinished)), Usage())
+    return sum((item.usage for item in agent.items if isinstance(item, ev.AgentFinished)), Usage())
 
 
 def seconds_of(agent: AgentStory) -> float:
@@ -207,21 +196,21 @@ def _items(agent: AgentStory) -> Iterator[str]:
     answer = ""
     for item in told_of(agent):
         yield from _item(item, answer, 2 + agent.depth)
-        answer = item.content if isinstance(item, Response) else answer
+        answer = item.content if isinstance(item, ev.Response) else answer
 
 
 def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
     match item:
-        case AgentStarted():
+        case ev.AgentStarted():
             yield "Prompt:"
             yield block(item.prompt)
-        case Response():
+        case ev.Response():
             yield below(item.content, level)
         case CallStep():
             yield from _call(item)
         case PlanItem():
             yield plan_list(item)
-        case AgentFinished():
+        case ev.AgentFinished():
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, (*item.doubts, *item.warnings))]
             end += map(visible, receipt_lines(item))
             yield "\n".join(filter(None, end))
@@ -249,13 +238,13 @@ def note(item: StoryItem) -> str:
     match item:
         case Approval():
             return f"The agent {visible(item.request.call.question)}. Answer: {_decided(item)}"
-        case QuestionAnswered():
+        case ev.QuestionAnswered():
             return f"The agent asked: {question_and_answer(item)}"
-        case Notice():
+        case ev.Notice():
             return f"Notice: {visible(item.content)}"
-        case KernelLost():
+        case ev.KernelLost():
             return f"The kernel was lost: {visible(item.reason)}"
-        case AgentMessage():
+        case ev.AgentMessage():
             return f"{MESSAGES[item.kind]} {short_id(item.recipient_id)}: {visible(item.content)}"
         case StrategySteps():
             best = item.nodes.get(item.best)
@@ -263,9 +252,9 @@ def note(item: StoryItem) -> str:
                 f"; the best of {counted(len(item.nodes), 'node')}: {best.score:.2f} {one_line(best.action)}" if best else ""
             )
             return f"Strategy {one_line(item.name)}: {counted(item.steps, 'step')}{found}"
-        case Compacted():
+        case ev.Compacted():
             return f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
-        case AgentEvent():
+        case ev.AgentEvent():
             return f"The agent {visible(words)}." if (words := words_of(item)) else ""
         case _:
             return ""

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError, ExecuteResult
-from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, QuestionRequest, Response
 from freeact_sub.export.document import Report, below, block, in_markdown, note, plan_list, status_of, told_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, StoryItem
@@ -111,15 +111,15 @@ def _awaits(code: str) -> bool:
 
 def _said(item: StoryItem, level: int) -> str:
     match item:
-        case AgentStarted():
+        case ev.AgentStarted():
             return f"**Prompt**\n\n{block(item.prompt)}"
-        case Response():
+        case ev.Response():
             return below(item.content, level)
         case CallStep():
             return f"Call of {in_markdown(item.title)} ({item.outcome or 'did not end'})\n\n{block(item.result)}"
         case PlanItem():
             return plan_list(item)
-        case AgentFinished():
+        case ev.AgentFinished():
             return f"*Ended ({item.status}): {in_markdown(item.error)}*" if item.error else ""
     text = note(item)
     return f"*{in_markdown(text)}*" if text else ""
@@ -127,9 +127,9 @@ def _said(item: StoryItem, level: int) -> str:
 
 def _output(output: CallItem, count: int) -> dict[str, Any] | None:
     match output:
-        case QuestionRequest():
+        case ev.QuestionRequest():
             return None  # its answer follows
-        case Approval() | QuestionAnswered():
+        case Approval() | ev.QuestionAnswered():
             text = {"text/markdown": f"*{in_markdown(note(output))}*", "text/plain": visible(note(output))}
             return {"output_type": "display_data", "data": text, "metadata": {}}
         case GrowingText():

@@ -8,21 +8,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError
-from freeact_sub.events import (
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    Cancelled,
-    Compacted,
-    KernelLost,
-    Notice,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    Thoughts,
-)
 from freeact_sub.export.document import Report, Span, Timeline, note, seconds_of, status_of, timeline_of, told_of, usage_of
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
@@ -138,7 +126,7 @@ def _agent(report: Report, agent: AgentStory) -> Iterable[str]:
     for item in told_of(agent):
         if shown := _item(item, answer) + _children(report, agent, item):
             yield f"<article>{shown}</article>"
-        answer = item.content if isinstance(item, Response) else answer
+        answer = item.content if isinstance(item, ev.Response) else answer
     yield "</section>"
 
 
@@ -154,7 +142,7 @@ def _children(report: Report, agent: AgentStory, item: StoryItem) -> str:
 
 def _item(item: StoryItem, answer: str) -> str:
     """One item. Args: answer: the agent's last text, which its end need not repeat."""
-    if isinstance(item, AgentFinished):
+    if isinstance(item, ev.AgentFinished):
         return _end(item, answer)
     return _ITEMS.get(type(item), _other)(item)
 
@@ -164,7 +152,7 @@ def _other(item: Any) -> str:
     return f'<p class="quiet">{escaped(text)}</p>' if text else ""
 
 
-def _end(item: AgentFinished, answer: str) -> str:
+def _end(item: ev.AgentFinished, answer: str) -> str:
     pieces = [f"<h3>Ended: {_status(item.status)}</h3>"]
     if item.output and item.output != answer:
         pieces.append(f'<div class="answer">{markdown_html(item.output)}</div>')
@@ -256,24 +244,25 @@ def _tree(item: StrategySteps) -> DrawnNode:
     return root
 
 
-def _compacted(item: Compacted) -> str:
+def _compacted(item: ev.Compacted) -> str:
     summary = f"<details><summary>Summary</summary>{markdown_html(item.summary)}</details>" if item.summary else ""
     return f'<p class="quiet">{escaped(note(item))}</p>{summary}'
 
 
 _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
-    AgentStarted: lambda item: f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.prompt))}</div>',
-    Thoughts: lambda item: f"<details><summary>Thoughts</summary>{markdown_html(item.content)}</details>",
-    Response: lambda item: markdown_html(item.content),
+    ev.AgentStarted: lambda item: f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.prompt))}</div>',
+    ev.Thoughts: lambda item: f"<details><summary>Thoughts</summary>{markdown_html(item.content)}</details>",
+    ev.Response: lambda item: markdown_html(item.content),
     CallStep: lambda item: _use(item) if item.code is None else _cell(item),
     Approval: _approval,
-    QuestionRequest: lambda _: "",  # its answer follows
+    ev.QuestionRequest: lambda _: "",  # its answer follows
     StrategySteps: _strategy,
     PlanItem: _plan,
-    Compacted: _compacted,
-    KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
+    ev.Compacted: _compacted,
+    ev.KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
     **dict.fromkeys(
-        (Notice, AgentMessage, Cancelled, QuestionAnswered), lambda item: f'<p class="warn">{escaped(note(item))}</p>'
+        (ev.Notice, ev.AgentMessage, ev.Cancelled, ev.QuestionAnswered),
+        lambda item: f'<p class="warn">{escaped(note(item))}</p>',
     ),
 }
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
+from freeact_sub import events as ev
 from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
 from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall
 from freeact_sub.agents.traces import conversation_of
@@ -23,7 +24,6 @@ from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, expanded
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.events import ApprovalRequest, Notice, QuestionRequest
 from freeact_sub.hooks import AnyHook, CallNames, Hook, HookAnswer, HookRunner, matched, names_of
 from freeact_sub.kernels import KernelSpec
 from freeact_sub.kernels.wall.programs import LaterProgram
@@ -152,9 +152,9 @@ class HooksPart(RunPart):
         if heard is None or heard.verdict != "deny" or heard.ends:
             return ""
         if times >= MAX_CONTINUES:
-            agent.emitter.put(Notice(content=f"hooks had the agent go on {times} times, and it ends now: {heard.reason}"))
+            agent.emitter.put(ev.Notice(content=f"hooks had the agent go on {times} times, and it ends now: {heard.reason}"))
             return ""
-        agent.emitter.put(Notice(content=f"a hook has the agent go on: {heard.reason}"))
+        agent.emitter.put(ev.Notice(content=f"a hook has the agent go on: {heard.reason}"))
         self._continued += 1
         return SAYS.format(text=heard.reason)
 
@@ -167,7 +167,7 @@ class HooksPart(RunPart):
             return ""
         if trigger == "auto":
             _check_goes_on(heard)
-            agent.emitter.put(Notice(content=f"a hook keeps the conversation from being shortened: {heard.reason}"))
+            agent.emitter.put(ev.Notice(content=f"a hook keeps the conversation from being shortened: {heard.reason}"))
         return heard.reason
 
 
@@ -249,7 +249,7 @@ class HooksFeature(Feature):
         self._runner = HookRunner((*config.found_hooks.hooks, *self._given), config.workspace)
         for problem in config.found_hooks.problems:
             root.notice(problem)
-        return (hearing(self._notify, ApprovalRequest, QuestionRequest),)
+        return (hearing(self._notify, ev.ApprovalRequest, ev.QuestionRequest),)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -320,15 +320,19 @@ class HooksFeature(Feature):
             return None
         common = _common(agent, event)
         return await self._runner.run(
-            hooks, event, names, lambda name: {**common, **data(name)}, lambda text: agent.emitter.put(Notice(content=text))
+            hooks,
+            event,
+            names,
+            lambda name: {**common, **data(name)},
+            lambda text: agent.emitter.put(ev.Notice(content=text)),
         )
 
-    def _notify(self, event: ApprovalRequest | QuestionRequest) -> None:
+    def _notify(self, event: ev.ApprovalRequest | ev.QuestionRequest) -> None:
         """Run the hooks of `Notification` beside the run."""
         found = self.root.find(event.agent_id)
         if event.headless or found is None or not self.has_hook(agent := tree_agent(found), "Notification"):
             return
-        if isinstance(event, ApprovalRequest):
+        if isinstance(event, ev.ApprovalRequest):
             kind, message = "permission_prompt", f"{agent.name} {event.call.question}"
         else:
             kind, message = "elicitation_dialog", f"{agent.name} asks: {event.prompt}"

@@ -26,8 +26,8 @@ from mcp_types import (
 )
 from mcp_types.version import is_version_at_least
 
+from freeact_sub import events as ev
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.events import ApprovalRequest, QuestionField, QuestionRequest
 from freeact_sub.events.form_schema import values_schema
 from freeact_sub.mcp_server.served import Asked, ClientCell, LiveRun, ServedAgent
 from freeact_sub.show.questions import refuse
@@ -51,18 +51,18 @@ GONE_KEY: Final = "freeact_sub.gone"
 Returned: TypeAlias = CallToolResult | InputRequiredResult
 
 
-def message_of(asked: ApprovalRequest | QuestionRequest) -> str:
+def message_of(asked: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """Return the whole question as a person reads it."""
     who = " > ".join(names_of_asker(asked))
-    if isinstance(asked, QuestionRequest):
+    if isinstance(asked, ev.QuestionRequest):
         return f"{who} {asked_title(asked)}:\n{asked_text(asked)}"
     reason = f"\n\n({visible(asked.reason)})" if asked.reason else ""
     return f"{who} {asked.call.question}:\n\n{asked.call.text}{reason}"
 
 
-def form_of(asked: ApprovalRequest | QuestionRequest) -> dict[str, Any]:
+def form_of(asked: ev.ApprovalRequest | ev.QuestionRequest) -> dict[str, Any]:
     """Return the JSON schema of the answer."""
-    if isinstance(asked, ApprovalRequest):
+    if isinstance(asked, ev.ApprovalRequest):
         decided = ["yes", *(["always"] if asked.suggested else []), "no"]
         always = f"; always: also allow {', '.join(asked.suggested)} in this session" if asked.suggested else ""
         fields = {
@@ -77,7 +77,7 @@ def form_of(asked: ApprovalRequest | QuestionRequest) -> dict[str, Any]:
     return {"type": "object", "properties": fields, **({"required": required} if required else {})}
 
 
-def answer_by_form(asked: ApprovalRequest | QuestionRequest, action: str, content: Mapping[str, Any] | None) -> None:
+def answer_by_form(asked: ev.ApprovalRequest | ev.QuestionRequest, action: str, content: Mapping[str, Any] | None) -> None:
     """Answer a question as a client has answered its form. What is no answer counts as a refusal, with that reason.
 
     Args:
@@ -95,9 +95,9 @@ def answer_by_form(asked: ApprovalRequest | QuestionRequest, action: str, conten
         refuse(asked, f"the client's answer is none: {error}")
 
 
-def answer_by_values(asked: ApprovalRequest | QuestionRequest, values: Mapping[str, Any]) -> None:
+def answer_by_values(asked: ev.ApprovalRequest | ev.QuestionRequest, values: Mapping[str, Any]) -> None:
     """Answer a question by the values of its form. Raises: ValueError: They are no answer; the question stays open."""
-    if isinstance(asked, QuestionRequest):
+    if isinstance(asked, ev.QuestionRequest):
         asked.answer(str(values.get(ANSWER, "")) if not asked.fields else values)
         return
     match values.get(DECISION):
@@ -113,7 +113,7 @@ def answer_by_values(asked: ApprovalRequest | QuestionRequest, values: Mapping[s
             )
 
 
-def _schema_of(field: QuestionField) -> dict[str, Any]:
+def _schema_of(field: ev.QuestionField) -> dict[str, Any]:
     schema = {"title": field.prompt or field.name, **values_schema(field)}
     names = {"enumNames": [*field.labels]} if field.labels else {}
     choices = {"enum": [*field.choices], **names}
@@ -275,8 +275,8 @@ class PendingCalls:
 def _why_not(asked: Asked, *, can_ask: bool) -> str:
     """Why a client is not asked; empty if it is."""
     if not can_ask:
-        return CANNOT_ASK if isinstance(asked, QuestionRequest) else CANNOT_DECIDE
-    return NO_SECRETS if isinstance(asked, QuestionRequest) and asked.secret else ""
+        return CANNOT_ASK if isinstance(asked, ev.QuestionRequest) else CANNOT_DECIDE
+    return NO_SECRETS if isinstance(asked, ev.QuestionRequest) and asked.secret else ""
 
 
 def _form(asked: Asked) -> ElicitRequestFormParams:

@@ -13,12 +13,12 @@ from typing import Any, Final, Self, TypeAlias
 
 from pydantic_ai.models import Model
 
+from freeact_sub import events as ev
 from freeact_sub.agent import Agent
 from freeact_sub.agents import KernelNode, Run, RunResult
 from freeact_sub.agents.turn.own_calls import calls_noted
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError
-from freeact_sub.events import AgentStarted, ApprovalDecided, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.models.no_model import NoModel
 from freeact_sub.show.agent_story import Stories
@@ -33,7 +33,7 @@ MAX_OPEN: Final = 20
 """Sessions that are open at once; for one more, the one that was not used for longest is closed."""
 NEWS_CHARS: Final = 200
 
-Asked: TypeAlias = ApprovalRequest | QuestionRequest
+Asked: TypeAlias = ev.ApprovalRequest | ev.QuestionRequest
 
 
 @dataclass(eq=False)
@@ -106,14 +106,14 @@ class LiveRun:
         finally:
             self._changed()
 
-    def _observe(self, event: Event) -> None:
+    def _observe(self, event: ev.Event) -> None:
         story = self._stories.observe(event)
-        if isinstance(event, AgentStarted) and event.depth:
+        if isinstance(event, ev.AgentStarted) and event.depth:
             self._calls[event.agent_id] = self._calls.get(event.parent_id or "", event.tool_call_id)
-        if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
+        if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest) and not event.headless:
             self.asked[event.request_id] = event
             event.shown()
-        elif isinstance(event, ApprovalDecided | QuestionAnswered):
+        elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
             self.closed(event.request_id)
         self.events += 1
         for row in rows(story, event):

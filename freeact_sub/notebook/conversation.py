@@ -26,19 +26,9 @@ from typing import Any, Final, Self, TypeVar
 import pydantic
 from IPython.core.inputtransformer2 import TransformerManager
 
+from freeact_sub import events as ev
 from freeact_sub.agents import RunResult
 from freeact_sub.errors import FreeactError, KernelError, KernelLostError
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    ApprovalDecided,
-    ApprovalRequest,
-    Decision,
-    Effects,
-    Event,
-    QuestionAnswered,
-    QuestionRequest,
-)
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import json_line
@@ -62,7 +52,7 @@ ANSWER_SECONDS: Final = 10.0
 EXIT_SECONDS: Final = 3.0
 """The seconds that closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s and SIGKILL after 5 s."""
 
-EFFECTS: Final = pydantic.TypeAdapter(Effects)
+EFFECTS: Final = pydantic.TypeAdapter(ev.Effects)
 T = TypeVar("T")
 REFUSED: Final = "The agent works in an empty kernel, for this one cannot be copied: {reason}"
 REPLACED: Final = "The copy of the last prompt is gone; of it you had not taken over: {names}"
@@ -88,7 +78,7 @@ class AgentsBeside:
         """Of the answers, of which one is given at a time."""
         self.runs: dict[int, HostedRun] = {}
         """Those that go on, by number."""
-        self._tried: dict[str, Effects] = {}
+        self._tried: dict[str, ev.Effects] = {}
         """By question: what its cell did in its last trial."""
         ends = (others_end.fileno(), others_answers.fileno())
         self._process = subprocess.Popen(
@@ -136,16 +126,16 @@ class AgentsBeside:
             environment=self._changed_variables(),
         )
 
-    async def stored(self, session: str, agent: str | None) -> tuple[list[Event], bool]:
+    async def stored(self, session: str, agent: str | None) -> tuple[list[ev.Event], bool]:
         """Reads a stored session. See `NotebookHost.stored`."""
         place = {"cwd": str(Path.cwd()), "environment": self._changed_variables()}
         lines, goes_on = await self.call("stored", session=session, agent=agent, **place)
-        return [AgentEvent.from_json(line) for line in lines], goes_on
+        return [ev.AgentEvent.from_json(line) for line in lines], goes_on
 
     def answer(self, request_id: str, answer: Any) -> bool:
         """Gives a decision or an answer. Returns and raises: see `AnswerReceiver`."""
         content = asdict(answer)
-        kind = "decision" if isinstance(answer, Decision) else "answer"
+        kind = "decision" if isinstance(answer, ev.Decision) else "answer"
         with self._lock, contextlib.suppress(OSError):
             self._answering.sendall(json_line({"request_id": request_id, "kind": kind, "content": content}).encode() + b"\n")
             told = b""
@@ -164,17 +154,17 @@ class AgentsBeside:
         """See `AnswerReceiver`."""
         self.begin(self.peer.tell("shown", request_id=request_id))
 
-    def effects(self, request_id: str) -> Effects | None:
+    def effects(self, request_id: str) -> ev.Effects | None:
         """See `EffectsSource`."""
         return self._tried.get(request_id)
 
-    async def effects_ready(self, request_id: str, code: str | None = None) -> Effects:
+    async def effects_ready(self, request_id: str, code: str | None = None) -> ev.Effects:
         """See `EffectsSource`."""
         self._tried.pop(request_id, None)
         try:
             found = EFFECTS.validate_python(await self.call("effects", request_id=request_id, code=code))
         except FreeactError as error:  # the process has ended: its questions are closed as well
-            found = Effects(status="refused", reason=str(error))
+            found = ev.Effects(status="refused", reason=str(error))
         self._tried[request_id] = found
         return found
 
@@ -223,12 +213,12 @@ class AgentsBeside:
     async def _notice(self, text: str) -> None:
         print(text)  # noqa: T201  # IPython's way: it appears below the cell that runs
 
-    def _read(self, line: str) -> Event:
+    def _read(self, line: str) -> ev.Event:
         """An event whose questions can be answered here."""
-        event = AgentEvent.from_json(line)
-        if isinstance(event, ApprovalRequest | QuestionRequest):
+        event = ev.AgentEvent.from_json(line)
+        if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
             ASKED[event.request_id] = self
-        elif isinstance(event, ApprovalDecided | QuestionAnswered):
+        elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
             ASKED.pop(event.request_id, None)
             self._tried.pop(event.request_id, None)
         return event
@@ -247,10 +237,10 @@ class HostedRun:
         self._beside, self._name, self._number = beside, name, next(self._numbers)
         self._content = {"name": name, "number": self._number, "prompt": prompt, "note": note}
         self._content |= {"refused": refused, "given": given}
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._events: asyncio.Queue[ev.Event | None] = asyncio.Queue()
         self._result: asyncio.Task[RunResult] | None = None
 
-    def take(self, event: Event | None) -> None:
+    def take(self, event: ev.Event | None) -> None:
         """The next event; None: there is no more."""
         self._events.put_nowait(event)
 
@@ -276,10 +266,10 @@ class HostedRun:
         await asyncio.wait({self._result})
         self._beside.runs.pop(self._number, None)
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[ev.Event]:
         return self._all()
 
-    async def _all(self) -> AsyncIterator[Event]:
+    async def _all(self) -> AsyncIterator[ev.Event]:
         while (event := await self._events.get()) is not None:
             yield event
 
@@ -292,8 +282,8 @@ class HostedRun:
             ended = await self._beside.peer.call("run", **self._content)
         finally:
             self.take(None)
-        ending = AgentEvent.from_json(ended["ending"])
-        assert isinstance(ending, AgentFinished)
+        ending = ev.AgentEvent.from_json(ended["ending"])
+        assert isinstance(ending, ev.AgentFinished)
         self.has_changed = ended["cells"]
         facts = {fact.name: getattr(ending, fact.name) for fact in fields(Ending)}
         return RunResult(value=ending.output, agent_id=ended["agent_id"], **facts)

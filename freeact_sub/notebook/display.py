@@ -27,18 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from freeact_sub import events as ev
 from freeact_sub.agents import RunResult
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import (
-    AgentFinished,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    Event,
-    QuestionAnswered,
-    QuestionRequest,
-)
 from freeact_sub.notebook.ipython_shell import NOTHING, AskLine, CellDisplay, ask_line, running_kernel
 from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
 from freeact_sub.notebook.render import LIMITS, body_html, body_text, foot_html, foot_text, prompt_html
@@ -180,19 +172,19 @@ def drawn_elsewhere() -> Iterator[None]:
 async def _read(run: Any, page: "Page", asking: QuestionForms) -> None:
     async for event in run:
         page.take(event)
-        if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
+        if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest) and not event.headless:
             asking.ask(event)
             event.shown()
-        elif isinstance(event, ApprovalDecided | QuestionAnswered):
+        elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
             asking.withdraw(event.request_id)
 
 
-def hear(event: Event) -> None:
+def hear(event: ev.Event) -> None:
     """Takes an event of a background child while no run is live."""
     page = _living.get(event.agent_id) or _living.get(event.parent_id or "")
     if page is not None:
         page.take(event)
-    if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
+    if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest) and not event.headless:
         asyncio.get_running_loop().call_soon(leave_unasked, event)
 
 
@@ -277,18 +269,18 @@ class Page:
         self._ends = False
         """The run has ended; the task draws until the children that live on have ended as well."""
 
-    def take(self, event: Event) -> None:
+    def take(self, event: ev.Event) -> None:
         """Applies an event and wakes the task that draws. An agent that began in an earlier cell stays on its page."""
         page = _living.get(event.agent_id, self)
         if page is not self:
             page.take(event)
             return
         is_new = event.agent_id not in self.stories.by_id
-        if isinstance(event, AgentStarted):
+        if isinstance(event, ev.AgentStarted):
             _living[event.agent_id] = self
-        elif isinstance(event, AgentFinished):
+        elif isinstance(event, ev.AgentFinished):
             _living.pop(event.agent_id, None)
-        if is_new and not isinstance(event, AgentStarted):
+        if is_new and not isinstance(event, ev.AgentStarted):
             return  # nobody has seen it begin
         story = self.stories.of(event)
         if is_new:
@@ -406,7 +398,7 @@ class Page:
             part.drawn = now
 
 
-def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> tuple[list[Event], bool]:
+def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> tuple[list[ev.Event], bool]:
     """The events of a session, and whether it goes on.
 
     Args:
@@ -425,7 +417,7 @@ def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> t
     return events, goes_on
 
 
-def show_stored(events: Iterable[Event], *, goes_on: bool) -> None:
+def show_stored(events: Iterable[ev.Event], *, goes_on: bool) -> None:
     """Draws a session in the output of this cell. Args: see what `read_stored` returns."""
     screen = CellDisplay()
     for prompt, page in pages_of(events):
@@ -450,15 +442,15 @@ def session_words(session: StoredSession) -> str:
     return f"{session.session_id}: {session_title(session)}"
 
 
-def pages_of(events: Iterable[Event]) -> Iterator[tuple[str, Page]]:
+def pages_of(events: Iterable[ev.Event]) -> Iterator[tuple[str, Page]]:
     """One page for each prompt of the root; a single page for the events of a child alone."""
     prompt, page = "", Page()
     for event in events:
-        if isinstance(event, AgentStarted) and (event.parent_id is None or not page.stories.by_id):
+        if isinstance(event, ev.AgentStarted) and (event.parent_id is None or not page.stories.by_id):
             if page.stories.by_id:
                 yield prompt, page
             prompt, page = event.prompt, Page()
-        if isinstance(event, AgentStarted) or event.agent_id in page.stories.by_id:
+        if isinstance(event, ev.AgentStarted) or event.agent_id in page.stories.by_id:
             page.take(event)
     if page.stories.by_id:
         yield prompt, page

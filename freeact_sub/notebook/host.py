@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from freeact_sub import events as ev
 from freeact_sub.agent import Agent
 from freeact_sub.agents import Run
 from freeact_sub.calls import CodeAction
@@ -25,7 +26,6 @@ from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError, speaking_of_options
-from freeact_sub.events import Answer, ApprovalDecided, ApprovalRequest, Decision, Event
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.effects import CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
@@ -58,11 +58,11 @@ class HostedAgent:
         self._approved: set[str] = set()
         """The code of the cells that people have allowed."""
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: ev.Event) -> None:
         """Note what people decide about cells."""
-        if isinstance(event, ApprovalRequest) and isinstance(event.call, CodeAction):
+        if isinstance(event, ev.ApprovalRequest) and isinstance(event.call, CodeAction):
             self._open[event.request_id] = event.call.code
-        elif isinstance(event, ApprovalDecided):
+        elif isinstance(event, ev.ApprovalDecided):
             code = self._open.pop(event.request_id, None)
             if code is not None and event.allowed and not self.is_unattended:
                 self._approved.add((event.code or code).strip())
@@ -268,7 +268,7 @@ class NotebookHost:
     def _notice(self, text: str) -> None:
         self._soon(self.peer.tell("notice", text=text))
 
-    async def _tell_of(self, name: str, event: Event) -> None:
+    async def _tell_of(self, name: str, event: ev.Event) -> None:
         await self.peer.tell("background", name=name, event=event.to_json())
 
     def _soon(self, telling: Coroutine[Any, Any, None]) -> None:
@@ -295,7 +295,7 @@ def answered(given: Mapping[str, Any]) -> dict[str, Any]:
     receiver = ASKED.get(given["request_id"])
     if receiver is None:
         return {"taken": False}
-    kind: Callable[..., Any] = Decision if given["kind"] == "decision" else Answer
+    kind: Callable[..., Any] = ev.Decision if given["kind"] == "decision" else ev.Answer
     try:
         return {"taken": receiver.answer(given["request_id"], kind(**given["content"]))}
     except ValueError as error:

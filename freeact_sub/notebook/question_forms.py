@@ -21,10 +21,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionField, QuestionRequest, Remember
 from freeact_sub.extras import require_extra
 from freeact_sub.notebook.ipython_shell import (
     NOTHING,
@@ -46,7 +46,7 @@ from freeact_sub.text import dollars_spread, visible
 
 logger = logging.getLogger(__name__)
 
-Asked: TypeAlias = ApprovalRequest | QuestionRequest
+Asked: TypeAlias = ev.ApprovalRequest | ev.QuestionRequest
 QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
 """The way to ask for approvals. `auto`: buttons if possible, otherwise `input()`."""
 
@@ -123,7 +123,7 @@ class TextQuestions:
         """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
         self._ask_line = ask
         self._questions = Questions(take_yes=self._take_yes)
-        self._yes: Decision | None = None
+        self._yes: ev.Decision | None = None
         """To the current question, before it counts."""
         self._changed = asyncio.Event()
         self._asked: tuple[str, asyncio.Task[str]] | None = None
@@ -165,7 +165,7 @@ class TextQuestions:
 
     async def _ask(self, request: Asked) -> None:
         """Asks for one line; the question stays open if the line is no answer."""
-        seen = await _effects_soon(request) if isinstance(request, ApprovalRequest) else None
+        seen = await _effects_soon(request) if isinstance(request, ev.ApprovalRequest) else None
         if self._questions.current is not request:
             return
         line = asyncio.create_task(self._line_for(request, seen))
@@ -180,7 +180,7 @@ class TextQuestions:
         error = line.exception()
         if error is None:
             self._questions.answer(line.result())
-            if self._yes is not None and isinstance(request, ApprovalRequest):
+            if self._yes is not None and isinstance(request, ev.ApprovalRequest):
                 decision, self._yes = self._yes, None
                 if await seen_otherwise(request, decision, seen) is None:
                     request.decide(decision)
@@ -193,12 +193,12 @@ class TextQuestions:
         self._questions.withdraw(request.request_id)
         refuse(request, reason, nobody=True)
 
-    def _take_yes(self, _request: ApprovalRequest, decision: Decision) -> bool:
+    def _take_yes(self, _request: ev.ApprovalRequest, decision: ev.Decision) -> bool:
         self._yes = decision
         return True
 
-    def _line_for(self, request: Asked, seen: Effects | None) -> Coroutine[Any, Any, str]:
-        if isinstance(request, QuestionRequest):
+    def _line_for(self, request: Asked, seen: ev.Effects | None) -> Coroutine[Any, Any, str]:
+        if isinstance(request, ev.QuestionRequest):
             return self._ask_line(f"{self._question_now(request)}\n> ", secret=request.secret)
         means = always_means(request)
         effects = "" if seen is None or seen.off else "\n".join(["", *(line.text for line in effect_lines(seen))])
@@ -206,7 +206,7 @@ class TextQuestions:
         back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
         return self._ask_line(back or prompt)
 
-    def _question_now(self, request: QuestionRequest) -> str:
+    def _question_now(self, request: ev.QuestionRequest) -> str:
         """The question; from its second field on, and after a line that was no answer, only the field."""
         filling = self._questions.filling
         if filling is None:
@@ -216,7 +216,7 @@ class TextQuestions:
         return "\n".join(filter(None, [*said, filling.refused, filling.title, *rows, f"({filling.hint})"]))
 
 
-async def _effects_soon(request: ApprovalRequest) -> Effects | None:
+async def _effects_soon(request: ev.ApprovalRequest) -> ev.Effects | None:
     """What a cell would do. None: that takes long, and nobody is to wait for it."""
     try:
         async with asyncio.timeout(EFFECTS_SECONDS):
@@ -258,7 +258,7 @@ class ButtonQuestions:
         self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
         self._screen.publish(self._display_id, NOTHING, update=False)
 
-    def ask(self, request: ApprovalRequest | QuestionRequest) -> None:
+    def ask(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
         """See `QuestionForms.ask`."""
         if self._panel is None:
             self._panel = _panel_class(self._widgets, self._page_asks)(layout=_PANEL)
@@ -266,7 +266,7 @@ class ButtonQuestions:
         first = not self._open
         self._open[request.request_id] = question = (
             self._question(request)
-            if isinstance(request, ApprovalRequest)
+            if isinstance(request, ev.ApprovalRequest)
             else self._fields(request)
             if request.fields
             else self._text_field(request)
@@ -290,7 +290,9 @@ class ButtonQuestions:
         self._show(changed=not self._open)
         question.close()
         for other in self._open.values():  # what could not be tried before this one was decided can be now
-            if isinstance(other.request, ApprovalRequest) and any(seen.status == "refused" for seen in other.seen.values()):
+            if isinstance(other.request, ev.ApprovalRequest) and any(
+                seen.status == "refused" for seen in other.seen.values()
+            ):
                 self._begin(self._try(other, next(iter(other.seen))))
 
     def show_here(self) -> None:
@@ -298,7 +300,7 @@ class ButtonQuestions:
         self._screen.publish(self._display_id, self._bundle(), update=False)
         self._loop.call_soon_threadsafe(self._clicked)  # whoever has run this cell sees them
 
-    def close(self) -> list[ApprovalRequest | QuestionRequest]:
+    def close(self) -> list[ev.ApprovalRequest | ev.QuestionRequest]:
         """Removes all questions and returns those that were open."""
         still_open = [question.request for question in self._open.values()]
         for request in still_open:
@@ -363,7 +365,7 @@ class ButtonQuestions:
         # IPython's protocol; its own text is the panel's repr
         return {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else NOTHING
 
-    def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
+    def _text_field(self, request: ev.QuestionRequest) -> "_ButtonQuestion":
         widgets = self._widgets
         kind = widgets.Password if request.secret else widgets.Textarea
         field = kind(layout={"width": "40em"})
@@ -376,7 +378,7 @@ class ButtonQuestions:
         question.box = widgets.VBox([widgets.HTML(question_html(request)), widgets.HBox([field, *question.buttons])])
         return question
 
-    def _fields(self, request: QuestionRequest) -> "_ButtonQuestion":
+    def _fields(self, request: ev.QuestionRequest) -> "_ButtonQuestion":
         """A question with fields: one choice that is all of the answer gives it, else a button does."""
         widgets = self._widgets
         told = widgets.HTML("")
@@ -399,7 +401,7 @@ class ButtonQuestions:
         question.box = widgets.VBox([head, *fields.rows, ends, told])
         return question
 
-    def _answerable(self, request: QuestionRequest, answer: Callable[[], None]) -> "_ButtonQuestion":
+    def _answerable(self, request: ev.QuestionRequest, answer: Callable[[], None]) -> "_ButtonQuestion":
         """A question with its two buttons: to give the answer, and to give none."""
         give = self._widgets.Button(description="Answer", button_style="success", layout=AUTO)
         decline = self._widgets.Button(description="No answer", layout=AUTO)
@@ -415,7 +417,7 @@ class ButtonQuestions:
             question.set_disabled(True)
             self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
 
-    def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":
+    def _question(self, request: ev.ApprovalRequest) -> "_ButtonQuestion":
         widgets, auto = self._widgets, AUTO
         approve = widgets.Button(description="Approve", button_style="success", layout=auto)
         deny = widgets.Button(description="Deny", button_style="danger", layout=auto)
@@ -425,29 +427,29 @@ class ButtonQuestions:
         )
         rows = [widgets.HTML(question_html(request)), question.row]
 
-        def decide(decision: Decision) -> None:
+        def decide(decision: ev.Decision) -> None:
             if approve.disabled:
                 return
             self._clicked()
             question.set_disabled(True)
             self._begin(self._decide(question, request, decision, rows[-1]))
 
-        question.approve = lambda: decide(Decision(allowed=True))
-        approve.on_click(lambda _: decide(Decision(allowed=True)))
+        question.approve = lambda: decide(ev.Decision(allowed=True))
+        approve.on_click(lambda _: decide(ev.Decision(allowed=True)))
         if isinstance(request.call, CodeAction):
             question.row.children = (approve, deny, self._edit_button(question, request.call.code, decide), reason)
         if isinstance(request.call, FanOut):
             choices = [self._model_button(name, dollars_spread(cost), decide) for name, cost in request.call.cheaper.items()]
             question.buttons += choices
             question.row.children = (approve, *choices, deny, reason)
-        deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
+        deny.on_click(lambda _: decide(ev.Decision(allowed=False, reason=reason.value.strip())))
         if request.suggested:
             suggested = ", ".join(request.suggested)
             pattern = widgets.Text(value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout=_FIELD)
 
-            def always(remember: Remember) -> None:
+            def always(remember: ev.Remember) -> None:
                 own = pattern.value.strip()
-                decide(Decision(allowed=True, remember=remember, pattern=None if own in ("", suggested) else own))
+                decide(ev.Decision(allowed=True, remember=remember, pattern=None if own in ("", suggested) else own))
 
             in_session = widgets.Button(description="Always in this session", layout=auto)
             in_project = widgets.Button(description="Always in this project", layout=auto)
@@ -470,7 +472,9 @@ class ButtonQuestions:
 
         self._loop.call_soon_threadsafe(begin)
 
-    async def _decide(self, question: "_ButtonQuestion", request: ApprovalRequest, decision: Decision, told: Any) -> None:
+    async def _decide(
+        self, question: "_ButtonQuestion", request: ev.ApprovalRequest, decision: ev.Decision, told: Any
+    ) -> None:
         if (now := await seen_otherwise(request, decision, question.seen.get(decision.code))) is not None:
             self._show_effects(question, now, decision.code)
             return
@@ -482,12 +486,12 @@ class ButtonQuestions:
 
     async def _try(self, question: "_ButtonQuestion", code: str | None) -> None:
         """Show what a cell would do. Args: code: what a person wants to run instead of it."""
-        assert isinstance(question.request, ApprovalRequest)
+        assert isinstance(question.request, ev.ApprovalRequest)
         effects = await question.request.effects_ready(code)
         if not effects.off:
             self._show_effects(question, effects, code)
 
-    def _show_effects(self, question: "_ButtonQuestion", effects: Effects, code: str | None) -> None:
+    def _show_effects(self, question: "_ButtonQuestion", effects: ev.Effects, code: str | None) -> None:
         """Show effects below the code: buttons that move take no click for a moment."""
         if question.request.request_id not in self._open:
             return
@@ -515,13 +519,13 @@ class ButtonQuestions:
         if question.approve_all is not None:
             every.description = f"Approve all {number}"
 
-    def _model_button(self, name: str, cost: str, decide: Callable[[Decision], None]) -> Any:
+    def _model_button(self, name: str, cost: str, decide: Callable[[ev.Decision], None]) -> Any:
         """A button that approves with a cheaper model."""
         button = self._widgets.Button(description=f"Approve with {visible(name)}: {cost}", layout=AUTO)
-        button.on_click(lambda _: decide(Decision(allowed=True, model=name)))
+        button.on_click(lambda _: decide(ev.Decision(allowed=True, model=name)))
         return button
 
-    def _edit_button(self, question: "_ButtonQuestion", code: str, decide: Callable[[Decision], None]) -> Any:
+    def _edit_button(self, question: "_ButtonQuestion", code: str, decide: Callable[[ev.Decision], None]) -> Any:
         """A button that opens the code, to be changed and run; the model reads that it was changed."""
         widgets, auto = self._widgets, AUTO
         edit = widgets.Button(description="Edit", layout=auto)
@@ -533,7 +537,7 @@ class ButtonQuestions:
             area = widgets.Textarea(value=code, rows=rows, layout={"width": "auto", "flex": "1 1 auto"})
             run = widgets.Button(description="Run this", button_style="success", layout=auto)
             run.on_click(
-                lambda _: decide(Decision(allowed=True, code=area.value.strip("\n"))) if area.value.strip() else None
+                lambda _: decide(ev.Decision(allowed=True, code=area.value.strip("\n"))) if area.value.strip() else None
             )
             more = [run]
             if question.seen:
@@ -563,7 +567,7 @@ def _panel_class(widgets: Any, asked_for: Callable[[], None]) -> Any:
 class _ButtonQuestion:
     """An open question and its widgets."""
 
-    request: ApprovalRequest | QuestionRequest
+    request: ev.ApprovalRequest | ev.QuestionRequest
     buttons: list[Any]
     box: Any = None
     timer: asyncio.TimerHandle | None = None
@@ -572,7 +576,7 @@ class _ButtonQuestion:
     """When it was shown, on the event loop's clock."""
     approve: Callable[[], None] | None = None
     approve_all: Any = None
-    seen: dict[str | None, Effects] = field(default_factory=dict)
+    seen: dict[str | None, ev.Effects] = field(default_factory=dict)
     """The effects that are shown, by the code that a person wants to run instead; None: the cell's own."""
     row: Any = None
     """Of an approval: what its button does, the button that approves all if there is one, and the row of both."""
@@ -602,7 +606,7 @@ def _close(widget: Any) -> None:
 class FieldWidgets:
     """What a person fills in for one question."""
 
-    def __init__(self, widgets: Any, request: QuestionRequest, on_pick: Callable[[], None]) -> None:
+    def __init__(self, widgets: Any, request: ev.QuestionRequest, on_pick: Callable[[], None]) -> None:
         """Args: widgets: the package ipywidgets. on_pick: called when a choice alone is the whole answer."""
         self._fields = request.fields
         self._picks: dict[str, list[Any]] = {}
@@ -623,7 +627,7 @@ class FieldWidgets:
             found[asked.name] = typed if typed.strip() else self._picked(asked)
         return found
 
-    def _picked(self, field: QuestionField) -> Any:
+    def _picked(self, field: ev.QuestionField) -> Any:
         values: Sequence[Any] = field.choices or ("yes", "no")
         picks = self._picks.get(field.name, [])
         picked = [value for value, button in zip(values, picks, strict=False) if button.value]
@@ -631,7 +635,7 @@ class FieldWidgets:
             return picked or None
         return picked[0] if picked else None
 
-    def _add(self, request: QuestionRequest, field: QuestionField) -> None:
+    def _add(self, request: ev.QuestionRequest, field: ev.QuestionField) -> None:
         words = heading(request, field)
         if field.default is not None:
             words = f"{words} (nothing means {shown_default(field)})".strip()
@@ -651,7 +655,7 @@ class FieldWidgets:
             self._texts[field.name] = text
             self.rows.append(text)
 
-    def _toggled(self, field: QuestionField, picked: Any, is_on: bool) -> None:
+    def _toggled(self, field: ev.QuestionField, picked: Any, is_on: bool) -> None:
         """Only one choice is on, except where several may be."""
         if not is_on or field.kind == "choices":
             return

@@ -17,19 +17,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle
-from freeact_sub.events import (
-    AgentFinished,
-    AgentStarted,
-    ApprovalRequest,
-    Effects,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    Thoughts,
-)
 from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
@@ -149,7 +140,7 @@ Step = CallStep | Approval | Said
 
 def steps_of(story: AgentStory) -> list[Step]:
     """What a block shows, in order."""
-    first = next((item for item in story.items if isinstance(item, AgentStarted)), None)
+    first = next((item for item in story.items if isinstance(item, ev.AgentStarted)), None)
     steps: list[Step] = []
     for index, item in enumerate(story.items):
         if index == LIMITS.first and story.kept.left_out:
@@ -176,16 +167,16 @@ def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
     match item:
         case CallStep() | Approval():
             yield item
-        case Response():
+        case ev.Response():
             yield Said(shortened(item.content, ANSWER_CHARS), "answer")
-        case Thoughts():  # those of a child are for readers of the stream
+        case ev.Thoughts():  # those of a child are for readers of the stream
             yield from [] if story.depth else [Said(shortened(item.content, ANSWER_CHARS), "thoughts")]
-        case AgentStarted():
+        case ev.AgentStarted():
             yield Said(f"resumed: {item.prompt}")
-        case AgentFinished():
+        case ev.AgentFinished():
             yield from [Said(item.error, "error")] if item.error else []
             yield from map(Said, (*item.doubts, *item.warnings))
-            is_said = any(isinstance(other, Response) and other.content == item.output for other in story.items)
+            is_said = any(isinstance(other, ev.Response) and other.content == item.output for other in story.items)
             yield from [Said(shortened(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
         case PlanItem():
             yield Said("\n".join([f"Plan: {plan_title(item.plan)}", *plan_lines(item.plan)]), "plan")
@@ -296,17 +287,17 @@ def _foot_line(story: AgentStory, now: float) -> str:
     return status_line(story, now) + at
 
 
-def question_html(request: ApprovalRequest | QuestionRequest, below: str = "") -> str:
+def question_html(request: ev.ApprovalRequest | ev.QuestionRequest, below: str = "") -> str:
     """A question in full. Args: below: HTML that follows it."""
-    detail = own_words(request) if isinstance(request, QuestionRequest) else _detail(request)
-    is_code = isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)
+    detail = own_words(request) if isinstance(request, ev.QuestionRequest) else _detail(request)
+    is_code = isinstance(request, ev.ApprovalRequest) and isinstance(request.call, CodeAction)
     shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
     who = f'<span class="fsub-id">{escaped(who_asks(request))}</span>'
     head = f'<span class="fsub-open">?</span> {who}{escaped(asks_for(request))}'
     return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}{below}</div>'
 
 
-def effects_html(effects: Effects) -> str:
+def effects_html(effects: ev.Effects) -> str:
     """What is shown below the code. Empty: trials are off."""
     if effects.off:
         return ""
@@ -320,21 +311,21 @@ def _effect_html(line: EffectLine) -> str:
     return f'<span class="{_CLASSES[line.kind]}">{text}</span>' if line.kind in _CLASSES else text
 
 
-def _detail(request: ApprovalRequest | QuestionRequest) -> str:
-    return request.call.text if isinstance(request, ApprovalRequest) else asked_text(request)
+def _detail(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
+    return request.call.text if isinstance(request, ev.ApprovalRequest) else asked_text(request)
 
 
-def question_text(request: ApprovalRequest | QuestionRequest) -> str:
+def question_text(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """A question in full, as text."""
     return _headed(request, _detail(request))
 
 
-def own_question_text(request: QuestionRequest) -> str:
+def own_question_text(request: ev.QuestionRequest) -> str:
     """A question without its fields, as text."""
     return _headed(request, own_words(request))
 
 
-def _headed(request: ApprovalRequest | QuestionRequest, detail: str) -> str:
+def _headed(request: ev.ApprovalRequest | ev.QuestionRequest, detail: str) -> str:
     lines = [f"{who_asks(request)}: {asks_for(request)}", *(f"    {line}" for line in detail.split("\n") if detail)]
     return "\n".join(lines)
 
@@ -433,8 +424,8 @@ def _decision_html(approval: Approval) -> str:
     return f'<span class="fsub-{kind}">{escaped(_decided(approval))}</span>'
 
 
-def _asked(question: QuestionRequest | QuestionAnswered) -> str:
-    if isinstance(question, QuestionAnswered):
+def _asked(question: ev.QuestionRequest | ev.QuestionAnswered) -> str:
+    if isinstance(question, ev.QuestionAnswered):
         return visible(given_answer(question))
     return visible(f"{asked_title(question)}: {asked_text(question)}")
 
@@ -448,7 +439,7 @@ def _output_html(output: CallItem) -> str:
         case Approval():
             asked = escaped(one_line(output.request.call.summary, 300))
             return f'<div class="fsub-asked">{_decision_html(output)} · {asked}</div>'
-        case QuestionRequest() | QuestionAnswered():
+        case ev.QuestionRequest() | ev.QuestionAnswered():
             return f'<div class="fsub-note">{escaped(_asked(output))}</div>'
         case _:
             return bundle_html(output.data)
@@ -495,7 +486,7 @@ def _output_lines(output: CallItem) -> list[str]:
             return clean(error_text(output)).splitlines()
         case Approval():
             return [f"{_decided(output)} · {one_line(output.request.call.summary)}"]
-        case QuestionRequest() | QuestionAnswered():
+        case ev.QuestionRequest() | ev.QuestionAnswered():
             return [_asked(output)]
         case _:
             return bundle_text(output.data).splitlines()

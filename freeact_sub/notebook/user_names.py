@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-from freeact_sub.events import AgentStarted, Event, ToolCallStarted
+from freeact_sub import events as ev
 from freeact_sub.kernels.variable_reports import About
 from freeact_sub.notebook.ipython_shell import running_shell
 from freeact_sub.text import one_line
@@ -57,12 +57,12 @@ class UserNames:
             "from the notebook, say that you do not have it, and ask the user to save it to a file.]"
         )
 
-    def notices(self, event: Event) -> list[str]:
+    def notices(self, event: ev.Event) -> list[str]:
         """What a person must know about an event before they read on."""
-        if isinstance(event, AgentStarted) and event.parent_id is None:
+        if isinstance(event, ev.AgentStarted) and event.parent_id is None:
             found = self._new(event, _WORD.findall(event.prompt))
             return [f"The agent does not see the variables of your notebook: {_listed(found)}."] if found else []
-        if isinstance(event, ToolCallStarted) and isinstance(code := event.args.get("code"), str):
+        if isinstance(event, ev.ToolCallStarted) and isinstance(code := event.args.get("code"), str):
             found = self._new(event, names_in(code))
             have = "has variables" if len(found) > 1 else "has a variable"
             return (
@@ -73,7 +73,7 @@ class UserNames:
     def _others(self) -> list[str]:
         return [name for name in _names() if name not in self._handed_over]
 
-    def _new(self, event: Event, used: Iterable[str]) -> list[str]:
+    def _new(self, event: ev.Event, used: Iterable[str]) -> list[str]:
         """The names among these that the notebook has, and of which such an event of the agent has not told."""
         used, kind = set(used), event.type
         found = [name for name in self._others() if name in used and (kind, event.agent_id, name) not in self._told]

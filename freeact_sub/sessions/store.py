@@ -19,19 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.cells import CELL_TOOL, CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.config.entry_points import SESSION_STORES
 from freeact_sub.config.schema import SessionsConfig
 from freeact_sub.errors import SessionError, way
-from freeact_sub.events import (
-    ApprovalRequest,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    Event,
-    ToolCallStarted,
-    ToolOutput,
-)
 from freeact_sub.events.ending import Receipts
 from freeact_sub.modes import Mode, Thinking
 
@@ -197,7 +190,7 @@ class StoredCell:
 class StoredQuestion:
     """An approval request."""
 
-    request: ApprovalRequest
+    request: ev.ApprovalRequest
     allowed: bool | None
     """None: nobody answered."""
     reason: str = ""
@@ -232,26 +225,26 @@ class ForkPoint:
     """Called with the copy's own folder, before anybody sees the copy."""
 
 
-def cells_of(events: Iterator[Event]) -> list[StoredCell]:
+def cells_of(events: Iterator[ev.Event]) -> list[StoredCell]:
     """The cells among the events of one agent. A later turn may reuse a call's id."""
     cells: list[dict[str, Any]] = []
     at_work: dict[str | None, dict[str, Any]] = {}
     for event in events:
         cell = at_work.get(event.tool_call_id)
         match event:
-            case ToolCallStarted(tool_name=name) if name == CELL_TOOL:
+            case ev.ToolCallStarted(tool_name=name) if name == CELL_TOOL:
                 cell = at_work[event.tool_call_id] = {"code": str(event.args.get("code", "")), "began": event.time}
                 cell |= {"agent_id": event.agent_id, "tool_call_id": event.tool_call_id, "outputs": []}
                 cells.append(cell | {"text": "", "status": "", "seconds": 0.0, "output_file": None})
                 at_work[event.tool_call_id] = cells[-1]
-            case CodeExecutionOutputChunk(output=ClearOutput()) if cell is not None:
+            case ev.CodeExecutionOutputChunk(output=ClearOutput()) if cell is not None:
                 cell["outputs"].clear()
-            case CodeExecutionOutputChunk(output=output) if cell is not None:
+            case ev.CodeExecutionOutputChunk(output=output) if cell is not None:
                 cell["outputs"].append(output)
-            case CodeExecutionOutput() if cell is not None:
+            case ev.CodeExecutionOutput() if cell is not None:
                 cell |= {"status": event.status, "seconds": event.seconds, "output_file": event.output_file}
                 cell["text"] = event.text
-            case ToolOutput(tool_name=name) if name == CELL_TOOL and cell is not None:
+            case ev.ToolOutput(tool_name=name) if name == CELL_TOOL and cell is not None:
                 cell["text"] = cell["text"] or event.content
                 del at_work[event.tool_call_id]
             case _:
@@ -297,10 +290,10 @@ class SessionReader(Protocol):
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
         """Return the calls of an agent, or of all agents, in order."""
 
-    def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[Event]:
+    def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[ev.Event]:
         """Return the events of an agent, or of all, in order. Args: root_run: only those of this run of the root."""
 
-    def last_event(self, agent_id: str, kind: str) -> Event | None:
+    def last_event(self, agent_id: str, kind: str) -> ev.Event | None:
         """Return the last event of a class. None: no such event."""
 
     def cells(self, agent_id: str) -> list[StoredCell]:

@@ -8,29 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from freeact_sub import events as ev
 from freeact_sub.activity import Activity
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    ModelProgress,
-    PlanUpdated,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    ResponseChunk,
-    StrategyProgress,
-    Thoughts,
-    ThoughtsChunk,
-    ToolCallStarted,
-    ToolOutput,
-)
 from freeact_sub.show.steps import (
     PLAN_TOOL,
     Approval,
@@ -72,13 +53,13 @@ class StoryItems:
         """The calls among the items."""
         return (item for item in self.items if isinstance(item, CallStep))
 
-    def take(self, event: AgentEvent, approvals: Mapping[str, Approval], streaming: GrowingText | None) -> None:
+    def take(self, event: ev.AgentEvent, approvals: Mapping[str, Approval], streaming: GrowingText | None) -> None:
         """Handles an event. Args: approvals: those of the run, by the request's id. streaming: the text that streams."""
-        if isinstance(event, AgentFinished) and streaming is not None and str(streaming).strip():
-            self.items.append((Response if streaming.kind == "answer" else Thoughts)(content=str(streaming)))
-        if isinstance(event, AgentStarted):
+        if isinstance(event, ev.AgentFinished) and streaming is not None and str(streaming).strip():
+            self.items.append((ev.Response if streaming.kind == "answer" else ev.Thoughts)(content=str(streaming)))
+        if isinstance(event, ev.AgentStarted):
             self._plans.clear()
-        if isinstance(event, ApprovalRequest):
+        if isinstance(event, ev.ApprovalRequest):
             self._ask(approvals[event.request_id])
         elif not self._tell(event):
             return
@@ -95,35 +76,35 @@ class StoryItems:
         for call in self.calls_made:
             call.end(self.limits)
 
-    def _tell(self, event: AgentEvent) -> bool:
+    def _tell(self, event: ev.AgentEvent) -> bool:
         """Handles an event. Returns whether what is settled changes."""
         match event:
-            case ToolCallStarted():
+            case ev.ToolCallStarted():
                 self._add_call(CallStep.of(event))
-            case CodeExecutionOutputChunk():
+            case ev.CodeExecutionOutputChunk():
                 return self._add_output(event)
-            case CodeExecutionOutput():
+            case ev.CodeExecutionOutput():
                 self._end_cell(event)
-            case ToolOutput():
+            case ev.ToolOutput():
                 self._settle_call(event)
-            case AgentFinished():
+            case ev.AgentFinished():
                 self.end_calls()
                 self.items.append(event)
             case _:
                 return self._tell_more(event)
         return True
 
-    def _tell_more(self, event: AgentEvent) -> bool:
+    def _tell_more(self, event: ev.AgentEvent) -> bool:
         match event:
-            case QuestionRequest() | QuestionAnswered():
+            case ev.QuestionRequest() | ev.QuestionAnswered():
                 self._add_inside(event, event.tool_call_id)
-            case StrategyProgress():
+            case ev.StrategyProgress():
                 self._add_strategy(event)
-            case PlanUpdated():
+            case ev.PlanUpdated():
                 self._add_plan(event)
-            case Thoughts() | Response() if not event.content.strip():
+            case ev.Thoughts() | ev.Response() if not event.content.strip():
                 return False
-            case ApprovalDecided():
+            case ev.ApprovalDecided():
                 pass  # its approval has it
             case _ if event.momentary:
                 return False
@@ -150,7 +131,7 @@ class StoryItems:
         running = self._running_cell(tool_call_id) or (cells[-1] if cells else None)
         return running or self._add_call(CallStep(tool_call_id=tool_call_id))
 
-    def _add_output(self, event: CodeExecutionOutputChunk) -> bool:
+    def _add_output(self, event: ev.CodeExecutionOutputChunk) -> bool:
         """Adds output of a running cell, or replaces what an earlier cell displayed."""
         output = event.output
         if isinstance(output, DisplayData) and output.update:
@@ -164,7 +145,7 @@ class StoryItems:
             self._drop_displays()
         return changed
 
-    def _end_cell(self, event: CodeExecutionOutput) -> None:
+    def _end_cell(self, event: ev.CodeExecutionOutput) -> None:
         """Ends a cell; adds output that came without a chunk."""
         call = self._cell(event.tool_call_id)
         shown = [output.data for output in call.outputs if isinstance(output, DisplayData | ExecuteResult)]
@@ -177,7 +158,7 @@ class StoryItems:
         call.end(self.limits)
         self._drop_displays()
 
-    def _settle_call(self, event: ToolOutput) -> None:
+    def _settle_call(self, event: ev.ToolOutput) -> None:
         if event.tool_name == PLAN_TOOL and event.outcome == "success":
             return  # its plan says it
         calls = [call for call in self._calls[event.tool_call_id] if call.call_id == event.call_id and not call.outcome]
@@ -198,7 +179,7 @@ class StoryItems:
         else:
             self._add_inside(approval, event.tool_call_id)
 
-    def _add_inside(self, item: Approval | QuestionRequest | QuestionAnswered, tool_call_id: str | None) -> None:
+    def _add_inside(self, item: Approval | ev.QuestionRequest | ev.QuestionAnswered, tool_call_id: str | None) -> None:
         """Adds a question between the outputs of the cell that is running, else as an item."""
         cell = self._running_cell(tool_call_id)
         if cell is not None:
@@ -207,13 +188,13 @@ class StoryItems:
         else:
             self.items.append(item)
 
-    def _add_strategy(self, event: StrategyProgress) -> None:
+    def _add_strategy(self, event: ev.StrategyProgress) -> None:
         if event.strategy_id not in self._strategies:
             found = self._strategies[event.strategy_id] = StrategySteps(name=event.strategy)
             self.items.append(found)
         self._strategies[event.strategy_id].add(event)
 
-    def _add_plan(self, event: PlanUpdated) -> None:
+    def _add_plan(self, event: ev.PlanUpdated) -> None:
         """Puts a plan where it was first made; the call that tells it is not told besides."""
         told = [call for call in self._calls[event.tool_call_id] if call.name == PLAN_TOOL]
         for call in told:
@@ -273,7 +254,7 @@ class AgentStory(Activity):
     tool_call_id: str | None = None
     """The call of its parent that started it."""
     runs: list[WorkSpan] = field(default_factory=list)
-    finished: AgentFinished | None = None
+    finished: ev.AgentFinished | None = None
     """The end of its run; None while it runs."""
     kept: StoryItems = field(default_factory=StoryItems)
     """What it has done, as far as it is kept."""
@@ -327,16 +308,16 @@ class AgentStory(Activity):
         """The calls among the items."""
         return self.kept.calls_made
 
-    def asked(self, request_id: str) -> ApprovalRequest | None:
+    def asked(self, request_id: str) -> ev.ApprovalRequest | None:
         """An approval request of this run."""
         approval = self.approvals.get(request_id)
         return None if approval is None else approval.request
 
-    def observe(self, event: AgentEvent) -> None:
+    def observe(self, event: ev.AgentEvent) -> None:
         """Updates the agent with one of its events."""
-        if isinstance(event, ResponseChunk | ThoughtsChunk):
+        if isinstance(event, ev.ResponseChunk | ev.ThoughtsChunk):
             self._stream(event)
-        elif isinstance(event, CodeExecutionOutputChunk | CodeExecutionOutput):
+        elif isinstance(event, ev.CodeExecutionOutputChunk | ev.CodeExecutionOutput):
             self.cells |= {event.tool_call_id} if event.tool_call_id else set()
         else:
             self._take(event)
@@ -344,29 +325,29 @@ class AgentStory(Activity):
             self.runs[-1].ended = max(self.runs[-1].ended, event.time)
         if self.kept.keeps:
             self.kept.take(event, self.approvals, self.streaming)
-        if isinstance(event, Response | Thoughts | ToolCallStarted | AgentFinished):
+        if isinstance(event, ev.Response | ev.Thoughts | ev.ToolCallStarted | ev.AgentFinished):
             self.streaming = None
         super().observe(event)
 
-    def _stream(self, event: ResponseChunk | ThoughtsChunk) -> None:
-        kind = "answer" if isinstance(event, ResponseChunk) else "thoughts"
+    def _stream(self, event: ev.ResponseChunk | ev.ThoughtsChunk) -> None:
+        kind = "answer" if isinstance(event, ev.ResponseChunk) else "thoughts"
         if self.streaming is None or self.streaming.kind != kind:
             self.streaming = GrowingText(kind)
         self.streaming.add(event.content)
 
-    def _take(self, event: AgentEvent) -> None:
+    def _take(self, event: ev.AgentEvent) -> None:
         match event:
-            case ModelProgress(pause=pause):
+            case ev.ModelProgress(pause=pause):
                 self.pause_begins = bool(pause) and not self.pause
-            case ApprovalRequest():
+            case ev.ApprovalRequest():
                 self.approvals[event.request_id] = Approval(event)
-            case ApprovalDecided() if event.request_id in self.approvals:
+            case ev.ApprovalDecided() if event.request_id in self.approvals:
                 self.approvals[event.request_id].decision = event
-            case Response():
+            case ev.Response():
                 self.answer = event.content
-            case AgentStarted():
+            case ev.AgentStarted():
                 self._begin(event)
-            case AgentFinished():
+            case ev.AgentFinished():
                 self.finished = event
                 for known in (self.child_answers, self.approvals, self.cells):
                     known.clear()
@@ -377,7 +358,7 @@ class AgentStory(Activity):
             self.status = INTERRUPTED
             self.kept.end_calls()
 
-    def has_shown_result(self, output: ToolOutput) -> bool:
+    def has_shown_result(self, output: ev.ToolOutput) -> bool:
         """Whether the result of a call was shown already: as a plan, output of its cell, or a person's denial."""
         if output.tool_name == PLAN_TOOL and output.outcome == "success":
             return True
@@ -386,12 +367,12 @@ class AgentStory(Activity):
         asked = {approval.request.tool_call_id for approval in self.approvals.values()}
         return output.tool_call_id is not None and output.tool_call_id in asked
 
-    def has_shown(self, request: ApprovalRequest) -> bool:
+    def has_shown(self, request: ev.ApprovalRequest) -> bool:
         """Whether the tool call of the request has shown everything that the request asks for."""
         calls = (call for call in self.calls if call.tool_call_id == request.tool_call_id)
         return any(shows(call.tool_name, call.args, request.call) for call in calls)
 
-    def without_answer(self, output: ToolOutput) -> str:
+    def without_answer(self, output: ev.ToolOutput) -> str:
         """The result of a call without a child's answer at its end, which was shown when the child gave it."""
         content = output.content.rstrip()
         answers = (answer.strip() for answer in self.child_answers.values())
@@ -401,7 +382,7 @@ class AgentStory(Activity):
     def _growing(self, kind: str) -> str:
         return self.streaming.end(TAIL_CHARS) if self.streaming is not None and self.streaming.kind == kind else ""
 
-    def _begin(self, event: AgentStarted) -> None:
+    def _begin(self, event: ev.AgentStarted) -> None:
         self.description = event.description or self.description or (prompt_title(event.prompt) if event.parent_id else "")
         self.prompt = self.prompt or event.prompt
         self.agent_type, self.model, self.mode = event.agent_type or "", event.model, event.mode or ""
@@ -448,7 +429,7 @@ class Stories:
                 yield story
                 yield from self.in_order(story.agent_id)
 
-    def of(self, event: AgentEvent) -> AgentStory:
+    def of(self, event: ev.AgentEvent) -> AgentStory:
         """The agent that the event is from."""
         story = self.by_id.get(event.agent_id)
         if story is None:
@@ -456,22 +437,22 @@ class Stories:
             story.number, story.kept, story.called = len(self.by_id) - 1, StoryItems(self._limits), self.called
         return story
 
-    def observe(self, event: AgentEvent) -> AgentStory:
+    def observe(self, event: ev.AgentEvent) -> AgentStory:
         """Updates the event's agent; call it before the event is drawn."""
         story = self.of(event)
         story.observe(event)
         self._time(story, event)
         parent = self.by_id.get(event.parent_id or "")
-        if parent is not None and isinstance(event, Response):
+        if parent is not None and isinstance(event, ev.Response):
             parent.child_answers[event.agent_id] = event.content
         return story
 
-    def _time(self, story: AgentStory, event: AgentEvent) -> None:
+    def _time(self, story: AgentStory, event: ev.AgentEvent) -> None:
         """Keeps for how long a person is waited for, by the agent and by all above it."""
         match event:
-            case ApprovalRequest() | QuestionRequest() if not event.headless:
+            case ev.ApprovalRequest() | ev.QuestionRequest() if not event.headless:
                 for each in self.chain(story):
                     each.asks(event.request_id, event.time)
-            case ApprovalDecided() | QuestionAnswered():
+            case ev.ApprovalDecided() | ev.QuestionAnswered():
                 for each in self.chain(story):
                     each.is_answered(event.request_id, event.time)

@@ -17,16 +17,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from freeact_sub.events import (
-    AgentFinished,
-    AgentStarted,
-    ApprovalRequest,
-    Event,
-    QuestionRequest,
-    ResponseChunk,
-    ToolCallStarted,
-    ToolOutput,
-)
+from freeact_sub import events as ev
 from freeact_sub.show.questions import leave_unasked
 
 _Kind = TypeVar("_Kind")
@@ -39,22 +30,22 @@ logger = logging.getLogger(__name__)
 class Callbacks:
     """Functions that `dispatch` calls for the events of a run, one for each kind; None: that kind calls nothing."""
 
-    on_start: Callback[AgentStarted] = None
-    on_text: Callback[ResponseChunk] = None
+    on_start: Callback[ev.AgentStarted] = None
+    on_text: Callback[ev.ResponseChunk] = None
     """A piece of a model's text."""
-    on_tool_start: Callback[ToolCallStarted] = None
-    on_tool_end: Callback[ToolOutput] = None
-    on_finish: Callback[AgentFinished] = None
+    on_tool_start: Callback[ev.ToolCallStarted] = None
+    on_tool_end: Callback[ev.ToolOutput] = None
+    on_finish: Callback[ev.AgentFinished] = None
     """An agent has completed its work. For each agent either this or `on_error` is called, once and last."""
-    on_error: Callback[AgentFinished] = None
+    on_error: Callback[ev.AgentFinished] = None
     """An agent has ended in another way: `event.status` and `event.error` say how and why."""
-    on_approval: Callback[ApprovalRequest] = None
+    on_approval: Callback[ev.ApprovalRequest] = None
     """A call waits for `event.approve()` or `event.deny()`. Without it each gets the answer for unattended runs."""
-    on_question: Callback[QuestionRequest] = None
+    on_question: Callback[ev.QuestionRequest] = None
     """Code waits for `event.answer(text)` or `event.decline()`. Without it each ends as where nobody is there."""
 
 
-async def dispatch(events: "AsyncIterable[Event]", callbacks: Callbacks) -> None:
+async def dispatch(events: "AsyncIterable[ev.Event]", callbacks: Callbacks) -> None:
     """Read a run to its end, and call what is there for each event.
 
     A run that this call begins is cancelled with it, as a task is with the one that awaits it: see `Run`.
@@ -69,24 +60,24 @@ async def dispatch(events: "AsyncIterable[Event]", callbacks: Callbacks) -> None
                 await outcome
         except Exception:  # border: a user's code, which must not end the run
             logger.exception("a callback failed on %s of %s", type(event).__name__, event.agent_id)
-            if isinstance(event, ApprovalRequest | QuestionRequest):
+            if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
                 leave_unasked(event)  # unless it was answered: nobody else will
 
 
-def _callback(callbacks: Callbacks, event: Event) -> Callback[Any]:
+def _callback(callbacks: Callbacks, event: ev.Event) -> Callback[Any]:
     match event:
-        case AgentStarted():
+        case ev.AgentStarted():
             return callbacks.on_start
-        case ResponseChunk():
+        case ev.ResponseChunk():
             return callbacks.on_text
-        case ToolCallStarted():
+        case ev.ToolCallStarted():
             return callbacks.on_tool_start
-        case ToolOutput():
+        case ev.ToolOutput():
             return callbacks.on_tool_end
-        case AgentFinished():
+        case ev.AgentFinished():
             return callbacks.on_finish if event.status == "completed" else callbacks.on_error
-        case ApprovalRequest():
+        case ev.ApprovalRequest():
             return callbacks.on_approval or leave_unasked
-        case QuestionRequest():
+        case ev.QuestionRequest():
             return callbacks.on_question or leave_unasked
     return None

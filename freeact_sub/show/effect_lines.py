@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
+from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import ApprovalRequest, Decision, Effects, FileEffect, VariableChange
 from freeact_sub.text import clean, counted, cut, whole_line
 
 LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
@@ -23,18 +23,18 @@ class EffectLine:
     text: str
 
 
-def is_tried(request: ApprovalRequest) -> bool:
+def is_tried(request: ev.ApprovalRequest) -> bool:
     """Whether front ends show what a call would do, or why that is not known."""
     effects = request.effects
     return isinstance(request.call, CodeAction) and (effects is None or not effects.off)
 
 
-def are_seen(effects: Effects | None) -> TypeGuard[Effects]:
+def are_seen(effects: ev.Effects | None) -> TypeGuard[ev.Effects]:
     """Whether there are effects to which a yes can be. Without them it is to the code."""
     return effects is not None and effects.status != "refused"
 
 
-async def seen_otherwise(request: ApprovalRequest, decision: Decision, seen: Effects | None) -> Effects | None:
+async def seen_otherwise(request: ev.ApprovalRequest, decision: ev.Decision, seen: ev.Effects | None) -> ev.Effects | None:
     """Return what the cell would now do, if that is not what a person has seen. None: the decision counts.
 
     A person is asked again once. Whoever has seen that the cell was tried again decides: its files may change all the time.
@@ -50,7 +50,7 @@ async def seen_otherwise(request: ApprovalRequest, decision: Decision, seen: Eff
     return None if now.shows_as(seen) else now
 
 
-def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
+def effect_lines(effects: ev.Effects | None) -> Iterator[EffectLine]:
     """The lines. Args: effects: None: the trial has not ended yet."""
     if effects is None:
         yield EffectLine("head", "trying it …")
@@ -61,14 +61,14 @@ def effect_lines(effects: Effects | None) -> Iterator[EffectLine]:
     yield from change_lines(effects)
 
 
-def effect_line(effects: Effects | None) -> EffectLine:
+def effect_line(effects: ev.Effects | None) -> EffectLine:
     """The line for a card that has no room for more."""
     if effects is None or effects.status != "done" or effects.cell == "error":
         return next(effect_lines(effects))
     return next(change_lines(effects), _head(effects))
 
 
-def change_lines(effects: Effects) -> Iterator[EffectLine]:
+def change_lines(effects: ev.Effects) -> Iterator[EffectLine]:
     """The same without the words about a trial: paths, output, variables, diffs."""
     if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:
         yield EffectLine("file", cut(whole_line(" ".join(paths)), CHARS))  # first: a small card shows the first lines
@@ -88,14 +88,14 @@ def change_lines(effects: Effects) -> Iterator[EffectLine]:
         yield EffectLine("file", cut(f"left out of the comparison: {whole_line(', '.join(effects.left_out))}", CHARS))
 
 
-def _heads(effects: Effects) -> Iterator[EffectLine]:
+def _heads(effects: ev.Effects) -> Iterator[EffectLine]:
     if effects.outdated_by:
         since = whole_line(", ".join(effects.outdated_by))
         yield EffectLine("warning", cut(f"tried again, changed since: {since}", CHARS))
     yield _head(effects)
 
 
-def _head(effects: Effects) -> EffectLine:
+def _head(effects: ev.Effects) -> EffectLine:
     if effects.status == "refused":
         return EffectLine("head", f"not tried: {whole_line(effects.reason)}")
     if effects.status == "stopped":
@@ -109,7 +109,7 @@ def _head(effects: Effects) -> EffectLine:
     return EffectLine("head", "tried, in a copy that is dropped; a yes runs it:")
 
 
-def _variable(change: VariableChange) -> str:
+def _variable(change: ev.VariableChange) -> str:
     match change.what:
         case "new":
             text = f"{change.name}: {change.after}"
@@ -120,7 +120,7 @@ def _variable(change: VariableChange) -> str:
     return cut(whole_line(text), CHARS)
 
 
-def _file(file: FileEffect) -> Iterator[EffectLine]:
+def _file(file: ev.FileEffect) -> Iterator[EffectLine]:
     note = f" ({file.note})" if file.note else ""
     yield EffectLine("file", cut(whole_line(f"{file.what} {file.path}{note}"), CHARS))
     for line in file.diff.split("\n")[2:]:  # the names are said

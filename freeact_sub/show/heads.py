@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from freeact_sub import cells
+from freeact_sub import events as ev
 from freeact_sub.calls import (
     Call,
     CodeAction,
@@ -15,7 +16,6 @@ from freeact_sub.calls import (
     SpawnCall,
     ToolCall,
 )
-from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text, tool_words
 from freeact_sub.text import counted, one_line, value_text, visible
@@ -70,9 +70,9 @@ def head_of_call(call: Call) -> Head:
             return Head(kind=call.kind.capitalize(), words=_line(call.text))
 
 
-def head_of(request: ApprovalRequest | QuestionRequest) -> str:
+def head_of(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """What a person is asked, in one line. A cell is named by its code: people answer by what it does, not by its title."""
-    if isinstance(request, QuestionRequest):
+    if isinstance(request, ev.QuestionRequest):
         return _line(asked_text(request))
     call = CodeAction(code=request.call.code) if isinstance(request.call, CodeAction) else request.call
     return head_of_call(call).text
@@ -97,7 +97,7 @@ def tells_all(call: Call) -> bool:
             return False
 
 
-def head_of_tool(event: ToolCallStarted) -> Head:
+def head_of_tool(event: ev.ToolCallStarted) -> Head:
     """The head of a call of a tool."""
     args = event.args
     match event.tool_name:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from freeact_sub import events as ev
 from freeact_sub.calls import KINDS
-from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest, Remember
 from freeact_sub.events.answers import ASKED
 from freeact_sub.show.forms import Filling
 from freeact_sub.show.wording import asked_text, asked_title, cheaper_models, names_of_asker, rule_words
@@ -42,25 +42,25 @@ ALL_CODE_SHORT: Final = "all code, unasked, no wall"
 """What an "always" to a cell means: it is no yes to this cell only."""
 
 
-def always_words(request: ApprovalRequest, *, is_short: bool = False) -> str:
+def always_words(request: ev.ApprovalRequest, *, is_short: bool = False) -> str:
     """What an "always" means for the calls that follow, in one line; empty if nothing can be allowed for longer."""
     return f"a and p: {_always(request, is_short=is_short)}" if request.suggested else ""
 
 
-def always_means(request: ApprovalRequest) -> str:
+def always_means(request: ev.ApprovalRequest) -> str:
     """The same, and how to choose another pattern."""
     if not request.suggested:
         return ""
     return f"a: {_always(request)}; p: the same in this project; a PATTERN or p PATTERN: a pattern of your own"
 
 
-def _always(request: ApprovalRequest, *, is_short: bool = False) -> str:
+def _always(request: ev.ApprovalRequest, *, is_short: bool = False) -> str:
     if "code" in request.suggested:
         return ALL_CODE_SHORT if is_short else ALL_CODE
     return f"do not ask again about {rule_words(request.suggested)}"
 
 
-def hint(request: ApprovalRequest) -> str:
+def hint(request: ev.ApprovalRequest) -> str:
     """What can be typed about a request."""
     chosen = cheaper_models(request)
     numbers = "1" if len(chosen) == 1 else f"1 to {len(chosen)}"
@@ -99,27 +99,27 @@ class TypedDecision:
         """The confirmation to ask before the last line counts; empty if none is needed."""
         return f"deny with the reason {one_line(visible(self._doubted), _REASON_CHARS)!r}? y/n" if self._doubted else ""
 
-    def read(self, text: str) -> Decision | None:
+    def read(self, text: str) -> ev.Decision | None:
         """Return the decision of a line. None: it decides nothing, see `asks_back`."""
         typed, doubted = text.strip(), self._doubted
         self._doubted = ""
         if doubted and says_yes(typed):
-            return Decision(allowed=False, reason=doubted)
+            return ev.Decision(allowed=False, reason=doubted)
         if not typed or (doubted and says_no(typed)):
             return None
         if always := _ALWAYS.fullmatch(typed):
-            remember: Remember = "session" if always[1][0] in "aA" else "project"
-            return Decision(allowed=True, remember=remember, pattern=always[2])
+            remember: ev.Remember = "session" if always[1][0] in "aA" else "project"
+            return ev.Decision(allowed=True, remember=remember, pattern=always[2])
         if says_yes(typed):
-            return Decision(allowed=True)
+            return ev.Decision(allowed=True)
         if (model := self._models.get(typed)) is not None:
-            return Decision(allowed=True, model=model)
+            return ev.Decision(allowed=True, model=model)
         if says_no(typed):
-            return Decision(allowed=False, reason="" if _words(typed)[0] in ("n", "no") else typed)
+            return ev.Decision(allowed=False, reason="" if _words(typed)[0] in ("n", "no") else typed)
         if self._asks_always or _is_doubtful(typed):
             self._doubted = typed
             return None
-        return Decision(allowed=False, reason=typed)
+        return ev.Decision(allowed=False, reason=typed)
 
 
 def _is_doubtful(typed: str) -> bool:
@@ -139,12 +139,12 @@ MAX_OTHERS: Final = 4
 class Questions:
     """The queue of open questions."""
 
-    waiting: list[ApprovalRequest | QuestionRequest] = field(default_factory=list)
+    waiting: list[ev.ApprovalRequest | ev.QuestionRequest] = field(default_factory=list)
     asks_always: bool = False
     """Whether every text that would be the reason of a denial is confirmed first."""
-    take_yes: Callable[[ApprovalRequest, Decision], bool] | None = None
+    take_yes: Callable[[ev.ApprovalRequest, ev.Decision], bool] | None = None
     """Takes a decision that allows a call, before it counts. False: it counts at once."""
-    take_code: Callable[[ApprovalRequest], bool] | None = None
+    take_code: Callable[[ev.ApprovalRequest], bool] | None = None
     """Takes a cell whose code a person has changed, which then waits for its yes. False: changed code runs at once."""
     on_card: frozenset[str] = frozenset()
     """The ids of the waiting questions whose whole calls stand in the list of the present card."""
@@ -162,7 +162,7 @@ class Questions:
     """By question: what is typed of an answer with fields; kept while another question is looked at."""
 
     @property
-    def current(self) -> ApprovalRequest | QuestionRequest | None:
+    def current(self) -> ev.ApprovalRequest | ev.QuestionRequest | None:
         """The question to be answered next, or None."""
         return self.waiting[0] if self.waiting else None
 
@@ -187,7 +187,7 @@ class Questions:
     def filling(self) -> Filling | None:
         """What is typed so far of the answer to the current question. None: its answer is one text, or a decision."""
         request = self.current
-        if not isinstance(request, QuestionRequest) or not request.fields:
+        if not isinstance(request, ev.QuestionRequest) or not request.fields:
             return None
         return self._fillings.setdefault(request.request_id, Filling(request))
 
@@ -196,13 +196,13 @@ class Questions:
         """The confirmation to ask before the last line counts; empty if nothing is doubtful."""
         return self._typed.asks_back if self._replied_to == self.current_id else ""
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Adds a question that a person has to answer; removes one that was answered elsewhere or withdrawn."""
-        if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
+        if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest) and not event.headless:
             self.waiting.append(event)
             self._came.append(event.request_id)
             event.shown()
-        elif isinstance(event, ApprovalDecided | QuestionAnswered):
+        elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
             self.withdraw(event.request_id)
 
     def withdraw(self, request_id: str) -> None:
@@ -213,7 +213,7 @@ class Questions:
         self._fillings.pop(request_id, None)
         self._codes.pop(request_id, None)
 
-    def decide(self, request: ApprovalRequest, decision: Decision) -> None:
+    def decide(self, request: ev.ApprovalRequest, decision: ev.Decision) -> None:
         """Decide an approval request, with the code that a person has changed.
 
         Raises:
@@ -226,11 +226,11 @@ class Questions:
         request.decide(decision)
         self.withdraw(request.request_id)
 
-    def changed_code(self, request: ApprovalRequest) -> str | None:
+    def changed_code(self, request: ev.ApprovalRequest) -> str | None:
         """The code that is to run instead of a cell's. None: its own."""
         return self._codes.get(request.request_id)
 
-    def run_instead(self, request: ApprovalRequest, code: str) -> bool:
+    def run_instead(self, request: ev.ApprovalRequest, code: str) -> bool:
         """Run other code instead of a cell's, or ask about it first; returns False if the question has closed."""
         if self.take_code is not None and request in self.waiting:
             self._codes[request.request_id] = code
@@ -240,7 +240,7 @@ class Questions:
         self.withdraw(request.request_id)
         return is_open
 
-    def shows_again(self, request: ApprovalRequest) -> None:
+    def shows_again(self, request: ev.ApprovalRequest) -> None:
         """Note that a question now shows something else: what is typed at once does not answer it."""
         self._shown_again[request.request_id] += 1
 
@@ -256,7 +256,7 @@ class Questions:
         request = self.current
         if request is None:
             return False
-        if isinstance(request, QuestionRequest):
+        if isinstance(request, ev.QuestionRequest):
             return self._answer_question(request, text, takes_highlighted)
         if self._replied_to != request.request_id:
             models = cheaper_models(request)
@@ -271,7 +271,7 @@ class Questions:
             return False
         return True
 
-    def _answer_question(self, request: QuestionRequest, text: str, takes_highlighted: bool) -> bool:
+    def _answer_question(self, request: ev.QuestionRequest, text: str, takes_highlighted: bool) -> bool:
         filling = self.filling
         if filling is None:
             request.answer(text)
@@ -293,7 +293,7 @@ class Questions:
         for request in [request for request in self.waiting if request.request_id not in ASKED]:
             self.withdraw(request.request_id)
 
-    def number_of(self, request: ApprovalRequest | QuestionRequest) -> int:
+    def number_of(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> int:
         """The place of an open question in the order of their arrival, from 1 on."""
         return 1 + [*self._came, *(other.request_id for other in self.waiting)].index(request.request_id)
 
@@ -313,17 +313,17 @@ class Questions:
         self._replied_to = None
 
     @property
-    def behind(self) -> list[ApprovalRequest | QuestionRequest]:
+    def behind(self) -> list[ev.ApprovalRequest | ev.QuestionRequest]:
         """The questions behind the current one that a list names."""
         return self.waiting[1 : 1 + MAX_OTHERS]
 
     @property
-    def approvals(self) -> list[ApprovalRequest]:
+    def approvals(self) -> list[ev.ApprovalRequest]:
         """The open approval requests, the current question first."""
-        return [request for request in self.waiting if isinstance(request, ApprovalRequest)]
+        return [request for request in self.waiting if isinstance(request, ev.ApprovalRequest)]
 
     @property
-    def answered_by_one_key(self) -> list[ApprovalRequest]:
+    def answered_by_one_key(self) -> list[ev.ApprovalRequest]:
         """The approval requests that one key allows: the current one, and others whose whole calls a person has before them.
 
         Empty: there are no such others.
@@ -348,27 +348,27 @@ class Questions:
             refuse(request, reason, nobody=True)
 
 
-def refuse(request: ApprovalRequest | QuestionRequest, reason: str, *, nobody: bool = False) -> None:
+def refuse(request: ev.ApprovalRequest | ev.QuestionRequest, reason: str, *, nobody: bool = False) -> None:
     """Close a question without a yes. Args: nobody: no person has decided that."""
-    if isinstance(request, ApprovalRequest):
-        request.decide(Decision(allowed=False, reason=reason, nobody=nobody))
+    if isinstance(request, ev.ApprovalRequest):
+        request.decide(ev.Decision(allowed=False, reason=reason, nobody=nobody))
     else:
         request.decline(reason)
 
 
-def leave_unasked(request: ApprovalRequest | QuestionRequest) -> None:
+def leave_unasked(request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
     """Close a question as it ends where nobody is there to ask."""
-    if isinstance(request, ApprovalRequest):
+    if isinstance(request, ev.ApprovalRequest):
         request.decide(request.if_nobody)
     else:
         request.skip()
 
 
-def summary_of(request: ApprovalRequest | QuestionRequest) -> str:
+def summary_of(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """What is asked, in one line."""
-    return request.call.summary if isinstance(request, ApprovalRequest) else asked_text(request)
+    return request.call.summary if isinstance(request, ev.ApprovalRequest) else asked_text(request)
 
 
-def asks_for(request: ApprovalRequest | QuestionRequest) -> str:
+def asks_for(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """The head of a question, which follows the name of the agent that asks."""
-    return request.call.question if isinstance(request, ApprovalRequest) else asked_title(request)
+    return request.call.question if isinstance(request, ev.ApprovalRequest) else asked_title(request)

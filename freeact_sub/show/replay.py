@@ -3,15 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.events import (
-    AgentFinished,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    Event,
-    QuestionAnswered,
-    QuestionRequest,
-)
+from freeact_sub import events as ev
 from freeact_sub.show.agent_story import AgentStory, Stories
 
 if TYPE_CHECKING:  # slow to import: who has a session has them
@@ -23,7 +15,7 @@ UNANSWERED: Final = "the program ended before anybody answered"
 
 def session_events(
     session_id: str, *, store: "SessionStore | None" = None, last_prompts: int | None = None
-) -> "Iterator[Event]":
+) -> "Iterator[ev.Event]":
     """The events of a stored session, in order, as `Run` yields them, but whole texts without their chunks.
 
     Prompts that were undone are left out. Each agent and each question that the end of a program has cut off has an end, so
@@ -55,13 +47,13 @@ def present_runs(reader: "SessionReader", root: "StoredAgent | None") -> "list[S
     return [] if root is None else [run for run in reader.runs(root.agent_id) if not run.undone]
 
 
-def events_of(reader: "SessionReader", runs: "Sequence[StoredRun]") -> Iterator[Event]:
+def events_of(reader: "SessionReader", runs: "Sequence[StoredRun]") -> Iterator[ev.Event]:
     """The events of some runs of the root, with an end for each agent and each question that has none."""
     for run in runs:
         yield from with_ends(reader.events(root_run=run.root_run))
 
 
-def with_ends(events: Iterable[Event], *, goes_on: bool = False) -> Iterator[Event]:
+def with_ends(events: Iterable[ev.Event], *, goes_on: bool = False) -> Iterator[ev.Event]:
     """Stored events, and an end for each run and each question that has none, because the end of a program cut it off.
 
     Args:
@@ -70,7 +62,7 @@ def with_ends(events: Iterable[Event], *, goes_on: bool = False) -> Iterator[Eve
     """
     seen = _Seen()
     for event in events:
-        if isinstance(event, AgentStarted) and event.parent_id is None and seen.is_running(event.agent_id):
+        if isinstance(event, ev.AgentStarted) and event.parent_id is None and seen.is_running(event.agent_id):
             yield from seen.missing()  # another program went on with the session
         yield seen.note(event)
     if not goes_on:
@@ -82,22 +74,22 @@ class _Seen:
 
     def __init__(self) -> None:
         self._stories = Stories()
-        self._asked: dict[str, ApprovalRequest | QuestionRequest] = {}
-        self._last: dict[str, Event] = {}
+        self._asked: dict[str, ev.ApprovalRequest | ev.QuestionRequest] = {}
+        self._last: dict[str, ev.Event] = {}
 
-    def note(self, event: Event) -> Event:
+    def note(self, event: ev.Event) -> ev.Event:
         self._stories.observe(event)
         self._last[event.agent_id] = event
-        if isinstance(event, ApprovalRequest | QuestionRequest):
+        if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
             self._asked[event.request_id] = event
-        elif isinstance(event, ApprovalDecided | QuestionAnswered):
+        elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
             self._asked.pop(event.request_id, None)
         return event
 
     def is_running(self, agent_id: str) -> bool:
         return agent_id in self._stories.by_id and self._stories.by_id[agent_id].is_running
 
-    def missing(self) -> Iterator[Event]:
+    def missing(self) -> Iterator[ev.Event]:
         """The ends that are missing, each of which is noted."""
         for story in reversed([*self._stories.by_id.values()]):  # children before their parents
             last = self._last[story.agent_id]
@@ -107,8 +99,8 @@ class _Seen:
                 yield self.note(_cut_off(story, last))
 
 
-def _cut_off(story: AgentStory, last: Event) -> AgentFinished:
-    return AgentFinished(
+def _cut_off(story: AgentStory, last: ev.Event) -> ev.AgentFinished:
+    return ev.AgentFinished(
         **_header(last, last.time),
         status="cancelled",
         error=CUT_OFF,
@@ -118,12 +110,12 @@ def _cut_off(story: AgentStory, last: Event) -> AgentFinished:
     )
 
 
-def _unanswered(request: ApprovalRequest | QuestionRequest, time: float) -> ApprovalDecided | QuestionAnswered:
+def _unanswered(request: ev.ApprovalRequest | ev.QuestionRequest, time: float) -> ev.ApprovalDecided | ev.QuestionAnswered:
     header = {**_header(request, time), "tool_call_id": request.tool_call_id, "request_id": request.request_id}
-    if isinstance(request, ApprovalRequest):
-        return ApprovalDecided(**header, allowed=False, reason=UNANSWERED)
-    return QuestionAnswered(**header, prompt=request.prompt, answered=False, reason=UNANSWERED)
+    if isinstance(request, ev.ApprovalRequest):
+        return ev.ApprovalDecided(**header, allowed=False, reason=UNANSWERED)
+    return ev.QuestionAnswered(**header, prompt=request.prompt, answered=False, reason=UNANSWERED)
 
 
-def _header(event: Event, time: float) -> dict[str, Any]:
+def _header(event: ev.Event, time: float) -> dict[str, Any]:
     return {"agent_id": event.agent_id, "parent_id": event.parent_id, "depth": event.depth, "time": time}

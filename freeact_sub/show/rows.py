@@ -8,38 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.calls import CodeAction, McpCall, ToolCall
 from freeact_sub.cells import CellError, StreamText
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    Cancelled,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    Compacted,
-    Event,
-    KernelLost,
-    ModelProgress,
-    Notice,
-    PlanUpdated,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    ResponseChunk,
-    SkillLoaded,
-    StrategyProgress,
-    Thoughts,
-    ThoughtsChunk,
-    ToolCallStarted,
-    ToolOutput,
-    ToolProgress,
-    UsageUpdated,
-)
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.undrawn import HeldOutput, UndrawnOutput
@@ -107,13 +79,13 @@ class Row:
 Rows: TypeAlias = Iterable[Row]
 
 
-def rows(view: AgentStory, event: AgentEvent) -> Rows:
+def rows(view: AgentStory, event: ev.AgentEvent) -> Rows:
     """The rows of an event. Args: view: its agent, which has observed the event."""
     row_of: Callable[[AgentStory, Any], Rows] = ROWS[type(event)]
     return row_of(view, event)
 
 
-def words_of(event: AgentEvent) -> str:
+def words_of(event: ev.AgentEvent) -> str:
     """An event that needs no other in one sentence; empty if it has none."""
     view = AgentStory(agent_id=event.agent_id, parent_id=event.parent_id, depth=event.depth)
     return "; ".join(row.text for row in rows(view, event) if not row.passing)
@@ -130,13 +102,13 @@ def call_part(call: Any) -> Part:
             return Part(text=call.text)
 
 
-def _started(view: AgentStory, event: AgentStarted) -> Rows:
+def _started(view: AgentStory, event: ev.AgentStarted) -> Rows:
     by = f"is started by {view.called(event.parent_id)}" if event.parent_id else "starts"
     wait = " and waits for a free place" if event.queued else ""
     yield Row(title=f"{by}{wait}", parts=(Part(text=visible(event.prompt), tone="prompt"),))
 
 
-def _finished(view: AgentStory, event: AgentFinished) -> Rows:
+def _finished(view: AgentStory, event: ev.AgentFinished) -> Rows:
     yield from _rest_of_output(view)
     parts = []
     if event.output and event.output != view.answer:
@@ -150,24 +122,24 @@ def _finished(view: AgentStory, event: AgentFinished) -> Rows:
     yield Row(title=f"ended ({event.status.replace('_', ' ')})", parts=tuple(parts), tone=tone)
 
 
-def _thoughts(view: AgentStory, event: Thoughts) -> Rows:
+def _thoughts(view: AgentStory, event: ev.Thoughts) -> Rows:
     """Thoughts of a child are for readers of the stream."""
     if view.parent_id is None and event.content.strip():
         yield Row(title="thinks", parts=(Part(text=clean(event.content).strip(), tone="thought"),), tone="quiet")
 
 
-def _response(_view: AgentStory, event: Response) -> Rows:
+def _response(_view: AgentStory, event: ev.Response) -> Rows:
     if event.content.strip():
         yield Row(title="says", parts=(Part(form="markdown", text=clean(event.content).strip()),))
 
 
-def _tool_call(_view: AgentStory, event: ToolCallStarted) -> Rows:
+def _tool_call(_view: AgentStory, event: ev.ToolCallStarted) -> Rows:
     if event.tool_name == PLAN_TOOL:
         return  # its plan follows
     yield Row(title=called(event, does=True), parts=(_arguments(event.args),) if event.args else ())
 
 
-def _tool_output(view: AgentStory, event: ToolOutput) -> Rows:
+def _tool_output(view: AgentStory, event: ev.ToolOutput) -> Rows:
     if view.has_shown_result(event):
         return
     done = event.outcome == "success"
@@ -176,13 +148,13 @@ def _tool_output(view: AgentStory, event: ToolOutput) -> Rows:
     yield Row(title=title, parts=(part,), tone="" if done else "bad")
 
 
-def called(event: ToolCallStarted | ToolOutput, *, does: bool = False) -> str:
+def called(event: ev.ToolCallStarted | ev.ToolOutput, *, does: bool = False) -> str:
     """What is called, with its label. Args: does: in words that follow the agent's name."""
     words = tool_words(event.tool_name, does=does)
     return f"{words}: {one_line(event.label, LABEL_CHARS)}" if event.label else words
 
 
-def _output(view: AgentStory, event: CodeExecutionOutputChunk) -> Rows:
+def _output(view: AgentStory, event: ev.CodeExecutionOutputChunk) -> Rows:
     undrawn, output = view.outputs[event.tool_call_id], event.output
     if isinstance(output, CellError):
         yield from _rest_of_cell(undrawn)
@@ -201,7 +173,7 @@ def _settled(undrawn: UndrawnOutput, output: HeldOutput) -> Rows:
     yield Row(title="output", parts=(part,), goes_on=True)
 
 
-def _cell_end(view: AgentStory, event: CodeExecutionOutput) -> Rows:
+def _cell_end(view: AgentStory, event: ev.CodeExecutionOutput) -> Rows:
     yield from _rest_of_cell(view.outputs.pop(event.tool_call_id, UndrawnOutput()))
     notes = (Part(text=note, tone="warning", brief=True) for note in [*picture_notes(event), *cell_notes(event)])
     yield Row(
@@ -212,36 +184,36 @@ def _cell_end(view: AgentStory, event: CodeExecutionOutput) -> Rows:
     )
 
 
-def _request(view: AgentStory, event: ApprovalRequest) -> Rows:
+def _request(view: AgentStory, event: ev.ApprovalRequest) -> Rows:
     """Omits a call that its tool call has shown already."""
     parts = () if view.has_shown(event) else (call_part(event.call),)
     yield Row(title=event.call.question, parts=parts, tone="question", passing=not parts)
 
 
-def _decided(view: AgentStory, event: ApprovalDecided) -> Rows:
+def _decided(view: AgentStory, event: ev.ApprovalDecided) -> Rows:
     parts = () if event.code is None else (Part(form="code", text=visible(event.code)),)
     title = decided(event, view.asked(event.request_id))
     yield Row(title=title, parts=parts, tone="good" if event.allowed else "bad")
 
 
-def _question(_view: AgentStory, event: QuestionRequest) -> Rows:
+def _question(_view: AgentStory, event: ev.QuestionRequest) -> Rows:
     yield Row(title=asked_title(event), parts=(Part(text=asked_text(event)),), tone="question")
 
 
-def _question_answered(_view: AgentStory, event: QuestionAnswered) -> Rows:
+def _question_answered(_view: AgentStory, event: ev.QuestionAnswered) -> Rows:
     yield Row(title=given_answer(event), tone="good" if event.answered else "bad")
 
 
-def _progress(view: AgentStory, event: ModelProgress) -> Rows:
+def _progress(view: AgentStory, event: ev.ModelProgress) -> Rows:
     if view.pause_begins and event.pause:
         yield Row(title=event.pause, passing=True)
 
 
-def _skill(_view: AgentStory, event: SkillLoaded) -> Rows:
+def _skill(_view: AgentStory, event: ev.SkillLoaded) -> Rows:
     yield Row(title="loads the skill", detail=one_line(event.name), tone="quiet")
 
 
-def _compacted(_view: AgentStory, event: Compacted) -> Rows:
+def _compacted(_view: AgentStory, event: ev.Compacted) -> Rows:
     notes = [f"old outputs that became notes: {event.outputs:,}"] if event.outputs else []
     parts = [Part(text=note, tone="quiet", brief=True) for note in notes]
     if event.summary:
@@ -250,60 +222,60 @@ def _compacted(_view: AgentStory, event: Compacted) -> Rows:
     yield Row(title="makes room in its conversation", detail=tokens, parts=tuple(parts), tone="quiet")
 
 
-def _kernel_lost(view: AgentStory, event: KernelLost) -> Rows:
+def _kernel_lost(view: AgentStory, event: ev.KernelLost) -> Rows:
     yield from _rest_of_output(view)
     part = Part(text=clean(event.reason), tone="bad")
     yield Row(title="lost its kernel and all variables", parts=(part,), tone="failure")
 
 
-def _cancelled(view: AgentStory, _event: Cancelled) -> Rows:
+def _cancelled(view: AgentStory, _event: ev.Cancelled) -> Rows:
     yield from _rest_of_output(view)
     yield Row(title="is cancelled", tone="warning")
 
 
-def _notice(_view: AgentStory, event: Notice) -> Rows:
+def _notice(_view: AgentStory, event: ev.Notice) -> Rows:
     yield Row(title="notice", parts=(Part(text=clean(event.content), tone="warning"),), tone="warning")
 
 
-def _message(view: AgentStory, event: AgentMessage) -> Rows:
+def _message(view: AgentStory, event: ev.AgentMessage) -> Rows:
     title = f"{MESSAGES[event.kind]} {view.called(event.recipient_id)}"
     yield Row(title=title, parts=(Part(text=clean(event.content)),), tone="warning")
 
 
-def _plan(_view: AgentStory, event: PlanUpdated) -> Rows:
+def _plan(_view: AgentStory, event: ev.PlanUpdated) -> Rows:
     yield Row(title="plan", detail=plan_title(event), parts=(Part(text="\n".join(plan_lines(event))),))
 
 
-def _nothing(_view: AgentStory, _event: Event) -> Rows:
+def _nothing(_view: AgentStory, _event: ev.Event) -> Rows:
     return ()
 
 
 ROWS: Final[dict[type, Callable[[AgentStory, Any], Rows]]] = {
-    AgentStarted: _started,
-    AgentFinished: _finished,
-    ThoughtsChunk: _nothing,
-    Thoughts: _thoughts,
-    ResponseChunk: _nothing,
-    Response: _response,
-    ToolCallStarted: _tool_call,
-    ToolOutput: _tool_output,
-    ToolProgress: _nothing,
-    CodeExecutionOutputChunk: _output,
-    CodeExecutionOutput: _cell_end,
-    ApprovalRequest: _request,
-    ApprovalDecided: _decided,
-    QuestionRequest: _question,
-    QuestionAnswered: _question_answered,
-    UsageUpdated: _nothing,
-    ModelProgress: _progress,
-    Compacted: _compacted,
-    KernelLost: _kernel_lost,
-    Notice: _notice,
-    AgentMessage: _message,
-    PlanUpdated: _plan,
-    StrategyProgress: _nothing,
-    SkillLoaded: _skill,
-    Cancelled: _cancelled,
+    ev.AgentStarted: _started,
+    ev.AgentFinished: _finished,
+    ev.ThoughtsChunk: _nothing,
+    ev.Thoughts: _thoughts,
+    ev.ResponseChunk: _nothing,
+    ev.Response: _response,
+    ev.ToolCallStarted: _tool_call,
+    ev.ToolOutput: _tool_output,
+    ev.ToolProgress: _nothing,
+    ev.CodeExecutionOutputChunk: _output,
+    ev.CodeExecutionOutput: _cell_end,
+    ev.ApprovalRequest: _request,
+    ev.ApprovalDecided: _decided,
+    ev.QuestionRequest: _question,
+    ev.QuestionAnswered: _question_answered,
+    ev.UsageUpdated: _nothing,
+    ev.ModelProgress: _progress,
+    ev.Compacted: _compacted,
+    ev.KernelLost: _kernel_lost,
+    ev.Notice: _notice,
+    ev.AgentMessage: _message,
+    ev.PlanUpdated: _plan,
+    ev.StrategyProgress: _nothing,
+    ev.SkillLoaded: _skill,
+    ev.Cancelled: _cancelled,
 }
 """One row for each type of event."""
 

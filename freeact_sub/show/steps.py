@@ -5,17 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CELL_TOOL, CellError, DisplayData, ExecuteResult, StreamText
-from freeact_sub.events import (
-    AgentEvent,
-    ApprovalDecided,
-    ApprovalRequest,
-    QuestionAnswered,
-    QuestionRequest,
-    StrategyProgress,
-    ToolCallStarted,
-)
 from freeact_sub.events.progress import PlanState, SearchedState
 from freeact_sub.show.wording import tool_words
 from freeact_sub.text import one_line
@@ -76,8 +68,8 @@ class GrowingText:
 class Approval:
     """An approval request, and the decision on it once there is one."""
 
-    request: ApprovalRequest
-    decision: ApprovalDecided | None = None
+    request: ev.ApprovalRequest
+    decision: ev.ApprovalDecided | None = None
 
 
 @dataclass(kw_only=True)
@@ -93,7 +85,7 @@ class StrategySteps:
     best: str = ""
     """The id of the best node."""
 
-    def add(self, event: StrategyProgress) -> None:
+    def add(self, event: ev.StrategyProgress) -> None:
         """Handles a step."""
         self.steps, self.done, self.best = event.step, event.done, event.best or self.best
         if event.node is not None and (event.node.node_id in self.nodes or len(self.nodes) < MAX_NODES):
@@ -110,7 +102,7 @@ class PlanItem:
 
 Shown: TypeAlias = GrowingText | DisplayData | ExecuteResult | CellError
 """An output of a cell."""
-CallItem: TypeAlias = Shown | Approval | QuestionRequest | QuestionAnswered
+CallItem: TypeAlias = Shown | Approval | ev.QuestionRequest | ev.QuestionAnswered
 """An output, or a question about what the code of the cell does."""
 
 
@@ -144,7 +136,7 @@ class CallStep:
     """Whether its code made calls outside the kernel: a server's tool, a command, a write."""
 
     @classmethod
-    def of(cls, event: ToolCallStarted) -> "CallStep":
+    def of(cls, event: ev.ToolCallStarted) -> "CallStep":
         """The step of a call that begins."""
         return cls(
             name=event.tool_name,
@@ -214,7 +206,7 @@ class CallStep:
         self.settle(limits)
 
 
-StoryItem: TypeAlias = AgentEvent | CallStep | Approval | StrategySteps | PlanItem | str
+StoryItem: TypeAlias = ev.AgentEvent | CallStep | Approval | StrategySteps | PlanItem | str
 """An item of an agent's story; a text is a remark of the front end's own."""
 
 

@@ -6,20 +6,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import NAME_CHARS, short_id
 from freeact_sub.calls import FanOut
 from freeact_sub.cells import CELL_TOOL, CellError, MimeBundle
-from freeact_sub.events import (
-    AgentFinished,
-    AgentMessage,
-    ApprovalDecided,
-    ApprovalRequest,
-    CodeExecutionOutput,
-    QuestionAnswered,
-    QuestionRequest,
-    StrategyProgress,
-    ToolProgress,
-)
 from freeact_sub.events.ending import FileReceipt
 from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.forms import form_lines, own_prompt
@@ -70,7 +60,7 @@ def rule_words(patterns: Iterable[str]) -> str:
     return whole_line(", ".join(map(_pattern_words, patterns)))
 
 
-def cheaper_models(request: ApprovalRequest) -> tuple[str, ...]:
+def cheaper_models(request: ev.ApprovalRequest) -> tuple[str, ...]:
     """The models that an approval may choose, in the order of their numbers."""
     return tuple(request.call.cheaper) if isinstance(request.call, FanOut) else ()
 
@@ -103,17 +93,17 @@ def bounded(text: str) -> str:
     return text if left <= 0 else f"{text[:MAX_CHARS]}\n… {left:,} more characters"
 
 
-def who_asks(request: ApprovalRequest | QuestionRequest) -> str:
+def who_asks(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """The agents from the root to the one that asks."""
     return " → ".join(names_of_asker(request))
 
 
-def names_of_asker(request: ApprovalRequest | QuestionRequest) -> list[str]:
+def names_of_asker(request: ev.ApprovalRequest | ev.QuestionRequest) -> list[str]:
     """The same, one by one."""
     return [one_line(name, NAME_CHARS) for name in request.path] or [short_id(request.agent_id)]
 
 
-def decided(event: ApprovalDecided, request: ApprovalRequest | None) -> str:
+def decided(event: ev.ApprovalDecided, request: ev.ApprovalRequest | None) -> str:
     """The decision on a call, in words that follow the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
     if event.allowed and event.code is not None:
@@ -124,22 +114,22 @@ def decided(event: ApprovalDecided, request: ApprovalRequest | None) -> str:
     return f"was denied{reason}{what}"
 
 
-def asked_title(event: QuestionRequest) -> str:
+def asked_title(event: ev.QuestionRequest) -> str:
     """The head of a question, which follows the name of the agent that asks."""
     if event.server:
         return f"asks you for the MCP server {one_line(event.server)}"
     return "asks for a secret" if event.secret else "asks you"
 
 
-def asked_text(event: QuestionRequest | QuestionAnswered) -> str:
+def asked_text(event: ev.QuestionRequest | ev.QuestionAnswered) -> str:
     """A question in full, with its fields; code may ask without a word."""
-    if isinstance(event, QuestionAnswered):
+    if isinstance(event, ev.QuestionAnswered):
         return _words_of(event.prompt)
     lines = [own_words(event), *form_lines(event)]
     return bounded("\n".join(line for line in lines if line))
 
 
-def own_words(event: QuestionRequest) -> str:
+def own_words(event: ev.QuestionRequest) -> str:
     """A question without its fields; with the page that an MCP server wants a person to open."""
     prompt = own_prompt(event)
     words = [_words_of(prompt)] if prompt or not event.fields else []
@@ -153,14 +143,14 @@ def _words_of(prompt: str) -> str:
     return bounded(clean(prompt)).strip() or "(the code reads from the keyboard)"
 
 
-def given_answer(event: QuestionAnswered) -> str:
+def given_answer(event: ev.QuestionAnswered) -> str:
     """The end of a question, in words that follow the name of the agent that asked."""
     if event.answered:
         return f"gets the answer: {one_line(event.text, 300)}" if event.text else "gets an answer"
     return "gets no answer" + (f" ({one_line(event.reason, 300)})" if event.reason else "")
 
 
-def question_and_answer(event: QuestionAnswered) -> str:
+def question_and_answer(event: ev.QuestionAnswered) -> str:
     """A question that is closed, in one line."""
     answer = given_answer(event).removeprefix("gets the answer: ")
     if event.values is not None and len(event.values) > 1 and event.prompt == "\n".join(event.values):
@@ -168,12 +158,12 @@ def question_and_answer(event: QuestionAnswered) -> str:
     return f"{one_line(asked_text(event), 200)} → {answer}"
 
 
-def is_news(event: AgentMessage) -> bool:
+def is_news(event: ev.AgentMessage) -> bool:
     """Whether a message says more than that its agent has ended, which is told by itself."""
     return event.kind != "status" or event.success is None
 
 
-def ending_notes(event: AgentFinished) -> list[str]:
+def ending_notes(event: ev.AgentFinished) -> list[str]:
     """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
     notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
@@ -181,7 +171,7 @@ def ending_notes(event: AgentFinished) -> list[str]:
     return [note for note in notes if note]
 
 
-def receipt_lines(event: AgentFinished) -> list[str]:
+def receipt_lines(event: ev.AgentFinished) -> list[str]:
     """What a run has done, as the host saw it: a summary, then a line for each command, call, child and file."""
     made = event.receipts
     if made is None:
@@ -200,7 +190,7 @@ def _digest(file: FileReceipt) -> str:
     return f" ({file.size:,} bytes, sha256 {file.sha256[:12]})" if file.sha256 else ""
 
 
-def spent(event: AgentFinished) -> str:
+def spent(event: ev.AgentFinished) -> str:
     """The usage of a run, its children's share counted once."""
     usage = event.tree_usage
     tokens = f"{usage.tokens_text} tokens" + (f" ({usage.cache_text})" if usage.cache_text else "")
@@ -208,7 +198,7 @@ def spent(event: AgentFinished) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def strategy_text(step: StrategyProgress) -> str:
+def strategy_text(step: ev.StrategyProgress) -> str:
     """The progress of a strategy, in one line."""
     number = counted(step.step, "step") if step.of is None else f"{step.step:,} of {step.of:,}"
     parts = [f"{one_line(step.strategy, 60)}: {number}", *([f"{step.failed:,} failed"] if step.failed else ())]
@@ -219,7 +209,7 @@ def strategy_text(step: StrategyProgress) -> str:
     return " · ".join(parts)
 
 
-def call_progress_text(event: ToolProgress) -> str:
+def call_progress_text(event: ev.ToolProgress) -> str:
     """How far a call of an MCP server is, in one line."""
     return f"{one_line(event.tool_name, 60)}: {one_line(event.words)}"
 
@@ -234,14 +224,14 @@ def plan_lines(plan: PlanState) -> list[str]:
     return [f"{PLAN_MARKS[step.status]} {one_line(step.step)}" for step in plan.steps]
 
 
-def picture_notes(event: CodeExecutionOutput) -> list[str]:
+def picture_notes(event: ev.CodeExecutionOutput) -> list[str]:
     """Return the paths of the pictures that a cell has shown."""
     notes = [f"picture: {one_line(file, 300)}" for file in event.picture_files[:PICTURES_SHOWN]]
     more = len(event.picture_files) - len(notes)
     return [*notes, *([f"{counted(more, 'more picture')} beside it"] if more > 0 else [])]
 
 
-def cell_notes(event: CodeExecutionOutput) -> list[str]:
+def cell_notes(event: ev.CodeExecutionOutput) -> list[str]:
     """Return notes on a cell's output beyond what was shown."""
     notes = []
     if event.left_out_chars:

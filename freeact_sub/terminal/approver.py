@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self, TextIO
 
-from freeact_sub.events import ApprovalRequest, Event, QuestionRequest
+from freeact_sub import events as ev
 from freeact_sub.show.questions import Questions, always_means, hint, leave_unasked
 from freeact_sub.show.wording import asked_title, own_words, who_asks
 
@@ -27,9 +27,9 @@ CLOSED: Final = ("", 0, 0)
 class Approver:
     """Reads every event of a run and decides the approval requests among them. This one decides as where nobody is there."""
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Handles an event without waiting."""
-        if isinstance(event, ApprovalRequest | QuestionRequest):
+        if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
             leave_unasked(event)
 
     def __enter__(self) -> Self:
@@ -50,7 +50,7 @@ class LineApprover(Approver):
         self._asked: tuple[str | None, int, int] = NOTHING
         self._gone = False
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Handles an event without waiting."""
         self._questions.observe(event)
         self._ask()
@@ -70,7 +70,7 @@ class LineApprover(Approver):
             self._print("(this question is closed)")
         self._typed.stop()
         self._asked = self._questions.place
-        self._typed.echo(not (isinstance(request, QuestionRequest) and request.secret))
+        self._typed.echo(not (isinstance(request, ev.QuestionRequest) and request.secret))
         if request is not None:
             if not goes_on:
                 self._typed.drop_typed()
@@ -85,7 +85,7 @@ class LineApprover(Approver):
             self._questions.answer(text.removesuffix("\n"))
             if self._questions.place == self._asked:
                 request = self._questions.current
-                can_type = hint(request) if isinstance(request, ApprovalRequest) else "type the answer"
+                can_type = hint(request) if isinstance(request, ev.ApprovalRequest) else "type the answer"
                 self._print(f"({self._questions.asks_back or can_type})")
             elif self._questions.current_id != self._asked[0]:
                 self._asked = CLOSED
@@ -97,7 +97,7 @@ class LineApprover(Approver):
             self._terminal.flush()
 
 
-def question_lines(questions: Questions, request: ApprovalRequest | QuestionRequest, who: str) -> list[str]:
+def question_lines(questions: Questions, request: ev.ApprovalRequest | ev.QuestionRequest, who: str) -> list[str]:
     """A question in plain lines, in full, and what can be typed.
 
     Args:
@@ -106,7 +106,7 @@ def question_lines(questions: Questions, request: ApprovalRequest | QuestionRequ
         who: The name of the agent that asks.
     """
     of = f"{questions.number_of(request)} of {len(questions.waiting)}"
-    if isinstance(request, QuestionRequest):
+    if isinstance(request, ev.QuestionRequest):
         hidden = " (what you type is not shown)" if request.secret else ""
         return [f"Question {of}: {who} {asked_title(request)}{hidden}", own_words(request), *field_lines(questions)]
     notes = filter(None, [always_means(request), hint(request), *questions.others()])

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.errors import FreeactError, SessionError
-from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Event
 from freeact_sub.show.wording import session_line
 from freeact_sub.terminal.input.attachments import COMMAND_RUN
 
@@ -59,19 +59,19 @@ class TypedCommand:
         """Starts it."""
         return agent.run_cell(self.code)
 
-    def answers(self, event: Event) -> bool:
+    def answers(self, event: ev.Event) -> bool:
         """Whether the event asks about this command, which the person allowed by typing it. Rules may still deny it."""
-        if not isinstance(event, ApprovalRequest):
+        if not isinstance(event, ev.ApprovalRequest):
             return False
         call = event.call
         is_it = call.command == self.command if isinstance(call, ShellCommand) else call == CodeAction(code=self.code)
         if is_it:
-            event.decide(Decision(allowed=True))
+            event.decide(ev.Decision(allowed=True))
         return is_it
 
-    def told(self, event: Event) -> str:
+    def told(self, event: ev.Event) -> str:
         """Return the text about the command for the model, if the event is its output."""
-        if not isinstance(event, CodeExecutionOutput):
+        if not isinstance(event, ev.CodeExecutionOutput):
             return ""
         return f"{COMMAND_RUN}\n{self.command}\n[Its output:]\n{event.text}"
 

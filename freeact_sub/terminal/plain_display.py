@@ -10,24 +10,7 @@ from typing import Final
 
 from rich.console import RenderableType
 
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    CodeExecutionOutput,
-    Effects,
-    Event,
-    KernelLost,
-    Notice,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    ToolCallStarted,
-    ToolOutput,
-)
+from freeact_sub import events as ev
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.rows import Row
@@ -51,8 +34,8 @@ KEYS: Final = (
 
 
 OF_CHILDREN: Final = (
-    *(AgentStarted, AgentFinished, AgentMessage, ApprovalDecided, QuestionAnswered),
-    *(Response, KernelLost, Notice),
+    *(ev.AgentStarted, ev.AgentFinished, ev.AgentMessage, ev.ApprovalDecided, ev.QuestionAnswered),
+    *(ev.Response, ev.KernelLost, ev.Notice),
 )
 """What people are told of each child."""
 FOLD_LINES: Final = 12
@@ -89,24 +72,24 @@ class PlainDisplay(Display):
         self._asked_back = ""
         self._waited: list[str] = []
 
-    def _draw(self, event: Event, found: list[Row]) -> None:
-        if isinstance(event, ApprovalDecided | QuestionAnswered) and event.request_id == self.questions.current_id:
+    def _draw(self, event: ev.Event, found: list[Row]) -> None:
+        if isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered) and event.request_id == self.questions.current_id:
             self.screen.post_raw("this question is closed\n")
         entered = self.screen.line.entered
-        if isinstance(event, AgentStarted) and event.parent_id is None and event.prompt.strip() in entered:
+        if isinstance(event, ev.AgentStarted) and event.parent_id is None and event.prompt.strip() in entered:
             entered.remove(event.prompt.strip())  # it stands there, as it was typed
             return
         told: list[Row] = []
-        if not isinstance(event, ApprovalRequest | QuestionRequest):  # those are printed where they are asked
+        if not isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):  # those are printed where they are asked
             told = found if self._verbose else self._folded(event, found) if _is_told(event) else []
         if text := self._lines.write(event, told):
-            self._code = event.tool_call_id if isinstance(event, ToolCallStarted) and told == found else None
+            self._code = event.tool_call_id if isinstance(event, ev.ToolCallStarted) and told == found else None
             self.screen.post_raw(text)
         if (left := self._left_out(event)) > 0:
             name = self._called(event.agent_id)
             self.screen.post_raw(f"{counted(left, 'more line')} of output are not printed here (/show {name} prints them)\n")
 
-    def _folded(self, event: Event, found: list[Row]) -> list[Row]:
+    def _folded(self, event: ev.Event, found: list[Row]) -> list[Row]:
         """The rows without what is too long to be read in between, and without the end of a cell that is as it should be."""
         cell = (event.agent_id, event.tool_call_id)
         told = []
@@ -115,17 +98,17 @@ class PlainDisplay(Display):
                 room = max(0, OUTPUT_LINES - self._printed[cell])
                 self._printed[cell] += sum(part.text.count("\n") + 1 for part in row.parts)
                 row = _cut(row, room)  # noqa: PLW2901
-            elif isinstance(event, AgentStarted | ToolCallStarted | ToolOutput):
+            elif isinstance(event, ev.AgentStarted | ev.ToolCallStarted | ev.ToolOutput):
                 row = _cut(row, FOLD_LINES, "and {} (/show prints all)")  # noqa: PLW2901
-            elif isinstance(event, CodeExecutionOutput) and event.status == "ok" and event.seconds < SLOW_SECONDS:
+            elif isinstance(event, ev.CodeExecutionOutput) and event.status == "ok" and event.seconds < SLOW_SECONDS:
                 row = replace(row, detail="")  # noqa: PLW2901
                 if not row.parts:
                     continue
             told += [row] if row.parts or not row.goes_on else []
         return told
 
-    def _left_out(self, event: Event) -> int:
-        if not isinstance(event, CodeExecutionOutput):
+    def _left_out(self, event: ev.Event) -> int:
+        if not isinstance(event, ev.CodeExecutionOutput):
             return 0
         return self._printed.pop((event.agent_id, event.tool_call_id), 0) - OUTPUT_LINES
 
@@ -144,7 +127,7 @@ class PlainDisplay(Display):
         view = self.views.by_id.get(agent_id)
         return "an agent" if view is None else self._name(view)
 
-    async def draw_files(self, event: Event) -> None:
+    async def draw_files(self, event: ev.Event) -> None:
         """Names the files that a cell has written."""
         if (changes := await self._written.after(event)) is not None:
             self.print(changes)
@@ -175,25 +158,25 @@ class PlainDisplay(Display):
         self._waited = [*waiting]
         self.screen.refresh(self.questions.shown_id)
 
-    def _ask(self, request: ApprovalRequest | QuestionRequest, *, goes_on: bool) -> None:
+    def _ask(self, request: ev.ApprovalRequest | ev.QuestionRequest, *, goes_on: bool) -> None:
         """Prints a question. Args: goes_on: only its next field, or the same one again."""
         view = self.views.of(request)
         who = self._name(view)
         head, text, *notes = question_lines(self.questions, request, who)
         told = (
-            isinstance(request, ApprovalRequest)
+            isinstance(request, ev.ApprovalRequest)
             and self._code is not None
             and self._code == request.tool_call_id
             and view.has_shown(request)
         )  # all that it asks about stands right above
-        if isinstance(request, QuestionRequest):
+        if isinstance(request, ev.QuestionRequest):
             notes = field_lines(self.questions, TYPE) or [f"({TYPE.format(hint='the answer')})"]
         lines = [head, *([] if told else [text])] if not goes_on else []
         self.screen.post_raw("\n".join([*filter(None, [*lines, *notes]), ""]))
-        if isinstance(request, ApprovalRequest) and not goes_on:
+        if isinstance(request, ev.ApprovalRequest) and not goes_on:
             self._tried.begin(request)
 
-    def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
+    def _show_effects(self, request: ev.ApprovalRequest, effects: ev.Effects) -> None:
         if request in self.questions.waiting:
             self.screen.open_question(self.questions.shown_id)
             self.screen.post_raw("\n".join([*(line.text for line in effect_lines(effects)), ""]))
@@ -209,7 +192,7 @@ class PlainDisplay(Display):
         lost, entries = self._records.since(view.agent_id, 0)
         self.screen.post_raw(f"earlier entries that are not kept: {lost:,}\n" if lost else "")
         for entry in entries:
-            if isinstance(entry, AgentEvent):
+            if isinstance(entry, ev.AgentEvent):
                 views.observe(entry)
                 self.screen.post_raw(told.write(entry))
 
@@ -221,14 +204,14 @@ class PlainDisplay(Display):
         return self._present.waiting.is_awaited and self.questions.current is None
 
 
-def _is_told(event: Event) -> bool:
+def _is_told(event: ev.Event) -> bool:
     """Whether a person is told of it, unless everything is told."""
     match event:
-        case ToolCallStarted(tool_name="task") | ToolOutput(tool_name="task", outcome="success"):
+        case ev.ToolCallStarted(tool_name="task") | ev.ToolOutput(tool_name="task", outcome="success"):
             return False  # a child tells that it starts, and its end
-        case ApprovalDecided(allowed=True, code=None, model=None):
+        case ev.ApprovalDecided(allowed=True, code=None, model=None):
             return False
-        case AgentMessage():
+        case ev.AgentMessage():
             return is_news(event)
     return event.parent_id is None or isinstance(event, OF_CHILDREN)
 

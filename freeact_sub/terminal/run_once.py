@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
 from rich.console import Console
 
+from freeact_sub import events as ev
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.system.process import PIPE_CLOSED
 from freeact_sub.terminal.approver import Approver
@@ -116,8 +116,8 @@ class _OneRun:
                 _complain(one_line(clean(warning), 500))
         return PIPE_CLOSED if self._pipe.closed else exit_status(result)
 
-    async def _show(self, event: Event) -> None:
-        if self._run is not None and isinstance(event, AgentStarted) and (self._interrupted or self._pipe.closed):
+    async def _show(self, event: ev.Event) -> None:
+        if self._run is not None and isinstance(event, ev.AgentStarted) and (self._interrupted or self._pipe.closed):
             self._run.cancel()  # it was asked for before there was a run to cancel
         self._views.observe(event)
         for pipe, text_of in self._writers:
@@ -185,7 +185,7 @@ def _with_data(
 
 def _writer(
     output: Output, views: Stories, stream: TextIO, *, verbose: bool, complains: bool = False
-) -> Callable[[Event], str]:
+) -> Callable[[ev.Event], str]:
     match output:
         case "plain":
             return PlainLines(views).write
@@ -197,8 +197,8 @@ def _writer(
             return _drawing(Story(views, verbose=verbose, whole="--verbose"), make_console(stream))
 
 
-def _drawing(story: Story, console: Console) -> Callable[[Event], str]:
-    def draw(event: Event) -> str:
+def _drawing(story: Story, console: Console) -> Callable[[ev.Event], str]:
+    def draw(event: ev.Event) -> str:
         drawn = story.draw(event)
         if drawn is None:
             return ""
@@ -209,9 +209,9 @@ def _drawing(story: Story, console: Console) -> Callable[[Event], str]:
     return draw
 
 
-def _answer(event: Event, *, complains: bool) -> str:
+def _answer(event: ev.Event, *, complains: bool) -> str:
     """Return the root's answer. Args: complains: print the reason of a missing answer to standard error."""
-    if not isinstance(event, AgentFinished) or event.parent_id is not None:
+    if not isinstance(event, ev.AgentFinished) or event.parent_id is not None:
         return ""
     if event.status != "completed" and complains:
         _complain(f"{event.status}: {one_line(event.error, 500)}")

@@ -9,13 +9,13 @@ import contextlib
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import PictureUse, RunResult
 from freeact_sub.channel import EventChannel, check_event_loop
 from freeact_sub.config.budget import Budget
-from freeact_sub.events import ApprovalRequest, Event, QuestionRequest
 from freeact_sub.system.closing import carry_out
 
 if TYPE_CHECKING:
@@ -195,9 +195,9 @@ class Course:
             answer_for_nobody(event)
 
 
-def answer_for_nobody(event: Event) -> None:
+def answer_for_nobody(event: ev.Event) -> None:
     """Answer a request as where nobody is there."""
-    if isinstance(event, ApprovalRequest):
+    if isinstance(event, ev.ApprovalRequest):
         event.decide(event.if_nobody)
-    elif isinstance(event, QuestionRequest):
+    elif isinstance(event, ev.QuestionRequest):
         event.skip()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
+from freeact_sub import events as ev
 from freeact_sub.agents.call import acting_as, asks_for
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
@@ -39,7 +40,6 @@ from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.types.output_types import Refusal, by_value, or_refusal
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
-from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.models.failures import is_expected
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import TOOLS, AgentToolset, AskParent, ToolContext
@@ -111,7 +111,7 @@ class AgentLoop:
         return loop.run
 
     def _notice(self, text: str) -> None:
-        self.agent.emitter.put(Notice(content=text))
+        self.agent.emitter.put(ev.Notice(content=text))
 
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
@@ -142,7 +142,7 @@ class AgentLoop:
             self._takes_messages = False
             if ending.status == "cancelled":
                 ending = replace(ending, value=self._last_text)
-                agent.emitter.put(Cancelled())
+                agent.emitter.put(ev.Cancelled())
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
             try:
@@ -284,7 +284,7 @@ class AgentLoop:
             return None if self._takes_messages else False
         return self._turns.send(text, of_person=of_person)
 
-    def _emit(self, event: AgentStarted | AgentFinished) -> None:
+    def _emit(self, event: ev.AgentStarted | ev.AgentFinished) -> None:
         if self.agent.outlives(self._tree.root):
             self.agent.shared.stream.emit_or_keep(event, self.agent.emitter)
         else:

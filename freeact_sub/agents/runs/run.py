@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, get_args
 
+from freeact_sub import events as ev
 from freeact_sub.agents.history import texts_of_people
 from freeact_sub.agents.runs.course import Course, answer_for_nobody
 from freeact_sub.agents.runs.results import ACTIVE, RESULT_FIELDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.channel import running_loop
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.events.answers import ASKED
 from freeact_sub.text import one_line
 
@@ -146,13 +146,13 @@ class Run(Generic[AnswerT]):
         return any(read.startswith(text.strip()) for read in texts_of_people(history))
 
     @property
-    def open_requests(self) -> tuple[ApprovalRequest | QuestionRequest, ...]:
+    def open_requests(self) -> tuple[ev.ApprovalRequest | ev.QuestionRequest, ...]:
         """The approval requests and questions that wait for an answer, oldest first."""
-        found: list[ApprovalRequest | QuestionRequest] = [*self._course.tree.shared.gate.open_requests]
+        found: list[ev.ApprovalRequest | ev.QuestionRequest] = [*self._course.tree.shared.gate.open_requests]
         found += self._course.tree.shared.questions.open_requests
         return tuple(sorted(found, key=lambda request: request.seq))
 
-    def answer(self, request_id: str, answer: Decision | Answer | str) -> bool:
+    def answer(self, request_id: str, answer: ev.Decision | ev.Answer | str) -> bool:
         """Answer an approval request (by a `Decision`) or a question (by a text, or by values) by its id, from any thread.
 
         A `Notice` reports a rule that cannot be written into the project's file.
@@ -165,17 +165,17 @@ class Run(Generic[AnswerT]):
         """
         shared, asker = self._course.tree.shared, ASKED.get(request_id)
         gate, questions = shared.gate, shared.questions
-        if isinstance(answer, Decision):
+        if isinstance(answer, ev.Decision):
             if asker is questions:
                 raise ValueError(f"{request_id} is a question: answer it by a text, or by an Answer with values")
             return gate.answer(request_id, answer)
-        if asker is gate or not isinstance(answer, str | Answer):
+        if asker is gate or not isinstance(answer, str | ev.Answer):
             raise ValueError(f"an approval request is answered by a Decision, a question by a text, not by {answer!r:.60}")
-        return questions.answer(request_id, Answer(text=answer) if isinstance(answer, str) else answer)
+        return questions.answer(request_id, ev.Answer(text=answer) if isinstance(answer, str) else answer)
 
     def withdraw(self, request_id: str, reason: str = "withdrawn") -> bool:
         """Close an open request because nobody will answer it; whoever asks is told the reason, and the run goes on."""
-        denied, absent = Decision(allowed=False, reason=reason, nobody=True), Answer(reason=reason, nobody=True)
+        denied, absent = ev.Decision(allowed=False, reason=reason, nobody=True), ev.Answer(reason=reason, nobody=True)
         shared = self._course.tree.shared
         return shared.gate.answer(request_id, denied) or shared.questions.answer(request_id, absent)
 
@@ -218,15 +218,15 @@ class Run(Generic[AnswerT]):
         """
         self._course.start("start")
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[ev.Event]:
         return self.loop_over(self)
 
-    def loop_over(self, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    def loop_over(self, events: AsyncIterator[ev.Event]) -> AsyncIterator[ev.Event]:
         """Return what notes that a loop over the events was left. Args: events: the run, or its stream."""
         self._course.is_used = True
         return EventLoop(events, self._course)
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> ev.Event:
         self._course.start("reader")
         if self._course.is_read:
             raise FreeactError(READ_TWICE)
@@ -289,16 +289,16 @@ class RootRun(Run[AnswerT]):
             course.leave()
 
 
-class EventLoop(AsyncIterator[Event]):
+class EventLoop(AsyncIterator[ev.Event]):
     """One loop over the events of a run."""
 
-    def __init__(self, events: AsyncIterator[Event], course: Course) -> None:
+    def __init__(self, events: AsyncIterator[ev.Event], course: Course) -> None:
         """Args: events: the run, or its stream."""
         self._events, self._course = events, course
         self._task = None if running_loop() is None else asyncio.current_task()
         self._cancels = 0 if self._task is None else self._task.cancelling()
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> ev.Event:
         return await self._events.__anext__()
 
     def __del__(self) -> None:
@@ -307,7 +307,7 @@ class EventLoop(AsyncIterator[Event]):
             self._course.leave()  # the reader was cancelled between two events
 
 
-class EventStream(AsyncGenerator[Event, None]):
+class EventStream(AsyncGenerator[ev.Event, None]):
     """Yields the events of a run; behaves like an async generator.
 
     A generator that a loop leaves by `break` is closed by a task that runs later. A stream that is dropped has dropped its
@@ -318,10 +318,10 @@ class EventStream(AsyncGenerator[Event, None]):
         """Args: run: begins with the first event that is read."""
         self._run = run
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[ev.Event]:
         return self._run.loop_over(self)
 
-    async def asend(self, value: None) -> Event:
+    async def asend(self, value: None) -> ev.Event:
         """Return the next event. Args: value: must be None."""
         del value
         try:
@@ -332,7 +332,7 @@ class EventStream(AsyncGenerator[Event, None]):
             await self._run.aclose()
             raise
 
-    async def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> Event:
+    async def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> ev.Event:
         """Close the run and raise the exception."""
         await self._run.aclose()
         return await super().athrow(typ, val, tb)

@@ -15,28 +15,19 @@ from typing import Any, Final, TypeAlias
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
+from freeact_sub import events as ev
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import SessionVariables
 from freeact_sub.cells import ClearOutput, DisplayData, StreamText
 from freeact_sub.config.budget import Budget
-from freeact_sub.events import (
-    AgentEvent,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    ModelProgress,
-    ResponseChunk,
-    ThoughtsChunk,
-    ToolOutput,
-    ToolProgress,
-)
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
 from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter, StoredAgent
 
-NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress, ToolProgress)
+NOT_KEPT: Final = (ev.ResponseChunk, ev.ThoughtsChunk, ev.ModelProgress, ev.ToolProgress)
 """Pieces of what follows as a whole."""
-OF_CELLS: Final = (CodeExecutionOutputChunk, CodeExecutionOutput, ToolOutput)
+OF_CELLS: Final = (ev.CodeExecutionOutputChunk, ev.CodeExecutionOutput, ev.ToolOutput)
 OpenReader: TypeAlias = Callable[[], SessionReader]
 CELL_CHARS: Final = 100_000
 """Text of one cell that is kept; all of it is in the cell's file."""
@@ -55,8 +46,8 @@ class BegunCall:
 class _Unwritten:
     """Output of a cell that is not written yet: text comes in small pieces, and the cell may clear or replace it."""
 
-    pieces: list[CodeExecutionOutputChunk] = field(default_factory=list)
-    updates: dict[str | None, CodeExecutionOutputChunk] = field(default_factory=dict)
+    pieces: list[ev.CodeExecutionOutputChunk] = field(default_factory=list)
+    updates: dict[str | None, ev.CodeExecutionOutputChunk] = field(default_factory=dict)
     """The newest state of each display that was replaced, by its id."""
     cleared: bool = False
     """The cell has cleared its output, and is likely to do so again."""
@@ -205,21 +196,21 @@ class Journal:
         if self.writer is not None:
             self.writer.answer(agent_id, self.root_run, digest, value)
 
-    def observe(self, event: AgentEvent) -> None:
+    def observe(self, event: ev.AgentEvent) -> None:
         """Keep an event, if a session is kept and it is of a kind that is."""
         if self.writer is None or isinstance(event, NOT_KEPT):
             return
         if isinstance(event, OF_CELLS):
             key = (event.agent_id, event.tool_call_id)
-            if isinstance(event, CodeExecutionOutputChunk):
+            if isinstance(event, ev.CodeExecutionOutputChunk):
                 self._take_output(key, event)
                 return
             self._flush(key)
-            if isinstance(event, CodeExecutionOutput):
+            if isinstance(event, ev.CodeExecutionOutput):
                 self._unwritten.pop(key, None)
         self._write(event)
 
-    def _take_output(self, key: tuple[str, str | None], event: CodeExecutionOutputChunk) -> None:
+    def _take_output(self, key: tuple[str, str | None], event: ev.CodeExecutionOutputChunk) -> None:
         waiting, output = self._unwritten.setdefault(key, _Unwritten()), event.output
         match output:
             case ClearOutput():
@@ -249,18 +240,18 @@ class Journal:
         for event in (*_joined(pieces), *updates.values()):
             self._write(event)
 
-    def _write(self, event: AgentEvent) -> None:
+    def _write(self, event: ev.AgentEvent) -> None:
         if self.writer is not None:
             self.writer.event(event.agent_id, self.root_run, type(event).__name__, event.to_json)
 
 
-def _same_stream(one: CodeExecutionOutputChunk, other: CodeExecutionOutputChunk) -> bool:
+def _same_stream(one: ev.CodeExecutionOutputChunk, other: ev.CodeExecutionOutputChunk) -> bool:
     return (
         isinstance(one.output, StreamText) and isinstance(other.output, StreamText) and one.output.name == other.output.name
     )
 
 
-def _joined(events: Sequence[CodeExecutionOutputChunk]) -> Iterator[CodeExecutionOutputChunk]:
+def _joined(events: Sequence[ev.CodeExecutionOutputChunk]) -> Iterator[ev.CodeExecutionOutputChunk]:
     """Join successive events of one stream into one event, which has the header of the last."""
     texts: list[str] = []
     for event, following in zip_longest(events, events[1:]):

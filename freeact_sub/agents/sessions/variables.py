@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from freeact_sub import events as ev
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.sessions.past import keep_variables, path_of_mark, remove_oldest
 from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
-from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels import branching
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.private_folders import remove_soon
@@ -43,7 +43,7 @@ CHILDREN_BYTES: Final = 2**30
 NAMED: Final = 30
 """Variables that a sentence names."""
 
-CHANGE_VARIABLES: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
+CHANGE_VARIABLES: Final = (ev.CodeExecutionOutput, ev.KernelLost, ev.ToolOutput)
 """Events after which variables may be others."""
 
 Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
@@ -114,7 +114,7 @@ class SessionVariables:
         if agent_id in self._at_work:
             self._at_work[agent_id].want(time.time())
 
-    def observe(self, event: AgentEvent) -> None:
+    def observe(self, event: ev.AgentEvent) -> None:
         """Hear one of `CHANGE_VARIABLES`."""
         variables = self._at_work.get(event.agent_id)
         if variables is not None:
@@ -181,11 +181,11 @@ class Variables:
         """Whether there is a snapshot."""
         return self._folder.is_dir()
 
-    def observe(self, event: AgentEvent) -> None:
+    def observe(self, event: ev.AgentEvent) -> None:
         """The end of a cell or of a kernel of the agent triggers a snapshot."""
-        if isinstance(event, ToolOutput) and event.tool_name != "reset_kernel":
+        if isinstance(event, ev.ToolOutput) and event.tool_name != "reset_kernel":
             return
-        if not isinstance(event, CodeExecutionOutput):
+        if not isinstance(event, ev.CodeExecutionOutput):
             self._left_out = frozenset()
         self.want(event.time)
 

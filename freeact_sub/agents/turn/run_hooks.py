@@ -28,6 +28,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
+from freeact_sub import events as ev
 from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.traces import name_of, traced_run
@@ -36,7 +37,6 @@ from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
-from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.borrowed_stream import closed_after
 from freeact_sub.models.observers import bills_cache_writes
 from freeact_sub.models.traffic import FirstRequest
@@ -341,32 +341,32 @@ class _Blocks:
         """Of the newest part, if that is text or thinking."""
         self._texts: list[str] = []
         """Of that part."""
-        self._whole: type[Response | Thoughts] = Response
+        self._whole: type[ev.Response | ev.Thoughts] = ev.Response
 
-    def begun(self, event: PartStartEvent) -> AgentEvent | None:
+    def begun(self, event: PartStartEvent) -> ev.AgentEvent | None:
         """The newest part has begun. Returns its first chunk, if it has text already."""
         part = event.part
         if not isinstance(part, TextPart | ThinkingPart):
             self._index = -1
             return None
-        self._index, self._whole = event.index, Response if isinstance(part, TextPart) else Thoughts
-        return self._chunk(event.index, ResponseChunk if self._whole is Response else ThoughtsChunk, part.content)
+        self._index, self._whole = event.index, ev.Response if isinstance(part, TextPart) else ev.Thoughts
+        return self._chunk(event.index, ev.ResponseChunk if self._whole is ev.Response else ev.ThoughtsChunk, part.content)
 
-    def continued(self, event: PartDeltaEvent) -> AgentEvent | None:
+    def continued(self, event: PartDeltaEvent) -> ev.AgentEvent | None:
         """A part has grown. Returns the chunk, if it is text."""
         delta = event.delta
         if isinstance(delta, TextPartDelta):
-            return self._chunk(event.index, ResponseChunk, delta.content_delta)
+            return self._chunk(event.index, ev.ResponseChunk, delta.content_delta)
         if isinstance(delta, ThinkingPartDelta):
-            return self._chunk(event.index, ThoughtsChunk, delta.content_delta)
+            return self._chunk(event.index, ev.ThoughtsChunk, delta.content_delta)
         return None
 
-    def ended(self) -> AgentEvent | None:
+    def ended(self) -> ev.AgentEvent | None:
         """The newest part is whole, or there is none. Returns its block, if it has text."""
         text, self._texts = "".join(self._texts), []
         return self._whole(content=text) if text else None
 
-    def _chunk(self, index: int, kind: type[ResponseChunk | ThoughtsChunk], text: str | None) -> AgentEvent | None:
+    def _chunk(self, index: int, kind: type[ev.ResponseChunk | ev.ThoughtsChunk], text: str | None) -> ev.AgentEvent | None:
         if not text:
             return None
         if index == self._index:

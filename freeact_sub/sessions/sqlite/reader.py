@@ -14,16 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import TypeAdapter
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import agents_meant, candidates
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError, no_such_session
-from freeact_sub.events import (
-    AgentEvent,
-    ApprovalDecided,
-    ApprovalRequest,
-    Event,
-    Notice,
-)
 from freeact_sub.events.ending import receipts_of
 from freeact_sub.sessions.sqlite.database import Bodies, connect_to_read
 from freeact_sub.sessions.sqlite.writer import chain_of
@@ -151,7 +145,7 @@ class SqliteReader:
         """The calls of an agent, in order of their start. None: of all agents."""
         return [*self._read("call", self._of_agent("SELECT * FROM calls", agent_id, "call_id"), self._call)]
 
-    def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[Event]:
+    def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[ev.Event]:
         """The events of an agent, in order. None: of all agents. Args: root_run: only those of this run of the root.
 
         The session does not keep `ModelProgress`, nor the chunks of responses and thoughts, which follow whole. Where events
@@ -163,15 +157,15 @@ class SqliteReader:
         for row in self._of_agent("SELECT agent_id, event FROM events", agent_id, "event_id", of_run):
             event = next(self._read("event", [row], self._event), None)
             if lost and event is not None:
-                yield Notice(content=LOST.format(counted(lost, "event")), **header)
+                yield ev.Notice(content=LOST.format(counted(lost, "event")), **header)
             lost = 0 if event is not None else lost + 1
             if event is not None:
                 header = {name: getattr(event, name) for name in ("agent_id", "parent_id", "depth", "time", "seq")}
                 yield event
         if lost:
-            yield Notice(content=LOST.format(counted(lost, "event")), **header)
+            yield ev.Notice(content=LOST.format(counted(lost, "event")), **header)
 
-    def last_event(self, agent_id: str, kind: str) -> Event | None:
+    def last_event(self, agent_id: str, kind: str) -> ev.Event | None:
         """The last event of a class of an agent; None if there is none. Args: kind: the event's class."""
         rows = self._rows(
             "SELECT event FROM events WHERE session_id = ? AND agent_id = ? AND type = ? ORDER BY event_id DESC LIMIT 1",
@@ -187,9 +181,9 @@ class SqliteReader:
         """The approval requests, in order, with the answers."""
         asked: dict[str, StoredQuestion] = {}
         for event in self.events(agent_id):
-            if isinstance(event, ApprovalRequest):
+            if isinstance(event, ev.ApprovalRequest):
                 asked[event.request_id] = StoredQuestion(request=event, allowed=None)
-            elif isinstance(event, ApprovalDecided) and event.request_id in asked:
+            elif isinstance(event, ev.ApprovalDecided) and event.request_id in asked:
                 request = asked[event.request_id].request
                 asked[event.request_id] = StoredQuestion(request=request, allowed=event.allowed, reason=event.reason)
         return list(asked.values())
@@ -234,8 +228,8 @@ class SqliteReader:
             result=self._json(row["result"], str),
         )
 
-    def _event(self, row: sqlite3.Row) -> Event:
-        return AgentEvent.from_json(self._bodies.text(row["event"]))
+    def _event(self, row: sqlite3.Row) -> ev.Event:
+        return ev.AgentEvent.from_json(self._bodies.text(row["event"]))
 
     def _json(self, stored: str | None, kind: type[T]) -> T:
         """Return a value of a record, or an empty one of its type if it is unreadable."""

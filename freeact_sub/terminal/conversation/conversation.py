@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub import events as ev
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import AgentFinished, AgentStarted, Event, QuestionRequest
 from freeact_sub.show.typed_commands import Rewind, own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.skills import load_skills
 from freeact_sub.system.process import WINDOW
@@ -311,16 +311,16 @@ class Conversation:
             self.display.note(f"{called} has not read what was sent to it last: it is in the line again")
             self.display.screen.line.give("\n".join(unread))
 
-    def _observe(self, event: Event) -> None:
+    def _observe(self, event: ev.Event) -> None:
         present = self.present
-        if isinstance(event, AgentStarted) and event.parent_id is None:
+        if isinstance(event, ev.AgentStarted) and event.parent_id is None:
             event = replace(event, prompt=self.present.as_typed(event.prompt))  # what goes along is not repeated
-        if present.phase == "cancelling" and present.run is not None and isinstance(event, AgentStarted):
+        if present.phase == "cancelling" and present.run is not None and isinstance(event, ev.AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)
-        if isinstance(event, AgentFinished) and (sent := present.sent_to_children.pop(event.agent_id, ())):
+        if isinstance(event, ev.AgentFinished) and (sent := present.sent_to_children.pop(event.agent_id, ())):
             self._give_back_of_child(event.agent_id, sent)
-        if isinstance(event, AgentFinished) and present.focus is not None and event.agent_id == present.focus.agent_id:
+        if isinstance(event, ev.AgentFinished) and present.focus is not None and event.agent_id == present.focus.agent_id:
             present.focus = None
         self.display.refresh()
 
@@ -450,7 +450,7 @@ class Person(Console):
         """Handles a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
         self.present.asked_to_leave = None
-        if isinstance(self.display.questions.current, QuestionRequest):
+        if isinstance(self.display.questions.current, ev.QuestionRequest):
             typed = self.display.screen.line.pastes.unfolded(text)
             self.display.questions.answer(typed, takes_highlighted=self.display.highlights)
             self.display.refresh()
@@ -545,7 +545,7 @@ class Person(Console):
         if self.display.questions.asks_back:
             self.display.questions.answer("n")
             self.display.refresh()
-        elif isinstance(current, QuestionRequest):
+        elif isinstance(current, ev.QuestionRequest):
             current.decline()
             self.display.questions.withdraw(current.request_id)
             self.display.refresh()

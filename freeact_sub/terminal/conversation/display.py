@@ -20,26 +20,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import (
-    AgentFinished,
-    AgentStarted,
-    ApprovalRequest,
-    CodeExecutionOutput,
-    Compacted,
-    Effects,
-    Event,
-    ModelProgress,
-    Notice,
-    QuestionRequest,
-    Response,
-    ResponseChunk,
-    ThoughtsChunk,
-    ToolOutput,
-    UsageUpdated,
-)
 from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import is_tried
@@ -128,10 +112,10 @@ class Status:
         self._present = present
         self._context_left = ""
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Handles an event of the run: the root's requests and compactions change what its context has left."""
         agent = self._present.agent
-        if agent is None or event.parent_id is not None or not isinstance(event, UsageUpdated | Compacted):
+        if agent is None or event.parent_id is not None or not isinstance(event, ev.UsageUpdated | ev.Compacted):
             return
         use = agent.context()
         left = max(0.0, 1 - use.tokens / use.window_tokens) if use.window_tokens else None
@@ -216,7 +200,7 @@ class Earlier:
     title: str
     about: list[str]
     """Lines about the session."""
-    events: list[Event]
+    events: list[ev.Event]
     """The last exchanges."""
     came_back: str
     """What else is there of it: variables, which are brought back later, and children. Empty: nothing."""
@@ -285,7 +269,7 @@ def how_to_continue(session_id: str, workspace: Path) -> str:
 
 
 T = TypeVar("T")
-PASSING: Final = (ModelProgress, Notice, ResponseChunk, ThoughtsChunk, UsageUpdated)
+PASSING: Final = (ev.ModelProgress, ev.Notice, ev.ResponseChunk, ev.ThoughtsChunk, ev.UsageUpdated)
 """Events that may come between a broken response and the one that is asked for in its place."""
 
 
@@ -293,19 +277,19 @@ class SettledResponses(Generic[T]):
     """Holds each agent's last response until its next event shows that it stays."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[Response, T]] = {}
+        self._held: dict[str, tuple[ev.Response, T]] = {}
 
     def text(self, agent_id: str) -> str:
         """The response that is held; empty if there is none."""
         return self._held[agent_id][0].content if agent_id in self._held else ""
 
-    def settled(self, event: Event, drawn: T) -> Iterator[tuple[Event, T]]:
+    def settled(self, event: ev.Event, drawn: T) -> Iterator[tuple[ev.Event, T]]:
         """The events that can be shown now, in order. Args: drawn: what belongs to the event."""
         if not isinstance(event, PASSING) and (held := self._held.pop(event.agent_id, None)) is not None:
             begins = held[0].content.strip()
-            if not (isinstance(event, Response) and event.content.strip().startswith(begins)):
+            if not (isinstance(event, ev.Response) and event.content.strip().startswith(begins)):
                 yield held
-        if isinstance(event, Response):
+        if isinstance(event, ev.Response):
             self._held[event.agent_id] = event, drawn
         else:
             yield event, drawn
@@ -376,7 +360,7 @@ class Display:
         self._above: set[tuple[str, str | None]] = set()
         """The questions whose whole calls were printed, each with the code that a person wants to run instead."""
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ev.Event) -> None:
         """Handles an event, and prints what it adds."""
         for settled, found in self._settled.settled(event, [*rows(self.views.observe(event), event)]):
             self._records.add(settled, found)
@@ -386,15 +370,15 @@ class Display:
         self._status.observe(event)
         if (request := self.questions.current) is not None and not was_asked:
             self.screen.attention.call(f"{asker(self.views, request)} {asks_for(request)}")
-        elif isinstance(event, AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
+        elif isinstance(event, ev.AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
             self.screen.attention.call(f"{event.status}: {event.output or event.error}")
 
-    def _kept(self, event: Event) -> list[Row]:
+    def _kept(self, event: ev.Event) -> list[Row]:
         found = [*rows(self.views.observe(event), event)]
         self._records.add(event, found)
         return found
 
-    def _draw(self, event: Event, found: list[Row]) -> None:
+    def _draw(self, event: ev.Event, found: list[Row]) -> None:
         drawn = self._story.draw(event, found)
         if drawn is not None:
             self.screen.post(drawn)
@@ -404,15 +388,15 @@ class Display:
         title = Text.assemble("resumed ", (visible(earlier.title), "bold"), overflow="fold")
         self.print(Group(Text(), title, *(Text(visible(line), "dim", overflow="fold") for line in earlier.about)))
         for event in earlier.events:
-            if isinstance(event, AgentStarted) and event.parent_id is None:
+            if isinstance(event, ev.AgentStarted) and event.parent_id is None:
                 event = replace(event, prompt=self._present.as_typed(event.prompt))  # noqa: PLW2901  # for people
             self._draw(event, self._kept(event))
-            if isinstance(event, ApprovalRequest) and (told := self._told_whole(event)) is not None:
+            if isinstance(event, ev.ApprovalRequest) and (told := self._told_whole(event)) is not None:
                 self.screen.post(told)
         if earlier.came_back:
             self.print(Text(f"\n{visible(earlier.came_back)}", "dim", overflow="fold"))
 
-    def _told_whole(self, request: ApprovalRequest) -> RenderableType | None:
+    def _told_whole(self, request: ev.ApprovalRequest) -> RenderableType | None:
         """The cell of an earlier question that had no room in its card, if that stood in a window like this one."""
         questions = Questions(waiting=[request])
         card = question_card(
@@ -428,11 +412,11 @@ class Display:
         self._records.whole.add(request.request_id)
         return told
 
-    async def draw_files(self, event: Event) -> None:
+    async def draw_files(self, event: ev.Event) -> None:
         """Draws the pictures of a root's cell, if the terminal can, and names the written files."""
         if (changes := await self._written.after(event)) is not None:
             self.print(changes)
-        if not isinstance(event, CodeExecutionOutput) or event.parent_id is not None or self._verbose:
+        if not isinstance(event, ev.CodeExecutionOutput) or event.parent_id is not None or self._verbose:
             return
         for file in event.picture_files[:MAX_SHOWN]:
             screen = self.screen
@@ -458,24 +442,24 @@ class Display:
         request = self.questions.current
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
-            if isinstance(request, ApprovalRequest):
+            if isinstance(request, ev.ApprovalRequest):
                 self._tried.begin(request)
         self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.line.expects = self._expected()
         self.screen.refresh(self.questions.shown_id)
 
-    def _show_effects(self, request: ApprovalRequest, effects: Effects) -> None:
+    def _show_effects(self, request: ev.ApprovalRequest, effects: ev.Effects) -> None:
         """Shows what a cell would do. The card takes it from the request."""
         del request, effects
         self.refresh()
 
-    def print_whole(self, request: ApprovalRequest | QuestionRequest) -> None:
+    def print_whole(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
         """Prints the whole call of a question; until it can be read, no key answers."""
-        code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+        code = self.questions.changed_code(request) if isinstance(request, ev.ApprovalRequest) else None
         if (request.request_id, code) in self._above:
             return
         self._above.add((request.request_id, code))
-        told = self._story.whole_cell(request, code) if isinstance(request, ApprovalRequest) else None
+        told = self._story.whole_cell(request, code) if isinstance(request, ev.ApprovalRequest) else None
         if told is not None:
             self._records.whole.add(request.request_id)
             self.screen.post(told)
@@ -484,21 +468,21 @@ class Display:
             self.print(Group(Text(), asks, Padding(self._drawn_call(request), (0, 0, 0, INDENT))))
         self.screen.hold_keys()
 
-    def list_whole(self, requests: Sequence[ApprovalRequest]) -> None:
+    def list_whole(self, requests: Sequence[ev.ApprovalRequest]) -> None:
         """Prints the whole calls of several questions, which one key may then answer."""
         for request in requests:
             self.print_whole(request)
             self.questions.listed.add(request.request_id)
 
-    def drawn_question(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
+    def drawn_question(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> RenderableType:
         """All of a question: the call, and below it the effects of a cell that is tried."""
         call = self._drawn_call(request)
-        if not (isinstance(request, ApprovalRequest) and is_tried(request)) or (effects := request.effects) is None:
+        if not (isinstance(request, ev.ApprovalRequest) and is_tried(request)) or (effects := request.effects) is None:
             return call
         return Group(call, Text(), effects_part(effects)[0])
 
-    def _drawn_call(self, request: ApprovalRequest | QuestionRequest) -> RenderableType:
-        code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+    def _drawn_call(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> RenderableType:
+        code = self.questions.changed_code(request) if isinstance(request, ev.ApprovalRequest) else None
         return drawn_call(request, self._present.config.workspace, code)
 
     def name(self, agent: "AgentInfo") -> str:
@@ -540,7 +524,7 @@ class Display:
     def _card(self, rows: int) -> RenderableType:
         """The open question; a call that has no room in its card is printed above it."""
         request = self.questions.waiting[0]
-        is_long = isinstance(request, QuestionRequest) and is_cut(request, self.screen.columns)
+        is_long = isinstance(request, ev.QuestionRequest) and is_cut(request, self.screen.columns)
         saved = next(
             (saved for saved in range(MAX_OTHERS + 2) if not is_long and self._has_room(request, rows, saved)), None
         )
@@ -548,7 +532,8 @@ class Display:
             self.print_whole(request)
         card = self._card_of(request, rows, saved=saved or 0)
         seen = [
-            isinstance(other, ApprovalRequest) and is_whole_in_list(self.views, self.questions, other, self.screen.columns)
+            isinstance(other, ev.ApprovalRequest)
+            and is_whole_in_list(self.views, self.questions, other, self.screen.columns)
             for other in card.listed
         ]
         on_card = frozenset(other.request_id for other in card.listed if all(seen))
@@ -557,11 +542,11 @@ class Display:
             card = self._card_of(request, rows, saved=saved or 0)  # its keys name how many they answer
         return card
 
-    def _has_room(self, request: ApprovalRequest | QuestionRequest, rows: int, saved: int) -> bool:
+    def _has_room(self, request: ev.ApprovalRequest | ev.QuestionRequest, rows: int, saved: int) -> bool:
         return self._card_of(request, rows, saved=saved).has_room(self.screen.rows_of)
 
-    def _card_of(self, request: ApprovalRequest | QuestionRequest, rows: int, *, saved: int = 0) -> Card:
-        code = self.questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+    def _card_of(self, request: ev.ApprovalRequest | ev.QuestionRequest, rows: int, *, saved: int = 0) -> Card:
+        code = self.questions.changed_code(request) if isinstance(request, ev.ApprovalRequest) else None
         return question_card(
             self.views,
             self.questions,
@@ -575,7 +560,7 @@ class Display:
 
     def _expected(self) -> Expected:
         request = self.questions.current
-        if not isinstance(request, QuestionRequest):
+        if not isinstance(request, ev.QuestionRequest):
             return ""
         return "secret" if request.secret else "form" if request.fields else "text"
 
@@ -593,14 +578,14 @@ class WrittenFiles:
         self._told: dict[str, Counts] = {}
         self._knows_lines = True
 
-    async def after(self, event: Event) -> Text | None:
+    async def after(self, event: ev.Event) -> Text | None:
         """Returns the list to print after an event. None: nothing new was written."""
         if event.parent_id is not None:
             return None
-        if isinstance(event, AgentStarted):
+        if isinstance(event, ev.AgentStarted):
             self._told, self._knows_lines = {}, True
         run = self._present.run
-        if not isinstance(event, ToolOutput) or run is None or not run.files_written:
+        if not isinstance(event, ev.ToolOutput) or run is None or not run.files_written:
             return None
         found = await self._found(run.files_written)
         new = {path: counts for path, counts in found.items() if self._told.get(path, ()) != counts}

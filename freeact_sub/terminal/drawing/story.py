@@ -15,29 +15,9 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from freeact_sub import events as ev
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import (
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    Cancelled,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    Compacted,
-    Event,
-    KernelLost,
-    Notice,
-    PlanUpdated,
-    QuestionAnswered,
-    QuestionRequest,
-    Response,
-    Thoughts,
-    ToolCallStarted,
-    ToolOutput,
-)
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
@@ -67,7 +47,7 @@ from freeact_sub.text import clean, one_line
 
 Drawn = Iterator[RenderableType]
 
-ELSEWHERE: Final = (AgentMessage, ApprovalRequest, PlanUpdated, QuestionRequest)
+ELSEWHERE: Final = (ev.AgentMessage, ev.ApprovalRequest, ev.PlanUpdated, ev.QuestionRequest)
 """Events that have places of their own; all others are drawn by their rows."""
 
 
@@ -109,7 +89,7 @@ class Story:
         """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
         """Whether the last block is code: its output is set apart."""
-        self._held: dict[tuple[str | None, ...], ToolCallStarted] = {}
+        self._held: dict[tuple[str | None, ...], ev.ToolCallStarted] = {}
         """The heads of calls without output yet, by agent, `tool_call_id`, tool and `call_id`."""
         self._outputs: dict[tuple[str, str | None], CellOutput] = {}
         """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
@@ -120,7 +100,7 @@ class Story:
         self._changed: dict[str, str] = {}
         """By question: the code that a person wants to run instead, where it was drawn before the decision."""
 
-    def draw(self, event: Event, found: Iterable[Row] | None = None) -> RenderableType | None:
+    def draw(self, event: ev.Event, found: Iterable[Row] | None = None) -> RenderableType | None:
         """Return the drawing that the event adds; None if it adds nothing.
 
         Args:
@@ -129,8 +109,8 @@ class Story:
         """
         view = self._views.of(event)
         shown = list(rows(view, event) if found is None else found)
-        drawn = list(self._child_starts(event)) if isinstance(event, AgentStarted) and event.parent_id else []
-        if isinstance(event, AgentStarted) and self._is_main(view):
+        drawn = list(self._child_starts(event)) if isinstance(event, ev.AgentStarted) and event.parent_id else []
+        if isinstance(event, ev.AgentStarted) and self._is_main(view):
             self._speaker = view.agent_id  # the prompt is a person's, or a parent's
         if self._is_told(view):
             drawn += self._placed(view, self._told(view, event, shown))
@@ -145,11 +125,11 @@ class Story:
         return [line for output in mine for line in output.shown(self._whole)]
 
     @property
-    def pending(self) -> Sequence[ToolCallStarted]:
+    def pending(self) -> Sequence[ev.ToolCallStarted]:
         """The actions without output yet of the root, or of the only agent that is told."""
         return tuple(event for event in self._held.values() if self._is_main(event))
 
-    def whole_cell(self, request: ApprovalRequest, code: str | None) -> RenderableType | None:
+    def whole_cell(self, request: ev.ApprovalRequest, code: str | None) -> RenderableType | None:
         """Draws the cell that a told agent asks about, unfolded; it is not drawn again.
 
         Args:
@@ -174,7 +154,7 @@ class Story:
 
     # Which agent
 
-    def _is_main(self, whose: AgentStory | Event) -> bool:
+    def _is_main(self, whose: AgentStory | ev.Event) -> bool:
         return whose.parent_id is None if self._main is None else whose.agent_id == self._main
 
     def _is_told(self, view: AgentStory) -> bool:
@@ -201,75 +181,75 @@ class Story:
 
     # Agents that are told
 
-    def _told(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
-        plans = self._plans(view, event) if isinstance(event, PlanUpdated | AgentFinished) else ()
+    def _told(self, view: AgentStory, event: ev.Event, shown: list[Row]) -> Drawn:
+        plans = self._plans(view, event) if isinstance(event, ev.PlanUpdated | ev.AgentFinished) else ()
         drawn = [*plans, *self._told_of(view, event, shown)]
-        if drawn and self._main is None and not isinstance(event, CodeExecutionOutputChunk):
+        if drawn and self._main is None and not isinstance(event, ev.CodeExecutionOutputChunk):
             for output in self._outputs.values():
                 yield from self._lines(output.settled())
         yield from drawn
 
-    def _told_of(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
+    def _told_of(self, view: AgentStory, event: ev.Event, shown: list[Row]) -> Drawn:
         match event:
-            case ToolCallStarted():
+            case ev.ToolCallStarted():
                 if not self._is_main(view):  # nothing else shows its code while it runs
                     yield from self._head(head_of_tool(event))
                 elif event.args.get("code") != self._prompts.get(view.agent_id):  # else a person has typed it
                     self._held[view.agent_id, event.tool_call_id, event.tool_name, event.call_id] = event
-            case CodeExecutionOutputChunk():
+            case ev.CodeExecutionOutputChunk():
                 yield from self._release(view, event.tool_call_id)
                 yield from self._output(view, event.tool_call_id, shown)
-            case CodeExecutionOutput():
+            case ev.CodeExecutionOutput():
                 yield from self._release(view, event.tool_call_id)
                 yield from self._output(view, event.tool_call_id, [row for row in shown if row.goes_on])
                 yield from self._cell_end(view, event)
-            case ToolOutput():
+            case ev.ToolOutput():
                 yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id)
                 yield from self._result(view, event, shown)
-            case ApprovalDecided():
+            case ev.ApprovalDecided():
                 yield from self._decided(view, event)
-            case QuestionAnswered():
+            case ev.QuestionAnswered():
                 yield from self._release(view, event.tool_call_id)
                 yield from self._note(question_and_answer(event), "dim" if event.answered else "red")
-            case AgentFinished():
+            case ev.AgentFinished():
                 yield from self._release(view)
                 yield from self._ended(view, event, shown)
             case _:
                 yield from self._said(view, event, shown)
 
-    def _said(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
+    def _said(self, view: AgentStory, event: ev.Event, shown: list[Row]) -> Drawn:
         match event:
-            case AgentStarted():
+            case ev.AgentStarted():
                 if view.parent_id is None:
                     self._outputs.clear()
                     self._parents.clear()
                 self._prompts[view.agent_id] = event.prompt
                 lines = clean(event.prompt).strip("\n").split("\n")
                 yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in quoted(lines)))
-            case Thoughts() | Response():
+            case ev.Thoughts() | ev.Response():
                 for row in shown:
-                    folded = self._folded(coloured(row.parts[0].text)) if isinstance(event, Thoughts) else ()
+                    folded = self._folded(coloured(row.parts[0].text)) if isinstance(event, ev.Thoughts) else ()
                     thoughts: list[RenderableType] = [styled(line, "dim italic") for line in folded]
                     yield from self._block(*(thoughts or [draw_part(row.parts[0])]))
-            case KernelLost():
+            case ev.KernelLost():
                 yield from self._note(f"the kernel was lost, with all its variables: {clean(event.reason)}", "bold red")
-            case Notice():
+            case ev.Notice():
                 yield from self._note(clean(event.content), "yellow")
-            case AgentMessage() if is_news(event):
+            case ev.AgentMessage() if is_news(event):
                 yield from self._note(message_text(self._views, event), "yellow")
-            case _ if not (isinstance(event, ELSEWHERE) or (self._folds and isinstance(event, Compacted | Cancelled))):
+            case _ if not (isinstance(event, ELSEWHERE) or (self._folds and isinstance(event, ev.Compacted | ev.Cancelled))):
                 for row in (row for row in shown if not row.passing):
                     yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
                     yield from self._below(*(draw_part(part) for part in row.parts))
 
-    def _plans(self, view: AgentStory, event: PlanUpdated | AgentFinished) -> Drawn:
+    def _plans(self, view: AgentStory, event: ev.PlanUpdated | ev.AgentFinished) -> Drawn:
         """Plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""
-        is_over = isinstance(event, PlanUpdated)
+        is_over = isinstance(event, ev.PlanUpdated)
         self._held.pop((view.agent_id, event.tool_call_id, PLAN_TOOL, ""), None)
-        for plan in [event] if isinstance(event, PlanUpdated) else view.plans.values():
+        for plan in [event] if isinstance(event, ev.PlanUpdated) else view.plans.values():
             yield from self._block(*plan_text(plan)) if plan.is_over == is_over else ()
 
-    def _decided(self, view: AgentStory, event: ApprovalDecided) -> Drawn:
+    def _decided(self, view: AgentStory, event: ev.ApprovalDecided) -> Drawn:
         request = view.asked(event.request_id)
         if event.code is not None:
             for key in [key for key in self._held if key[:2] == (view.agent_id, event.tool_call_id)]:
@@ -285,7 +265,7 @@ class Story:
             reason = f": {one_line(event.reason, 300)}" if event.reason else ""
             yield from self._note(f"denied{reason}", "red")
 
-    def _result(self, view: AgentStory, event: ToolOutput, shown: list[Row]) -> Drawn:
+    def _result(self, view: AgentStory, event: ev.ToolOutput, shown: list[Row]) -> Drawn:
         """The return of a tool; a child's answer stands where it ended."""
         if event.tool_name == "task" and event.tool_call_id in self._parents:
             return
@@ -294,7 +274,7 @@ class Story:
             tone = "red" if row.tone == "bad" else "dim"
             yield from self._below(*(styled(line, tone) for line in self._folded(coloured(text), LAST_ROWS)))
 
-    def _cell_end(self, view: AgentStory, event: CodeExecutionOutput) -> Drawn:
+    def _cell_end(self, view: AgentStory, event: ev.CodeExecutionOutput) -> Drawn:
         output = self._outputs.get((view.agent_id, event.tool_call_id))
         is_folded = output is not None and output.left_out > 0
         yield from self._output_end(view, event.tool_call_id, event.output_file)
@@ -330,7 +310,7 @@ class Story:
                 yield Text()
             yield from self._below(Folded(lines=lines))
 
-    def _ended(self, view: AgentStory, event: AgentFinished, shown: list[Row]) -> Drawn:
+    def _ended(self, view: AgentStory, event: ev.AgentFinished, shown: list[Row]) -> Drawn:
         for agent_id, call_id in [*self._outputs]:  # of a cell that was cut off
             yield from self._output_end(view, call_id) if agent_id == view.agent_id else ()
         for part in [part for row in shown for part in row.parts if part.name == "answer"]:
@@ -354,7 +334,7 @@ class Story:
 
     # Other agents
 
-    def _child_starts(self, event: AgentStarted) -> Drawn:
+    def _child_starts(self, event: ev.AgentStarted) -> Drawn:
         """The head of the call that starts a child, where its parent is told."""
         if event.tool_call_id:
             self._parents.add(event.tool_call_id)
@@ -362,14 +342,14 @@ class Story:
         if parent is not None and self._is_told(parent):
             yield from self._placed(parent, self._release(parent, event.tool_call_id))
 
-    def _beside(self, view: AgentStory, event: Event) -> Drawn:
+    def _beside(self, view: AgentStory, event: ev.Event) -> Drawn:
         """Draw a line about an agent that is not told, or about its end."""
-        if isinstance(event, AgentFinished):
+        if isinstance(event, ev.AgentFinished):
             yield from self._child_ended(view, event)
         elif not self._is_told(view) and (said := news_of(self._views, view, event)) is not None:
             yield from self._line(view, *said)
 
-    def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
+    def _child_ended(self, view: AgentStory, event: ev.AgentFinished) -> Drawn:
         name = Text(self._views.name(view), f"bold {colour(view)}")
         yield from self._line_of(child_end_line(name, event, indent=indent_of(view)))
         for doubt in event.doubts:
@@ -435,7 +415,7 @@ SLOW_SECONDS: Final = 2.0
 """The end of a cell shows its seconds if there are more."""
 
 
-def cell_end_lines(event: CodeExecutionOutput, *, with_file: bool) -> Iterator[Text]:
+def cell_end_lines(event: ev.CodeExecutionOutput, *, with_file: bool) -> Iterator[Text]:
     """Return the facts about a cell besides its output. Args: with_file: name the file with the whole output."""
     if event.left_out_chars:
         yield Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
@@ -449,7 +429,7 @@ def cell_end_lines(event: CodeExecutionOutput, *, with_file: bool) -> Iterator[T
         yield Text(f"{event.seconds:.1f} s", "dim")
 
 
-def child_end_line(name: Text, event: AgentFinished, *, indent: int) -> Text:
+def child_end_line(name: Text, event: ev.AgentFinished, *, indent: int) -> Text:
     """Return the line for a child's end. Args: name: its name in its colour. indent: columns in front of it."""
     done = event.status == "completed"
     mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
@@ -458,25 +438,25 @@ def child_end_line(name: Text, event: AgentFinished, *, indent: int) -> Text:
     return Text.assemble(" " * indent, mark, name, "  ", words.removesuffix(": "), (f"  ({spent(event)})", "dim"))
 
 
-def message_text(views: Stories, event: AgentMessage) -> str:
+def message_text(views: Stories, event: ev.AgentMessage) -> str:
     """A message between agents, in words that follow the sender's name."""
     other = views.by_id.get(event.recipient_id)
     name = views.name(other) if other else short_id(event.recipient_id)
     return f"{MESSAGES[event.kind]} {name}: {clean(event.content)}"
 
 
-def news_of(views: Stories, view: AgentStory, event: Event) -> tuple[str, str] | None:
+def news_of(views: Stories, view: AgentStory, event: ev.Event) -> tuple[str, str] | None:
     """What people are told of an agent at work, in one line with its style."""
     match event:
-        case ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
+        case ev.ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
             reason = f": {one_line(event.reason, 200)}" if event.reason else ""
             return f"was denied {head_of_call(request.call).text}{reason}", "red"
-        case QuestionAnswered():
+        case ev.QuestionAnswered():
             return question_and_answer(event), "dim" if event.answered else "red"
-        case KernelLost():
+        case ev.KernelLost():
             return f"lost its kernel and all variables: {clean(event.reason)}", "red"
-        case Notice():
+        case ev.Notice():
             return clean(event.content), "yellow"
-        case AgentMessage() if is_news(event):
+        case ev.AgentMessage() if is_news(event):
             return one_line(message_text(views, event), 300), "yellow"
     return None

@@ -12,21 +12,8 @@ from typing import Any, Final, TypeAlias
 from rich.console import RenderableType
 from rich.text import Text
 
+from freeact_sub import events as ev
 from freeact_sub.cells import size_of
-from freeact_sub.events import (
-    AgentEvent,
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    CodeExecutionOutputChunk,
-    Event,
-    KernelLost,
-    Notice,
-    QuestionAnswered,
-    ToolCallStarted,
-)
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import Row, rows
@@ -40,20 +27,20 @@ MAX_CHARS: Final = 1_000_000
 EVENT_CHARS: Final = 50
 """The characters that each event counts in addition to its text, so that many short events are bounded too."""
 TOLD: Final = (
-    AgentFinished,
-    AgentMessage,
-    AgentStarted,
-    ApprovalDecided,
-    ApprovalRequest,
-    KernelLost,
-    Notice,
-    QuestionAnswered,
+    ev.AgentFinished,
+    ev.AgentMessage,
+    ev.AgentStarted,
+    ev.ApprovalDecided,
+    ev.ApprovalRequest,
+    ev.KernelLost,
+    ev.Notice,
+    ev.QuestionAnswered,
 )
 """Events that are also kept for the agent's ancestors, which show them in a line."""
 DRAWN_CHARS: Final = 500
 """The characters that a drawing without an event counts."""
 
-Entry: TypeAlias = Event | RenderableType
+Entry: TypeAlias = ev.Event | RenderableType
 """An event, or another drawing in the conversation."""
 
 
@@ -75,7 +62,7 @@ class Records:
         self.whole: set[str] = set()
         """The questions whose cells were drawn unfolded."""
 
-    def add(self, event: Event, rows: Iterable[Row]) -> None:
+    def add(self, event: ev.Event, rows: Iterable[Row]) -> None:
         """Keeps an event. Args: rows: its rows."""
         if event.momentary:
             return
@@ -84,7 +71,7 @@ class Records:
             self._root = event.agent_id
             self._by_id[self._root] = self._by_id.pop("", _Record())
         chars = EVENT_CHARS + sum(len(row.text) for row in rows)
-        if isinstance(event, CodeExecutionOutputChunk):
+        if isinstance(event, ev.CodeExecutionOutputChunk):
             chars = EVENT_CHARS + size_of(event.output)  # its rows may come later
         self._keep(event.agent_id, event, chars)
         if isinstance(event, TOLD):
@@ -95,7 +82,7 @@ class Records:
         """Keeps a drawing without an event for the root."""
         self._keep(self._root, drawn, DRAWN_CHARS)
 
-    def _above(self, event: Event) -> list[str]:
+    def _above(self, event: ev.Event) -> list[str]:
         found: list[str] = []
         parent = event.parent_id
         while parent is not None and parent not in found:
@@ -189,7 +176,7 @@ class Transcript(Paged):
         if lost:
             self._add(Text(f"{lost:,} earlier entries are not kept", "dim"))
         for entry in entries:
-            if isinstance(entry, AgentEvent):
+            if isinstance(entry, ev.AgentEvent):
                 self._observe(entry)
             else:
                 self._folded.forget_last()
@@ -203,13 +190,13 @@ class Transcript(Paged):
             pending += [line for plan in open_plans(view) for line in plan_text(plan)]
         return [*self._blocks, *([Block(folded=pending, whole=pending)] if pending else [])]
 
-    def _observe(self, event: Event) -> None:
+    def _observe(self, event: ev.Event) -> None:
         found = [*rows(self._views.observe(event), event)]
         self._folded.has_folded = False
         folded, whole = self._folded.draw(event, found), self._whole.draw(event, found)
-        if isinstance(event, ApprovalRequest) and event.request_id in self._records.whole:
+        if isinstance(event, ev.ApprovalRequest) and event.request_id in self._records.whole:
             folded, whole = (story.whole_cell(event, None) for story in (self._folded, self._whole))
-        if isinstance(event, ToolCallStarted) and not event.call_id:
+        if isinstance(event, ev.ToolCallStarted) and not event.call_id:
             self._actions.pop(event.tool_call_id, None)  # a later turn may use the id again
         if folded is None and whole is None:
             return
@@ -218,7 +205,7 @@ class Transcript(Paged):
         block.whole += [whole] if whole is not None else []
         block.is_foldable |= self._folded.has_folded
 
-    def _action(self, event: Event) -> Block:
+    def _action(self, event: ev.Event) -> Block:
         """The block that an event belongs to: all that an action does is below it."""
         call_id = event.tool_call_id if event.agent_id == self._agent_id else None
         block = self._actions.get(call_id)

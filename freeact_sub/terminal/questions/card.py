@@ -11,9 +11,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.padding import Padding
 from rich.text import Text
 
+from freeact_sub import events as ev
 from freeact_sub.actions import FileOperation
 from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
-from freeact_sub.events import ApprovalRequest, Effects, QuestionRequest
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_line, effect_lines, is_tried
 from freeact_sub.show.forms import Filling, numbered
@@ -50,7 +50,7 @@ class Card:
     foot: RenderableType
     """The keys, and what belongs to them."""
     rows: int
-    listed: tuple[ApprovalRequest | QuestionRequest, ...] = ()
+    listed: tuple[ev.ApprovalRequest | ev.QuestionRequest, ...] = ()
     """The questions in the list below the keys."""
     whole: RenderableType | None = None
     """The whole call, if `call` leaves something out."""
@@ -95,7 +95,7 @@ class Keys:
 def question_card(
     views: Stories,
     questions: Questions,
-    request: ApprovalRequest | QuestionRequest,
+    request: ev.ApprovalRequest | ev.QuestionRequest,
     rows: int,
     *,
     keys: str,
@@ -115,26 +115,26 @@ def question_card(
         is_above: The whole call stands above the card, and not in it.
         saved: Rows to save below the call: the first by shorter words, the others in the list of questions.
     """
-    kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
+    kind = "Approval" if isinstance(request, ev.ApprovalRequest) else "Question"
     title = f" {kind} {questions.number_of(request)} of {len(questions.waiting)} "
     asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
     asks.append(asks_for(request), "bold yellow")
-    code = questions.changed_code(request) if isinstance(request, ApprovalRequest) else None
+    code = questions.changed_code(request) if isinstance(request, ev.ApprovalRequest) else None
     if code is not None:
         asks.append(", as you have changed it", "bold yellow")
     is_small = rows < SMALL_ROWS  # the keys must be seen
     listed = () if is_small else tuple(questions.behind[: max(MAX_OTHERS + 1 - saved, 0)])
     head = [Text(title, "bold reverse yellow"), asks]
-    means = always_words(request, is_short=is_small or saved > 0) if isinstance(request, ApprovalRequest) else ""
+    means = always_words(request, is_short=is_small or saved > 0) if isinstance(request, ev.ApprovalRequest) else ""
     foot: list[RenderableType] = [*([Text(means, "dim")] if means else []), Keys(text=keys)]
     if not is_small:
         head[:0] = [Text()]
         foot += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions, listed)]
     effects = None
-    if isinstance(request, ApprovalRequest) and is_tried(request):
+    if isinstance(request, ev.ApprovalRequest) and is_tried(request):
         effects = partial(_effects, request)
     whole = None
-    if isinstance(request, QuestionRequest) and questions.filling is not None:
+    if isinstance(request, ev.QuestionRequest) and questions.filling is not None:
         call = form_part(request, questions.filling, max(rows - len(head) - len(foot) - 1, 2))
         whole = form_part(request, questions.filling)
     elif is_above:
@@ -152,7 +152,7 @@ def question_card(
     )
 
 
-def _effects(request: ApprovalRequest, rows: int) -> RenderableType:
+def _effects(request: ev.ApprovalRequest, rows: int) -> RenderableType:
     """What the call did in its trial, in so many rows."""
     if rows == 1:
         return Padding(effects_line(request.effects), (0, 0, 0, 2))
@@ -160,9 +160,9 @@ def _effects(request: ApprovalRequest, rows: int) -> RenderableType:
     return Padding(Cut(body=drawn, rows=rows, besides=besides, of=" of effects"), (0, 0, 0, 2))
 
 
-def _stands_above(request: ApprovalRequest | QuestionRequest, code: str | None) -> str:
+def _stands_above(request: ev.ApprovalRequest | ev.QuestionRequest, code: str | None) -> str:
     """Return the line of a card whose call stands above it."""
-    if isinstance(request, QuestionRequest):
+    if isinstance(request, ev.QuestionRequest):
         text, what = asked_text(request), ""
     else:
         text = code if code is not None else request.call.text
@@ -171,17 +171,19 @@ def _stands_above(request: ApprovalRequest | QuestionRequest, code: str | None) 
     return f"{counted(lines, 'line')}{what} above (ctrl-o)"
 
 
-def list_line(views: Stories, questions: Questions, request: ApprovalRequest | QuestionRequest) -> str:
+def list_line(views: Stories, questions: Questions, request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """A question that waits behind the current one, with the text that selects it."""
     return f"/{questions.number_of(request)} {asker(views, request)}: {head_of(request)}"
 
 
-def is_whole_in_list(views: Stories, questions: Questions, request: ApprovalRequest, columns: int) -> bool:
+def is_whole_in_list(views: Stories, questions: Questions, request: ev.ApprovalRequest, columns: int) -> bool:
     """Whether the line of a question shows all of its call. Args: columns: the width of the window."""
     return tells_all(request.call) and cell_len(list_line(views, questions, request)) <= columns
 
 
-def _others(views: Stories, questions: Questions, listed: Sequence[ApprovalRequest | QuestionRequest]) -> Iterator[str]:
+def _others(
+    views: Stories, questions: Questions, listed: Sequence[ev.ApprovalRequest | ev.QuestionRequest]
+) -> Iterator[str]:
     """The questions that wait behind the current one."""
     for request in listed:
         yield list_line(views, questions, request)
@@ -189,9 +191,9 @@ def _others(views: Stories, questions: Questions, listed: Sequence[ApprovalReque
         yield f"… and {left} more"
 
 
-def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path, code: str | None = None) -> RenderableType:
+def drawn_call(request: ev.ApprovalRequest | ev.QuestionRequest, workspace: Path, code: str | None = None) -> RenderableType:
     """The whole call, or question. Args: code: what a person wants to run instead of a cell's code."""
-    if isinstance(request, QuestionRequest):
+    if isinstance(request, ev.QuestionRequest):
         return Text(asked_text(request), overflow="fold")
     call = request.call
     if code is not None and isinstance(call, CodeAction):
@@ -206,7 +208,7 @@ def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path, code
     return draw_part(call_part(call))
 
 
-def asker(views: Stories, request: ApprovalRequest | QuestionRequest) -> str:
+def asker(views: Stories, request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
     """Return the names of the agents from below the root to the asking one."""
     chain = views.chain(views.of(request))
     return " → ".join(views.name(view) for view in chain[1:] or chain)
@@ -220,7 +222,7 @@ def key_line(questions: Questions, *, counts: bool) -> str:
     if questions.asks_back:
         return questions.asks_back
     waits = " · → next" if len(questions.waiting) > 1 else ""
-    if isinstance(request, QuestionRequest):
+    if isinstance(request, ev.QuestionRequest):
         if (filling := questions.filling) is not None:
             return f"{form_keys(filling)} · Esc no answer" + waits
         hidden = " (it is not shown)" if request.secret else ""
@@ -254,7 +256,7 @@ ALL_ROWS: Final = 10_000
 """More than a question has."""
 
 
-def form_part(request: QuestionRequest, filling: Filling, rows: int = ALL_ROWS) -> RenderableType:
+def form_part(request: ev.QuestionRequest, filling: Filling, rows: int = ALL_ROWS) -> RenderableType:
     """The question and its present field, in at most so many rows: the choices come first, the words are cut."""
     title = [Text(filling.title, "bold", no_wrap=True, overflow="ellipsis")] if filling.title else []
     refused = [Text(filling.refused, "red", no_wrap=True, overflow="ellipsis")] if filling.refused else []
@@ -265,7 +267,7 @@ def form_part(request: QuestionRequest, filling: Filling, rows: int = ALL_ROWS) 
     return Group(*said, *title, *choices, *refused)
 
 
-def is_cut(request: QuestionRequest, columns: int) -> bool:
+def is_cut(request: ev.QuestionRequest, columns: int) -> bool:
     """Whether a choice is longer than its row."""
     return any(len(row) > columns - MARGIN for field in request.fields for row in numbered(field))
 
@@ -300,7 +302,7 @@ STYLES: Final[dict[LineKind, str]] = {
 INDENTED: Final = ("output", "variable", "added", "removed", "context")
 
 
-def effects_part(effects: Effects | None, most: int | None = None) -> tuple[RenderableType, int]:
+def effects_part(effects: ev.Effects | None, most: int | None = None) -> tuple[RenderableType, int]:
     """Draws them, and counts the lines that are left out: a cell may write more text than can be drawn in time.
 
     Args:
@@ -312,14 +314,14 @@ def effects_part(effects: Effects | None, most: int | None = None) -> tuple[Rend
     return Group(*map(_drawn, drawn)), len(lines) - len(drawn)
 
 
-def effects_line(effects: Effects | None) -> Text:
+def effects_line(effects: ev.Effects | None) -> Text:
     """The one row that a small card has for them."""
     drawn = _drawn(effect_line(effects))
     drawn.no_wrap, drawn.overflow = True, "ellipsis"
     return drawn
 
 
-def drawn_changes(effects: Effects) -> list[Text]:
+def drawn_changes(effects: ev.Effects) -> list[Text]:
     """Draws what has changed, a line each; empty if nothing has."""
     return [_drawn(line) for line in change_lines(effects)]
 

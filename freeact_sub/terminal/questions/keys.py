@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import ApprovalRequest, Decision, Effects, QuestionRequest, Remember
 from freeact_sub.show.effect_lines import are_seen, is_tried, seen_otherwise
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.wording import cheaper_models
 from freeact_sub.terminal.driver import Purpose, Surface
 
 CLOSED = "the question has closed: your code did not run"
-REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
+REMEMBER: dict[str, ev.Remember] = {"a": "session", "p": "project"}
 
 
 class DecisionKeys:
@@ -27,7 +27,7 @@ class DecisionKeys:
         questions: Questions,
         screen: Surface,
         note: Callable[[str], None],
-        list_whole: Callable[[Sequence[ApprovalRequest]], None] = lambda _: None,
+        list_whole: Callable[[Sequence[ev.ApprovalRequest]], None] = lambda _: None,
     ) -> None:
         """Makes them.
 
@@ -48,7 +48,7 @@ class DecisionKeys:
         if key == "→":
             self._questions.next()
             return True
-        if isinstance(request, QuestionRequest):
+        if isinstance(request, ev.QuestionRequest):
             filling = self._questions.filling
             if filling is None or key not in ("←", "↑", "↓"):
                 return False
@@ -57,10 +57,10 @@ class DecisionKeys:
             return key in ("y", "n") and self._questions.answer(key)
         return self._decided(request, key)
 
-    def _decided(self, request: ApprovalRequest, key: str) -> bool:
+    def _decided(self, request: ev.ApprovalRequest, key: str) -> bool:
         match key:
             case "y" | "n":
-                self._decide(request, Decision(allowed=key == "y"))
+                self._decide(request, ev.Decision(allowed=key == "y"))
             case "a" | "p":
                 self._always(request, REMEMBER[key])
             case "r":
@@ -72,7 +72,7 @@ class DecisionKeys:
             case "?":
                 self._note(f"why it asks: {request.reason}")
             case _ if key.isdecimal() and len(key) == 1 and 0 < int(key) <= len(models := cheaper_models(request)):
-                self._decide(request, Decision(allowed=True, model=models[int(key) - 1]))
+                self._decide(request, ev.Decision(allowed=True, model=models[int(key) - 1]))
             case _:
                 return False
         return True
@@ -80,31 +80,31 @@ class DecisionKeys:
     def written(self, purpose: Purpose, text: str) -> None:
         """Handles the text that the person wrote for a question; an empty one cancels it."""
         request = self._questions.current
-        if not isinstance(request, ApprovalRequest) or not text.strip():
+        if not isinstance(request, ev.ApprovalRequest) or not text.strip():
             return
         if purpose == "reason":
-            self._decide(request, Decision(allowed=False, reason=text.strip()))
+            self._decide(request, ev.Decision(allowed=False, reason=text.strip()))
         else:
             self._run_instead(request, text)
 
-    def _decide(self, request: ApprovalRequest, decision: Decision) -> None:
+    def _decide(self, request: ev.ApprovalRequest, decision: ev.Decision) -> None:
         self._questions.decide(request, decision)
 
-    def _always(self, request: ApprovalRequest, remember: Remember) -> None:
+    def _always(self, request: ev.ApprovalRequest, remember: ev.Remember) -> None:
         if request.suggested:
-            self._decide(request, Decision(allowed=True, remember=remember))
+            self._decide(request, ev.Decision(allowed=True, remember=remember))
         else:
             self._note("such calls need an answer each time: y or n")
 
-    def _allow_all(self, request: ApprovalRequest) -> None:
+    def _allow_all(self, request: ev.ApprovalRequest) -> None:
         """Allows the calls that the person has before them. If there are others, they are listed first."""
         at_once = self._questions.answered_by_one_key
         if not at_once and len(approvals := self._questions.approvals) > 1:
             self._list_whole([other for other in approvals if other is not request])
         for approval in at_once or ([request] if len(self._questions.approvals) == 1 else []):
-            self._decide(approval, Decision(allowed=True))
+            self._decide(approval, ev.Decision(allowed=True))
 
-    def _edit(self, request: ApprovalRequest) -> None:
+    def _edit(self, request: ev.ApprovalRequest) -> None:
         if not isinstance(request.call, CodeAction):
             self._note("only code can be edited before it runs")
             return
@@ -114,14 +114,14 @@ class DecisionKeys:
         else:
             self._screen.line.lend("code", code)
 
-    async def _edit_outside(self, request: ApprovalRequest, code: str) -> None:
+    async def _edit_outside(self, request: ev.ApprovalRequest, code: str) -> None:
         changed = await _edited(code, self._screen.run_outside)
         if changed is None:
             self._note("the editor ($VISUAL, $EDITOR) did not start, or left no readable file")
         elif changed.strip() and changed.strip() != code.strip():
             self._run_instead(request, changed)
 
-    def _run_instead(self, request: ApprovalRequest, code: str) -> None:
+    def _run_instead(self, request: ev.ApprovalRequest, code: str) -> None:
         if not self._questions.run_instead(request, code.strip("\n")):
             self._note(CLOSED)
 
@@ -155,7 +155,7 @@ class TriedCells:
         self,
         questions: Questions,
         start: Callable[[Coroutine[Any, Any, None]], None],
-        show: Callable[[ApprovalRequest, Effects], None],
+        show: Callable[[ev.ApprovalRequest, ev.Effects], None],
         note: Callable[[str], None],
     ) -> None:
         """Args: start: lets work run until the end of the screen. show: shows the effects of a question's last trial."""
@@ -164,18 +164,18 @@ class TriedCells:
         """Questions whose answer is known, if what the person saw still holds."""
         questions.take_yes, questions.take_code = self._take_yes, self._take_code
 
-    def begin(self, request: ApprovalRequest) -> None:
+    def begin(self, request: ev.ApprovalRequest) -> None:
         """Try a cell, or the code that is to run instead. Nothing else is tried."""
         if is_tried(request):
             self._start(self._try(request))
 
-    async def _try(self, request: ApprovalRequest) -> None:
+    async def _try(self, request: ev.ApprovalRequest) -> None:
         code = self._questions.changed_code(request)
         effects = await request.effects_ready(code)
         if request in self._questions.waiting and code == self._questions.changed_code(request):
             self._show(request, effects)
 
-    def _take_code(self, request: ApprovalRequest) -> bool:
+    def _take_code(self, request: ev.ApprovalRequest) -> bool:
         """Whether changed code is tried and asked about; where nothing can be tried, it runs."""
         if (effects := request.effects) is not None and not are_seen(effects):
             return False
@@ -183,7 +183,7 @@ class TriedCells:
         self.begin(request)
         return True
 
-    def _take_yes(self, request: ApprovalRequest, decision: Decision) -> bool:
+    def _take_yes(self, request: ev.ApprovalRequest, decision: ev.Decision) -> bool:
         """Whether the yes is looked at first: the person has seen effects."""
         seen = request.effects
         if not isinstance(request.call, CodeAction) or not are_seen(seen):
@@ -193,7 +193,7 @@ class TriedCells:
             self._start(self._decide(request, decision, seen))
         return True
 
-    async def _decide(self, request: ApprovalRequest, decision: Decision, seen: Effects) -> None:
+    async def _decide(self, request: ev.ApprovalRequest, decision: ev.Decision, seen: ev.Effects) -> None:
         """Decide, unless the cell would now do something else than the person has seen: that is shown, and asked again."""
         try:
             now = await seen_otherwise(request, decision, seen)
