@@ -67,6 +67,7 @@ def test_an_object_of_the_library_still_has_the_name(name, kind):
     assert name in vars(kind())
 
 
+@pytest.mark.slow
 def test_only_files_for_it_use_private_names():
     outside = {name for name in borrowed() if not name.rpartition(".")[2].startswith(BORROWED)}
     assert outside == set()

@@ -21,6 +21,7 @@ def _few(monkeypatch):
     monkeypatch.setattr(tree, "MAX_ENDED", MAX_ENDED)
 
 
+@pytest.mark.slow
 async def test_children_that_have_ended_are_forgotten_in_the_end(make):
     async with make(SCRIPT, config={"budget": {"children": None}}) as agent:
         kept = await agent.spawn_and_run(SpawnRequest(prompt="child", description="kept", keep=True))
@@ -35,6 +36,7 @@ async def test_children_that_have_ended_are_forgotten_in_the_end(make):
         assert again.agent_id == ids[-1]
 
 
+@pytest.mark.slow
 async def test_the_children_of_one_run_are_all_listed(make):
     async with make(SCRIPT, config={"budget": {"children": None}}) as agent:
 

@@ -73,6 +73,7 @@ async def test_answers_in_random_order_in_many_rounds(make):
 
 
 @pytest.mark.parametrize(("headless", "outcome"), [("deny", "denied"), ("auto", "denied"), ("allow", "success")])
+@pytest.mark.slow
 async def test_without_anybody_to_answer_all_are_decided_at_once(make, headless, outcome):
     async with make(script, config={**CONFIG, "headless": headless}) as agent:
         events = [event async for event in agent.stream("go")]

@@ -85,6 +85,7 @@ async def test_a_no_ends_what_waits_and_no_more_of_the_turn_is_asked_about(opene
     assert result.status == "completed"
 
 
+@pytest.mark.slow
 async def test_few_children_in_each_of_many_responses_are_not_quoted(opened):
     async with opened(*[children(4, first=4 * turn) for turn in range(5)]) as agent:
         asked, told, ended, _ = await followed(agent.run("root"))
@@ -133,6 +134,7 @@ async def test_nothing_runs_past_what_was_agreed(opened):
 
 
 @pytest.mark.parametrize("config", [{"mode": "auto", "headless": "auto"}, {"mode": "full"}])
+@pytest.mark.slow
 async def test_where_nobody_is_asked_a_notice_has_the_figures(opened, config):
     async with opened(children(40), **config) as agent:
         asked, told, ended, _ = await followed(agent.run("root"))
@@ -141,6 +143,7 @@ async def test_where_nobody_is_asked_a_notice_has_the_figures(opened, config):
 
 
 @pytest.mark.parametrize("acts", [False, True])
+@pytest.mark.slow
 async def test_a_strategy_of_a_program_is_quoted_by_its_name_with_the_steps_that_are_left(opened, acts):
     voters = [Member(name=f"voter {at}", acts=acts) for at in range(40)]
     async with opened() as agent:
@@ -199,6 +202,7 @@ async def test_a_question_that_is_cancelled_lets_nothing_through(opened):
     assert len(ended) <= 3
 
 
+@pytest.mark.slow
 async def test_children_run_with_the_cheaper_model_that_was_chosen(opened):
     small = ScriptedModel(lambda messages, info: "word " * 20, name="gpt-4o-mini")
     async with opened(children(40), models={"small": small}) as agent:

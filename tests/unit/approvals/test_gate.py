@@ -313,6 +313,7 @@ async def test_a_request_knows_the_answer_for_when_nobody_is_there(channel, ask,
     assert isinstance(task.exception(), ApprovalDeniedError)
 
 
+@pytest.mark.slow
 async def test_eight_askers_at_two_depths_answered_in_random_order_200_times(policy):
     chance = random.Random(4)
     for round_number in range(200):

@@ -189,6 +189,7 @@ PATHS = st.one_of(st.text(), st.lists(st.sampled_from(PARTS), max_size=5).map("/
 @given(PATHS, PATHS, st.sampled_from(MODES), st.booleans())
 @example("/proc/1/root/etc/shadow", "/proc/1/cwd", "ask", False)
 @example("\ud800", "one/x", "full", True)
+@pytest.mark.slow
 def test_no_text_of_a_call_breaks_it(tangled, text, other, mode, outside):
     policy = Policy(workspace=tangled, mode=mode)
     calls = (

@@ -321,6 +321,7 @@ async def test_the_reader_goes_on_where_the_refusal_of_a_request_fails(monkeypat
 
 
 @each("content", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.slow
 async def test_what_a_flood_of_unusable_messages_costs_is_bounded_for_each_cell(content, monkeypatch):
     """Few are read, few are told, and the cell's requests and its end are heard."""
     read = []

@@ -129,6 +129,7 @@ async def test_a_traceback_is_text_for_the_model_without_colours():
 
 
 @pytest.mark.parametrize("pause", [1, 7, 1000], ids=lambda pause: f"the reader pauses after {pause}")
+@pytest.mark.slow
 async def test_text_and_displays_keep_their_order_and_their_bound_on_the_way_to_the_reader(pause, tmp_path):
     channel = EventChannel(size=4)
 

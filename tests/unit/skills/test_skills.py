@@ -192,6 +192,7 @@ def test_what_is_no_plain_file_is_not_read(tmp_path):
     assert "not a regular file" in loaded(tmp_path).problems[0]
 
 
+@pytest.mark.slow
 def test_a_skill_of_too_many_files_is_left_out(tmp_path):
     path = write(tmp_path)
     for number in range(MAX_FILES):
