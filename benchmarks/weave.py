@@ -32,7 +32,7 @@ ELSEWHERE: Final = {
     "mcp_client": ["mcp", "agents/from_code/servers", "kernels/guest/mcp", "tools/mcp", "tools/mcp_search"],
     "compaction": ["agents/context"],
     "plan": ["tools/plan"],
-    "questions": ["tools/ask_user", "agents/from_code/people"],
+    "questions": ["tools/ask_user", "tools/ask", "agents/from_code/people"],
     "known_answers": ["agents/sessions/known_answers", "agents/children/earlier"],
 }
 """Paths by feature, without `.py`."""
