@@ -283,7 +283,7 @@ async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECON
     Raises:
         KernelError: The kernel has ended, or takes longer than this many seconds.
     """
-    lines = (await _do(kernel, "freeact.names.show(get_ipython(), sizes=True)", seconds)).splitlines()
+    lines = (await _do(kernel, "freeact.agent.show_names(get_ipython(), sizes=True)", seconds)).splitlines()
     return {found[0]: visible(line) for line in lines if (found := NAME.match(line))}
 
 

@@ -30,7 +30,7 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_for("3 prompts cannot be undone: at most 2 can")
     (tmp_path / "file").write_text("of now")
     terminal.enter("/rewind 1 --fork")
-    terminal.wait_for("is this conversation without its last 1 prompt, in a copy of this folder")
+    terminal.wait_for_match(r"(?s)without its last 1 prompt, in a copy of this folder.*/resume \S+ continues")
     new = re.findall(r"/resume (\S+) continues", terminal.shown)[-1]
     terminal.wait_at_bottom(READY)
     terminal.enter("/rewind all")
