@@ -51,7 +51,7 @@ def thorough(name, figures):
         ("values", {"frame"}),
         thorough("gateway", {"1+1", "first", "at once", "10 MB", "values", "host per child", "children"}),
         ("asking", {"open and read", "open, write a line, close", "open and write nothing, times stock"}),
-        ("cache", {"tokens written", "tokens read", "price, in tokens of plain input"}),
+        thorough("cache", {"tokens written", "tokens read", "price, in tokens of plain input"}),
         thorough(
             "sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}
         ),

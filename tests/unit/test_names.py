@@ -52,7 +52,7 @@ def annotated(tree):
             continue
         # the type itself, or one of a union: what a Callable or a dict holds is not what its name says
         written = ast.unparse(annotation).replace("'", "").replace('"', "")
-        yield name, {part.strip() for part in written.split("|")} - {"None"}, item.lineno
+        yield name, {part.strip().removeprefix("ev.") for part in written.split("|")} - {"None"}, item.lineno
 
 
 @pytest.mark.slow
