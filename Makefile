@@ -13,14 +13,14 @@ demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes appro
 	@$(BIN)/python examples/demo/demo.py $(ARGS)
 
 test-fast: $(STAMP)  ## tests that start no process, for each save; ARGS are passed to pytest, here and below
-	$(BIN)/python -m pytest -n auto -m "not (kernel or mcp or e2e or process or slow)" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m fast $(ARGS)
 
 test: $(STAMP)  ## those, and the ones with real kernels, servers, terminals and programs that tests/contract.txt names
-	$(BIN)/python -m pytest -n auto -m "contract or not (kernel or mcp or e2e or process or slow)" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "contract or fast" $(ARGS)
 
 test-all: export THOROUGH ?= some
 test-all: test  ## all tests, with larger samples (THOROUGH=1: with all of what they else try a sample of)
-	$(BIN)/python -m pytest -n 3 -m "(kernel or mcp or e2e or process or slow) and not contract" $(ARGS)
+	$(BIN)/python -m pytest -n 3 -m "not (contract or fast)" $(ARGS)
 
 test-for: $(STAMP)  ## the tests for a change: make test-for FILE... (without FILE: for what differs from the last commit)
 	@$(BIN)/python tests/support/tests_for.py $(filter-out $@,$(MAKECMDGOALS))

@@ -1,12 +1,12 @@
 """What tests with real kernels share; a module with other needs has a fixture of its own under the same name."""
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 
 import pytest
 import pytest_asyncio
 from support.gateways import SETTINGS, serve
 from support.kernels import PROVIDERS, open_kernel
-from support.processes import any_starts_processes
+from support.processes import may_start_processes
 from support.warm_kernels import forking_kernels, warm_kernels
 
 from freeact_sub import Agent, Config
@@ -25,7 +25,7 @@ def forking():
 @pytest.fixture(autouse=True, scope="module")
 def fork_servers(request):
     """Start warm; a module about how they start has a fixture of this name that leaves them cold."""
-    with warm_kernels(request.getfixturevalue("forking")) if any_starts_processes(request) else nullcontext():
+    with warm_kernels(request.getfixturevalue("forking") if may_start_processes(request) else None):
         yield
 
 

@@ -1,9 +1,7 @@
 """Kernels of notebooks are forked from a Python that has imported what their cells import."""
 
-from contextlib import nullcontext
-
 import pytest
-from support.processes import any_starts_processes
+from support.processes import may_start_processes
 from support.warm_kernels import forking_kernels, warm_kernels
 
 IMPORTED = (
@@ -21,5 +19,5 @@ def forking():
 @pytest.fixture(autouse=True, scope="module")
 def _warm(request):
     """For the tests of a module only: what follows in this process may need kernels that are started as ever."""
-    with warm_kernels(request.getfixturevalue("forking")) if any_starts_processes(request) else nullcontext():
+    with warm_kernels(request.getfixturevalue("forking") if may_start_processes(request) else None):
         yield

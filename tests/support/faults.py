@@ -26,7 +26,7 @@ def found_by(file: str, *, all_tests: bool) -> str:
         tiers["make test-all"] = []
     for name, arguments in tiers.items():
         done = subprocess.run([*PYTEST, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        # not by the exit status: where several workers stop at the first failure, it is that of an interrupt
+        # with several workers, pytest exits as if interrupted at the first failure: the exit status tells nothing
         if failed := [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]:
             return f"{name}: {failed[0].partition(' - ')[0]}"
     return ""

@@ -1,7 +1,7 @@
-"""A pytest plugin: a test starts another program only if a mark says so; the others are `make test-fast`.
+"""A pytest plugin: tests without a mark that allows it start no other program, and are marked `fast`.
 
-An audit hook refuses the start; it sees each one of this process, whatever library makes it. In a module that has tests with such
-a mark, and where they run too, it refuses none: a fixture of the module may start programs in its first test.
+An audit hook refuses every start in this process, whatever library makes it. It refuses nothing in a module while marked tests of
+that module are selected: a fixture of the module may start a program before its first test, whichever that is.
 """
 
 import sys
@@ -12,20 +12,15 @@ from typing import Any
 import pytest
 
 MARKS = ("kernel", "mcp", "e2e", "process", "slow", "live")
-"""One of them marks each test that starts a program."""
+"""A test with one of these marks may start programs, and is not fast."""
 STARTS = frozenset(("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"))
 
 _refuses = False
 _may = pytest.StashKey[set[Path]]()
 
 
-def starts_processes(item: pytest.Item) -> bool:
-    """Whether a test may start programs."""
-    return any(item.get_closest_marker(mark) for mark in MARKS)
-
-
-def any_starts_processes(request: pytest.FixtureRequest) -> bool:
-    """Whether a test that is selected in the module of a fixture may."""
+def may_start_processes(request: pytest.FixtureRequest) -> bool:
+    """Whether a selected test in the module of a fixture may start programs."""
     return request.path in request.session.stash[_may]
 
 
@@ -33,8 +28,16 @@ def pytest_configure() -> None:
     sys.addaudithook(_refuse)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fast tests, before pytest selects by marks."""
+    for item in items:
+        if not any(item.get_closest_marker(mark) for mark in MARKS):
+            item.add_marker("fast")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    session.stash[_may] = {item.path for item in session.items if starts_processes(item)}
+    session.stash[_may] = {item.path for item in session.items if not item.get_closest_marker("fast")}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

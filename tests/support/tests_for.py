@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.structure import PACKAGE, Source, imported  # noqa: E402
 
 TESTS: Final = ROOT / "tests"
-WHICH: Final = "contract or not (kernel or mcp or e2e or process or slow)"
+WHICH: Final = "contract or fast"
 """As `make test`."""
 FEW: Final = 25
 """Tests that are one import further away are left out where they would make more files than this."""
