@@ -18,7 +18,7 @@ PAGE: Final = Path(__file__).with_name("events.md")
 HEAD: Final = """\
 # Events and calls
 
-<!-- Made by docs/make_events.py from the classes in freeact_sub/events/ and freeact_sub/calls/. -->
+<!-- Made by docs/make_events.py from the classes in freeact_sub/events/ and freeact_sub/calls.py. -->
 
 A run is one stream of events: `async for event in agent.run(prompt)`, `agent.stream(prompt)`, or `Agent(taps=[function])`.
 They are frozen dataclasses, told apart by `isinstance` or `match`.
