@@ -221,10 +221,11 @@ def _bare_request(environment: dict[str, str]) -> tuple[float, float]:
     with _model() as (base_url, requested):
         began = clock()
         with subprocess.Popen([sys.executable, "-P", "-c", BARE, base_url], env=environment) as process:
-            assert requested.wait(LIMIT_SECONDS)
-            sent = cpu_ms([process.pid]), (clock() - began) * 1000
-            process.kill()
-    return sent
+            try:
+                assert requested.wait(LIMIT_SECONDS)
+                return cpu_ms([process.pid]), (clock() - began) * 1000
+            finally:
+                process.kill()
 
 
 def _end(pid: int, terminal: int) -> None:

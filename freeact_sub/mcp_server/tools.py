@@ -1,8 +1,4 @@
-"""The tools for kernels and those for agents.
-
-Of kernels: any other agent gets Python behind a wall, which can be copied, compared and thrown away. Of agents: `run` does a
-task; others begin one and follow it, for clients whose calls must be short.
-"""
+"""`KernelTools` and `AgentTools`: the tools of the MCP server. The docstring of a tool describes it to the client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -54,7 +50,7 @@ Continued: TypeAlias = Annotated[
 
 
 class KernelTools:
-    """See above. The docstring of a tool is its description for the client."""
+    """Tools for kernels: any other agent gets Python behind a wall, which can be copied, compared and thrown away."""
 
     def __init__(self, served: ServedAgents, pending: PendingCalls) -> None:
         self._served = served
@@ -219,7 +215,7 @@ async def told(work: Awaitable[Any]) -> Any:
 
 
 class AgentTools:
-    """See above."""
+    """Tools for agents: `run` does a task; others begin one and follow it, for clients whose calls must be short."""
 
     def __init__(self, served: ServedAgents, pending: PendingCalls) -> None:
         self._served = served

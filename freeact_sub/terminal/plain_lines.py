@@ -29,7 +29,7 @@ class PlainLines:
         view = self._views.of(event)
         found = rows(view, event) if found is None else found
         lines = self._log(view, event, found) if self._name is None else self._told(view, self._name(view), found)
-        return "".join(f"{line}".rstrip() + "\n" for line in lines)
+        return "".join(line.rstrip() + "\n" for line in lines)
 
     def _log(self, view: AgentStory, event: Event, found: Iterable[Row]) -> Iterator[str]:
         label = f"{view.label} " if isinstance(event, AgentStarted) and view.label else ""

@@ -147,7 +147,7 @@ def highest_price_of(model: Model) -> Callable[[int, int], Decimal | None]:
     """Return the most that input and output tokens of a model may cost: all the input may be written to the cache."""
     price = price_of(model)
 
-    @lru_cache(maxsize=16)  # one request asks for few prices, and for each of them again for each agent above
+    @lru_cache(maxsize=16)  # a request asks for the same few prices once for each agent above it
     def highest(input_tokens: int, output_tokens: int) -> Decimal | None:
         plain = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
         prices = [price(plain), price(replace(plain, cache_write_tokens=input_tokens))]

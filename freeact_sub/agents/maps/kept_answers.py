@@ -16,7 +16,7 @@ from freeact_sub.system.safe_files import full_path, replace_file
 NAME: Final = "answers.jsonl"
 """The file's name in the folder of a session."""
 WRITTEN: Final = "written"
-"""The key of the digest of a file that was made of the answers."""
+"""The key of the result file's digest."""
 HEADER: Final = b'{"freeact_sub": "answers of agent.map", "version": 1}\n'
 
 
@@ -60,11 +60,11 @@ class KeptAnswers:
             self._write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
 
     def has_written(self, content: bytes) -> bool:
-        """Whether the last file that was made of the answers had this content: nobody has changed it since."""
+        """Whether the last result file had this content: nobody has changed it since."""
         return bool(self.get(WRITTEN) == hashlib.sha256(content).hexdigest())
 
     def write(self, path: Path, content: bytes) -> None:
-        """Write a file that was made of the answers. Raises OSError if it cannot be written."""
+        """Write a result file, and keep its digest. Raises OSError if it cannot be written."""
         self.keep(WRITTEN, hashlib.sha256(content).hexdigest())
         replace_file(path, content)
 
