@@ -24,7 +24,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, report
 from benchmarks.killed_agents import EXPECTED, begin
-from freeact_sub import Agent, Config, SpawnRequest
+from freeact_sub import Agent, ChildRequest, Config
 from freeact_sub.kernels.files.shadow_files import ShadowFiles
 from freeact_sub.sessions import state_folder
 from freeact_sub.sessions.sqlite import SqliteStore
@@ -164,7 +164,7 @@ async def _children(series: Series, folder: Path, children: int) -> None:
                 wall[name], cpu[name] = (clock() - started) * 1000, (time.process_time() - used) * 1000
                 asked.clear()
                 started = clock()
-                await agent.spawn_and_run(SpawnRequest(prompt="and now?", resume=child.agent_id))
+                await agent.spawn_and_run(ChildRequest(prompt="and now?", resume=child.agent_id))
                 if number:  # the first ones start the fork server
                     kind = "none" if name is None else "session"
                     series.add("a resumed child, to its first request", kind, (asked[0] - started) * 1000)

@@ -57,6 +57,7 @@ from freeact_sub.approvals.rules.rule import (
 )
 from freeact_sub.calls import (
     Call as Call,
+    ChildChoices as ChildChoices,
     CodeAction as CodeAction,
     FanOut as FanOut,
     FileWrite as FileWrite,
@@ -211,10 +212,8 @@ from freeact_sub.show.replay import (
 from freeact_sub.skills import (
     SkillModule as SkillModule,
 )
-from freeact_sub.tools import (
-    SpawnRequest as SpawnRequest,
-)
-from freeact_sub.tools.tool import (
+from freeact_sub.tools.request import (
+    ChildRequest as ChildRequest,
     NodeHandle as NodeHandle,
 )
 from freeact_sub.agents.ports import (

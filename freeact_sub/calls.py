@@ -7,13 +7,17 @@ This is the one list of their kinds: patterns, typed answers, the command line a
 class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from freeact_sub.actions import Action, FileOperation, Topic
-from freeact_sub.modes import Mode
+from freeact_sub.config.budget import Budget
+from freeact_sub.modes import History, Mode, Thinking
 from freeact_sub.text import arguments_text, counted, dollars_spread, duration, short_number, visible, whole_line
-from freeact_sub.titles import choices_words, code_title, own_title
+from freeact_sub.titles import code_title, own_title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +257,163 @@ class McpCall(Action):
         return "MCP calls that only read" if self.read_only else "MCP calls"
 
 
+@dataclass(frozen=True)
+class InCell:
+    """A choice for a child in `help(agent.task)`."""
+
+    form: str
+    """Its type, as Python writes it."""
+    text: str
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):  # models write so now and then
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("it is True or False")  # noqa: TRY004  # pydantic's way to say so
+    return value
+
+
+def _exchanges(history: History) -> History:
+    if isinstance(history, bool):
+        raise ValueError("it is 'none', 'all' or the number of the last exchanges")  # noqa: TRY004  # pydantic's way to say so
+    return history
+
+
+Named: TypeAlias = Annotated[str | None, BeforeValidator(lambda name: name or None), WithJsonSchema({"type": "string"})]
+"""A name that may be left out. A model may write an empty text for that."""
+
+
+Flag: TypeAlias = Annotated[bool, BeforeValidator(_flag)]
+
+
+class ChildChoices(BaseModel):
+    """All that may be chosen for a child, whoever starts it: its parent's model, code in a cell, or a program.
+
+    This is the one list of choices. The arguments of the tool `task` and the signature of `agent.task` in cells are made
+    from it; an agent holds its own, and a session keeps them. Models read the description of a field.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    description: Annotated[str, InCell("str | None", "A label of a few words.")] = Field(
+        default="", description="Three to five words, shown to people."
+    )
+    agent: Annotated[Named, InCell("str | None", "A named agent type.")] = Field(
+        default=None, description="A named type of child, if any are listed."
+    )
+    """None: its parent's type."""
+    model: Annotated[
+        Any,
+        BeforeValidator(lambda model: model or None),
+        WithJsonSchema({"type": "string"}),
+        InCell(
+            "str | None",
+            "A name of the setting `models`, or `inherit`: this agent's. None: its type's, or the setting's default.",
+        ),
+    ] = Field(default=None, description="A listed model, or inherit: yours.")
+    """A name; from a program also a `Model` of pydantic-ai. None: its type's, else that of `subagents.model`, else its
+    parent's."""
+    thinking: Annotated[
+        Thinking | None,
+        InCell(
+            "str | None",
+            "How much its model thinks: `off`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`. None: as here.",
+        ),
+    ] = Field(default=None, description="How much it thinks.")
+    """None: as its type says, else as its parent."""
+    history: Annotated[
+        Literal["none", "all"] | Annotated[int, Field(ge=0)],
+        BeforeValidator(_exchanges),
+        AfterValidator(lambda history: history or "none"),
+        InCell(
+            "str | int",
+            "What the child reads of this conversation before its task (with `branch_of`: of the node's): `none`, `all`, or "
+            "the number of the last exchanges, each a prompt with all that followed it.",
+        ),
+    ] = Field(default="none", description="What it reads of this conversation; N: the last N exchanges.")
+    tools: Annotated[
+        tuple[str, ...] | None,
+        InCell(
+            "list[str] | None",
+            "The only tools of the child, in code as well, and of all below it, out of those of this agent; `*` matches any "
+            "characters, and the tools of an MCP server are `SERVER_TOOL`. None: all.",
+        ),
+    ] = Field(default=None, description="Its only tools, of yours.")
+    """None: all that it would have."""
+    mode: Annotated[
+        Mode | None, InCell("str | None", "`plan`, `ask`, `auto` or `full`, but never more than this agent's mode.")
+    ] = Field(default=None, description="What it does without approval; never more than you. plan: change nothing.")
+    """None: its parent's."""
+    scope: Annotated[str, InCell("str | None", "The limits of its work: a folder, files, a part of the task.")] = Field(
+        default="", description="The limits of its work: a folder, files, a part."
+    )
+    budget: Annotated[
+        Budget,
+        WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}}),
+        InCell(
+            "dict[str, Any] | None",
+            'Limits for it and its descendants, as `{"seconds": 60, "tokens": 50_000}`. Default: 10 turns and an hour.',
+        ),
+    ] = Field(
+        default_factory=Budget,
+        description="More bounds: tool_calls, requests, tokens, cost_usd, seconds, children, depth.",
+    )
+    """Cut to what its parent has left."""
+    branch: Annotated[Flag, InCell("bool", "The child's kernel starts as a copy of this one, with all its variables.")] = (
+        Field(default=False, description="Its kernel starts as a copy of yours, with your variables.")
+    )
+    branch_of: Annotated[
+        Any,
+        BeforeValidator(lambda node: node or None),
+        WithJsonSchema({"type": "string"}),
+        InCell("Any", "A node: the kernel starts as a copy of its kernel."),
+    ] = Field(default=None, description="The id of an earlier child with keep, whose kernel is copied instead.")
+    """A `KernelNode`, or the id of one of the parent's nodes. None: the kernel is no copy of a node's."""
+    own_files: Annotated[
+        Flag,
+        InCell(
+            "bool",
+            "A branch works in its own copy of the workspace, which no other agent sees; without `branch_of`, it is a "
+            "branch of this kernel. With `keep`, `agent.promote(r.node)` takes its changes over.",
+        ),
+    ] = Field(default=False, description="A branch in its own copy of the workspace.")
+    keep: Annotated[Flag, InCell("bool", "The kernel outlives the child: the result's `node`.")] = Field(
+        default=False, description="Keep its kernel, for branch_of."
+    )
+    resume: Annotated[
+        Named,
+        InCell("str | None", "The `agent_id` of an ended child, which continues with its conversation and its variables."),
+    ] = Field(default=None, description="The id of an ended child of yours, which continues.")
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The choices that were made for the whole life of the child, as JSON values."""
+        return self.model_dump(mode="json", exclude={*OF_ONE_RUN}, exclude_defaults=True)
+
+    @property
+    def model_words(self) -> str:
+        """How people read which model was chosen. Empty: none was."""
+        return (self.model or "") if isinstance(self.model, str | None) else str(self.model.model_id)
+
+
+NO_CHOICES: Final = ChildChoices.model_construct()
+OF_ONE_RUN: Final = frozenset(
+    {"agent", "budget", "branch", "branch_of", "description", "history", "keep", "mode", "model", "resume"}
+)
+"""Choices that end with a child's run, or are known as facts of the agent. All others hold when it is resumed."""
+FIXED: Final = ("agent", "tools", "branch", "branch_of", "history", "own_files")
+"""Choices that nobody may make anew for a resumed child."""
+CHOSEN: Final[dict[str, Callable[[Any], str]]] = {
+    "model": lambda model: f"the model {model}",
+    "thinking": lambda level: f"thinking {level}",
+    "history": lambda read: "this whole conversation" if read == "all" else f"the last {counted(int(read), 'exchange')}",
+    "tools": lambda tools: f"only the tools {', '.join(tools) or '(none)'}",
+    "own_files": lambda _: "files of its own",
+}
+"""Choices as words that follow the name of the child."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpawnCall(Action):
     """A child agent that is about to be started."""
@@ -282,6 +443,24 @@ class SpawnCall(Action):
     tools: tuple[str, ...] | None = None
     own_files: bool = False
 
+    @classmethod
+    def of(cls, prompt: str, choices: ChildChoices, *, background: bool = False) -> Self:
+        """Return the call for a child. Args: background: its parent does not wait for it."""
+        return cls(
+            prompt=prompt,
+            description=choices.description,
+            max_turns=choices.budget.turns,
+            mode=choices.mode,
+            agent=choices.agent or "",
+            background=background,
+            resume=choices.resume or "",
+            model=choices.model_words,
+            thinking=choices.thinking or "",
+            history="" if choices.history == "none" else str(choices.history),
+            tools=choices.tools,
+            own_files=choices.own_files,
+        )
+
     @property
     def subject(self) -> str:  # who allows some children does not allow other models
         return f"model {self.model}" if self.model else "resumed" if self.resume else "default"
@@ -295,7 +474,9 @@ class SpawnCall(Action):
 
     @property
     def _choices(self) -> str:
-        return choices_words(self.model, self.thinking, self.history, self.tools, own_files=self.own_files)
+        made = ((words, getattr(self, name)) for name, words in CHOSEN.items())
+        said = "; ".join(words(value) for words, value in made if value or value == ())
+        return f" with {said}" if said else ""
 
     @property
     def summary(self) -> str:

@@ -6,10 +6,10 @@ the whole code. No rule reads a title.
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from freeact_sub.text import counted, one_line
+from freeact_sub.text import one_line
 
 TITLE_CHARS: Final = 100
 SCANNED_CHARS: Final = 20_000
@@ -133,17 +133,3 @@ def _shell(lines: list[str]) -> str:
         if comment and not _PREPARES_SHELL.match(words):
             return one_line(comment, TITLE_CHARS)
     return one_line(lines[0], TITLE_CHARS) if lines else ""
-
-
-def choices_words(model: str, thinking: str, history: str, tools: Sequence[str] | None, *, own_files: bool) -> str:
-    """What was chosen for a child, as words that follow its name; empty if it is a child like any other."""
-    exchanges = "this whole conversation" if history == "all" else f"the last {counted(int(history or 0), 'exchange')}"
-    parts = [
-        f"the model {model}" if model else "",
-        f"thinking {thinking}" if thinking else "",
-        exchanges if history else "",
-        f"only the tools {', '.join(tools) or '(none)'}" if tools is not None else "",
-        "files of its own" if own_files else "",
-    ]
-    said = "; ".join(filter(None, parts))
-    return f" with {said}" if said else ""

@@ -47,7 +47,7 @@ from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, KernelSpec
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import ChildRequest
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class RunPart:
         super().__init_subclass__()
         check_overrides(cls, RunPart)
 
-    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+    def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Called when the run begins, and has emitted nothing yet. Args: request: the child to run. None: it is the root."""
 
     def known(self) -> RunResult | None:
@@ -194,7 +194,7 @@ class RunParts:
         """Let something of the core take part."""
         self._parts.append(part)
 
-    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+    def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Tell all parts."""
         for part in self._parts:
             with _named(part, "begins"):

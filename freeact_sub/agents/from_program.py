@@ -5,7 +5,6 @@ A program that an agent runs, such as a tool, acts on that agent's behalf: its c
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final, overload
 
 from pydantic_core import to_json
@@ -19,9 +18,9 @@ from freeact_sub.agents.runs.results import AnswerT, RunResult
 from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import ChildRequest
 
-FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
+FIELDS: Final = frozenset(ChildRequest.model_fields) - {
     "prompt",
     "content",
     "prepare",
@@ -37,7 +36,7 @@ class FromProgram:
     def __init__(self, root: Root) -> None:
         self._root = root
 
-    async def spawn(self, request: SpawnRequest | str) -> Child:
+    async def spawn(self, request: ChildRequest | str) -> Child:
         """Start a child without waiting for it; a string is its prompt.
 
         When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
@@ -48,14 +47,14 @@ class FromProgram:
         """
         return await self._root.callers_loop.children.spawn(_request_for(request))
 
-    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
+    async def spawn_and_run(self, request: ChildRequest | str) -> RunResult:
         """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
 
         An agent whose tool waits here lends its slot to other agents meanwhile.
         """
         return await self._spawn_and_run(_request_for(request))
 
-    async def _spawn_and_run(self, request: SpawnRequest, together: int = 1) -> RunResult:
+    async def _spawn_and_run(self, request: ChildRequest, together: int = 1) -> RunResult:
         children = self._root.callers_loop.children
         async with children.fan_outs.call("task", len(request.prompt), of_program=True, together=together) as payer:
             child = await children.spawn(request, payer)
@@ -67,13 +66,13 @@ class FromProgram:
         await self._root.settle()
         return result
 
-    async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
+    async def run_parallel(self, requests: Iterable[ChildRequest | str]) -> list[RunResult | Exception]:
         """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
         if isinstance(requests, str):
             raise InvalidRequestError("agent.run_parallel takes a list of requests, not one text: use agent.task for that")
         wanted, children = [*requests], self._root.callers_loop.children
 
-        async def run(request: SpawnRequest | str) -> RunResult:
+        async def run(request: ChildRequest | str) -> RunResult:
             return await self._spawn_and_run(_request_for(request), len(wanted))
 
         async def run_all() -> list[RunResult | Exception]:
@@ -132,7 +131,7 @@ class FromProgram:
         """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
 
         `prompt` and `output` are as for `run`. The options are `inputs` (values that it finds as variables in its kernel, by
-        name), `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`. Raises TaskError if the
+        name), `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `ChildRequest`. Raises TaskError if the
         child does not complete; `error.result` has what it achieved.
         """
         result = await self.spawn_and_run(request_of(prompt, {"output": output, **options}))
@@ -141,11 +140,11 @@ class FromProgram:
         return result
 
 
-def _request_for(request: SpawnRequest | str) -> SpawnRequest:
-    return request if isinstance(request, SpawnRequest) else request_of(request, {})
+def _request_for(request: ChildRequest | str) -> ChildRequest:
+    return request if isinstance(request, ChildRequest) else request_of(request, {})
 
 
-def request_of(prompt: "Prompt", options: Mapping[str, Any]) -> SpawnRequest:
+def request_of(prompt: "Prompt", options: Mapping[str, Any]) -> ChildRequest:
     """Return the request for a child. Args: options: see `Agent.task`.
 
     Raises:
@@ -165,7 +164,7 @@ def request_of(prompt: "Prompt", options: Mapping[str, Any]) -> SpawnRequest:
     if output is not None:
         rest["output_type"] = check_output(output, "agent.task")
     text, content = read_prompt(prompt)
-    return SpawnRequest(prompt=text, content=content, budget=budget, prepare=with_inputs(inputs) if inputs else None, **rest)
+    return ChildRequest(prompt=text, content=content, budget=budget, prepare=with_inputs(inputs) if inputs else None, **rest)
 
 
 async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:

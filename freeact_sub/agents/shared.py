@@ -31,7 +31,7 @@ from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.skills import Skills, load_skills
-from freeact_sub.tools import OwnTools, SpawnRequest
+from freeact_sub.tools import ChildRequest, OwnTools
 
 if TYPE_CHECKING:
     from freeact_sub.mcp import McpCatalogue
@@ -81,7 +81,7 @@ class AgentFactory(Protocol):
     before the bounds: whatever it returns, mode and budget are narrowed to the parent's, and the spawn is counted.
     """
 
-    def create(self, request: SpawnRequest, context: ExecutionContext) -> SpawnRequest | ChildAgent:
+    def create(self, request: ChildRequest, context: ExecutionContext) -> ChildRequest | ChildAgent:
         """Turn a request into a child.
 
         Args:
@@ -89,7 +89,7 @@ class AgentFactory(Protocol):
             context: The agent that starts it.
 
         Returns:
-            The request, unchanged or changed with `dataclasses.replace`, to start an ordinary agent; or a `ChildAgent`.
+            The request, unchanged or changed by `request.replace`, to start an ordinary agent; or a `ChildAgent`.
 
         Raises:
             SpawnForbiddenError: The child must not start; the caller reads the reason.
@@ -100,7 +100,7 @@ class AgentFactory(Protocol):
 class DefaultFactory:
     """Starts an ordinary agent for each request, unchanged."""
 
-    def create(self, request: SpawnRequest, context: ExecutionContext) -> SpawnRequest | ChildAgent:
+    def create(self, request: ChildRequest, context: ExecutionContext) -> ChildRequest | ChildAgent:
         """Return the request as it is."""
         del context
         return request

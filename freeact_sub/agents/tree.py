@@ -19,10 +19,11 @@ from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed
+from freeact_sub.calls import ChildChoices
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
 from freeact_sub.sessions import StoredAgent
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import ChildRequest
 
 MAX_ENDED: Final = 200
 """Children that have ended and are still listed; each takes about 30 kB."""
@@ -88,7 +89,7 @@ class Tree:
     def add_child(
         self,
         parent: TreeAgent,
-        request: SpawnRequest,
+        request: ChildRequest,
         *,
         agent_type: AgentType | None,
         model: Model | None,
@@ -108,6 +109,7 @@ class Tree:
             payer: An account below that of the parent's run, which pays. None: the run's.
         """
         config, policy = self.shared.config.subagents, parent.run.policy
+        choices = request.choices.model_copy(update={"thinking": request.thinking or parent.choices.thinking})
         above = parent
         for between in earlier[:-1]:
             above = self.agents.get(between.agent_id) or self._add_ended(between, above)
@@ -116,18 +118,13 @@ class Tree:
             agent_id=earlier[-1].agent_id if earlier else self._new_id(),
             key=earlier[-1].key if earlier else child_key(parent.key),
             parent=above,
-            description=request.description,
-            work_scope=request.scope,
+            choices=choices,
             policy=policy if request.mode is None else narrowed(policy, request.mode),
             model=model or parent.model,
             agent_type=agent_type,
-            thinking=request.thinking or parent.thinking,
-            tools=request.tools,
-            own_files=request.own_files,
             tool_call_id=request.tool_call_id,
             in_background=in_background,
             detached=in_background and config.detach,
-            keeps_kernel=request.keep,
             continues=request.continues_all and not in_background and agent_type is parent.agent_type and model is None,
         )
         budget = request.budget.over(config.budget).cut(parent.run.left)
@@ -186,14 +183,10 @@ class Tree:
             agent_id=stored.agent_id,
             key=stored.key,
             parent=parent,
-            description=stored.description,
-            work_scope=stored.scope,
+            choices=ChildChoices(description=stored.description, **stored.choices),
             policy=narrowed(parent.run.policy, stored.mode),
             model=parent.model,
             agent_type=self.shared.types.types[stored.agent_type] if stored.agent_type else None,
-            thinking=stored.thinking or None,
-            tools=stored.tools,
-            own_files=stored.own_files,
         )
         self.agents[agent.agent_id] = agent
         self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)

@@ -17,12 +17,12 @@ from freeact_sub.agents.runs.results import ACTIVE, AgentInfo
 from freeact_sub.agents.shared import ExecutionContext, Shared
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy
+from freeact_sub.calls import NO_CHOICES, ChildChoices
 from freeact_sub.channel import Emitter
 from freeact_sub.config.schema import Config
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import CellClock
-from freeact_sub.modes import Thinking
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
@@ -37,27 +37,19 @@ class TreeAgent:
     key: str
     """The only source of the agent's depth."""
     parent: "TreeAgent | None"
-    description: str = ""
-    work_scope: str = ""
-    """The part of the task that is the agent's own."""
+    choices: ChildChoices = NO_CHOICES
+    """The choices for it, as the factory, its type and its parent completed them. The root has none."""
     policy: Policy
     """Decides on its calls. The policy of its `run` also includes its kernel's folders."""
     model: Model
     agent_type: AgentType | None = None
     """None: it has no type."""
-    thinking: Thinking | None = None
-    tools: tuple[str, ...] | None = None
-    """The only tools that who started it leaves it and all below it. None: all."""
-    own_files: bool = False
-    """It works in a copy of the workspace."""
     tool_call_id: str | None = None
     """The parent's call that started it. None: a program did."""
     in_background: bool = False
     """Its parent continues while it works; the two can exchange messages."""
     detached: bool = False
     """It may outlive its parent's run."""
-    keeps_kernel: bool = False
-    """Its kernel outlives its run as a node."""
     continues: bool = False
     """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
     kernel: UsedKernel | None = None
@@ -72,6 +64,16 @@ class TreeAgent:
     def use_run(self, run: PresentRun) -> None:
         """Note a new run."""
         self._run[:] = [run]
+
+    @property
+    def description(self) -> str:
+        """The label of its work. Empty: it has none."""
+        return self.choices.description
+
+    @property
+    def keeps_kernel(self) -> bool:
+        """Whether its kernel outlives its run as a node."""
+        return self.choices.keep
 
     @property
     def config(self) -> Config:

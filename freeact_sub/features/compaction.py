@@ -57,7 +57,7 @@ from freeact_sub.events import Compacted, Notice
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import clean
-from freeact_sub.tools import SpawnRequest, head_and_tail, output_file
+from freeact_sub.tools import ChildRequest, head_and_tail, output_file
 
 TEXT_CHARS: Final = 4_000
 """Characters of each prompt, reply and call that the summarising model reads."""
@@ -606,7 +606,7 @@ class CompactionPart(RunPart):
     def __init__(self, compactor: Compactor) -> None:
         self._compactor, self._prompt = compactor, ""
 
-    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+    def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Note the task of a child: it stays where its prompt is summarised."""
         del request
         self._prompt = prompt

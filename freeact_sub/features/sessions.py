@@ -22,7 +22,7 @@ from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_t
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.errors import FreeactError
-from freeact_sub.tools import SpawnRequest, head_and_tail, text_of
+from freeact_sub.tools import ChildRequest, head_and_tail, text_of
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class SessionsPart(RunPart):
         self._digest: str | None = None
         """Identifies the work of a child. None: its answer must not be kept, or is kept already."""
 
-    def begins(self, prompt: str, request: SpawnRequest | None) -> None:
+    def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Record the start of the run."""
         agent, budget = self._agent, self._agent.run.account.budget
         self._journal.run_begins(agent.agent_id, lambda: stored_agent(agent), prompt, budget, of_root=agent.parent is None)

@@ -26,7 +26,7 @@ from freeact_sub.config.entry_points import SESSION_STORES
 from freeact_sub.config.schema import SessionsConfig
 from freeact_sub.errors import SessionError, way
 from freeact_sub.events.ending import Receipts
-from freeact_sub.modes import Mode, Thinking
+from freeact_sub.modes import Mode
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -93,14 +93,8 @@ class StoredAgent:
     in_background: bool
     address: str = ""
     """The name and the server of its model. Empty: not known."""
-    scope: str = ""
-    """The part of the task that is the agent's own."""
-    thinking: Thinking | Literal[""] = ""
-    """How much its model was to think. Empty: as the settings say."""
-    tools: tuple[str, ...] | None = None
-    """The only tools that were left to it. None: all."""
-    own_files: bool = False
-    """It worked in a copy of the workspace."""
+    choices: dict[str, Any] = field(default_factory=dict)
+    """What was chosen for it, see `ChildChoices.kept`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from freeact_sub.tools.children import Delegate, Subagents, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
 from freeact_sub.tools.mcp_search import SEARCH
 from freeact_sub.tools.plan import UpdatePlan
+from freeact_sub.tools.request import ChildRequest, NodeHandle
 from freeact_sub.tools.result_bounds import (
     Bounds,
     bound_error,
@@ -25,9 +26,7 @@ from freeact_sub.tools.tool import (
     ChildState,
     HarmlessTool,
     KernelAccess,
-    NodeHandle,
     Outcome,
-    SpawnRequest,
     Tool,
     ToolContext,
     ToolResult,
@@ -59,13 +58,13 @@ __all__ = [
     "BackgroundChildren",
     "Bounds",
     "CellContext",
+    "ChildRequest",
     "ChildState",
     "ExecuteIPythonCell",
     "KernelAccess",
     "NodeHandle",
     "Outcome",
     "OwnTools",
-    "SpawnRequest",
     "Subagents",
     "Tool",
     "ToolContext",

@@ -2,63 +2,31 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from freeact_sub.calls import SpawnCall, ToolCall
-from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStatus, PlanStep
-from freeact_sub.modes import Mode, Thinking
 from freeact_sub.text import shortened
 from freeact_sub.titles import own_title
-from freeact_sub.tools.tool import ChildState, HarmlessTool, Outcome, SpawnRequest, ToolContext, ToolResult
+from freeact_sub.tools.request import AskedChild, ChildRequest
+from freeact_sub.tools.tool import ChildState, HarmlessTool, Outcome, ToolContext, ToolResult
 
 
-class TaskArguments(BaseModel):
-    """See `tools/task.json`."""
+class TaskArguments(AskedChild):
+    """The arguments of `task`."""
 
-    model_config = {"extra": "forbid", "defer_build": True}
-    prompt: str = Field(min_length=1)
-    description: str = ""
-    max_turns: int = Field(default=10, ge=1)
-    agent: str = ""
-    model: str = ""
-    thinking: Thinking | None = None
-    history: Literal["none", "all"] | NonNegativeInt = "none"
-    tools: list[str] | None = None
-    mode: Mode | None = None
-    scope: str = ""
-    budget: dict[str, float] = Field(default={})
-    background: bool = False
-    branch: bool = False
-    branch_of: str = ""
-    own_files: bool = False
-    keep: bool = False
-    resume: str = ""
-
-    @model_validator(mode="after")
-    def _budget_is_one(self) -> Any:
-        self.limits  # noqa: B018  # a wrong value raises here, and the model reads the error with the field's name
-        return self
+    background: bool = Field(default=False, description="Return its id at once; you are told when it has ended.")
 
     @property
-    def limits(self) -> Budget:
-        """The requested budget. Turns that the model did not name stay unset: their default is a setting."""
-        turns = {"turns": self.max_turns} if "max_turns" in self.model_fields_set else {}
-        return Budget.model_validate({**self.budget, **turns})
-
-    @property
-    def request(self) -> SpawnRequest:
+    def request(self) -> ChildRequest:
         """The request for the child."""
-        own = self.model_dump(exclude={"max_turns", "budget", "background"})
-        named = {name: own[name] or None for name in ("agent", "model", "branch_of", "resume")}
-        tools = None if self.tools is None else tuple(self.tools)
-        return SpawnRequest(**own | named | {"tools": tools}, budget=self.limits)
+        return ChildRequest(prompt=self.prompt, **self.chosen)
 
 
 class Task:
@@ -73,7 +41,7 @@ class Task:
 
     async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""
-        request = replace(arguments.request, tool_call_id=context.tool_call_id)
+        request = arguments.request.replace(tool_call_id=context.tool_call_id)
         if not arguments.background:
             return await context.spawn(request)
         child = await context.children.start(request)
@@ -281,7 +249,7 @@ async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> 
 
 async def _do(prompt: str, index: int, arguments: DelegateArguments, context: ToolContext) -> _SubtaskOutcome:
     subtask = arguments.subtasks[index]
-    request = SpawnRequest(
+    request = ChildRequest(
         prompt=prompt,
         description=shortened(f"subtask {index}: {subtask.task}", 60),
         agent=subtask.agent or None,

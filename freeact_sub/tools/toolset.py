@@ -25,6 +25,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from freeact_sub.calls import Call
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.text import wrong_fields
+from freeact_sub.tools.request import schema_for_models
 from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Tool, ToolContext
 
@@ -86,8 +87,16 @@ def validator_of(arguments: type[BaseModel]) -> Any:
 
 @functools.cache
 def load_definition(name: str) -> ToolDefinition:
-    """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module."""
-    return ToolDefinition(**json.loads((_definitions() / f"{name}.json").read_text(encoding="utf-8")))
+    """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module.
+
+    The schema of `task` is made from the choices for a child, which stand in one place only.
+    """
+    told = json.loads((_definitions() / f"{name}.json").read_text(encoding="utf-8"))
+    if "parameters_json_schema" not in told:
+        from freeact_sub.tools.children import TaskArguments  # noqa: PLC0415  # all others say their own
+
+        told["parameters_json_schema"] = schema_for_models(TaskArguments)
+    return ToolDefinition(**told)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, finished, hand_over, read, root_text
 
-from freeact_sub import Agent, Config, SpawnRequest
+from freeact_sub import Agent, ChildRequest, Config
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Decision
 from freeact_sub.testing import ScriptedModel
@@ -171,7 +171,7 @@ async def test_a_check_that_hangs_has_not_run_and_ends_with_its_run(tmp_path):
     async with make(tmp_path, script, kernel={"cell_timeout_seconds": 0.5}) as agent:
         results = [await agent.task("code", check="while True: pass"), await agent.task("function", check=hangs)]
         began.clear()
-        child = await agent.spawn(SpawnRequest(prompt="cancelled", check=hangs))
+        child = await agent.spawn(ChildRequest(prompt="cancelled", check=hangs))
         await began.wait()
         child.cancel()
         results.append(await child.result())

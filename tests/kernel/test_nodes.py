@@ -8,7 +8,7 @@ from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from support.agents import allow, cell, check_stream, of_kind, read, root_text, task
 from support.waiting import WORKS_ON, eventually
 
-from freeact_sub import KernelError, KernelLostError, SpawnForbiddenError, SpawnRequest
+from freeact_sub import ChildRequest, KernelError, KernelLostError, SpawnForbiddenError
 from freeact_sub.events import AgentFinished, ApprovalRequest, ToolCallStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -21,7 +21,7 @@ async def test_a_kept_kernel_is_a_node_to_run_cells_in_to_branch_and_to_adopt(ma
     events = []
 
     async def program():
-        loaded = await agent.spawn_and_run(SpawnRequest(prompt="load", description="loader", keep=True))
+        loaded = await agent.spawn_and_run(ChildRequest(prompt="load", description="loader", keep=True))
         node = loaded.node
         assert node.node_id == loaded.agent_id
         assert (await node.execute("table.append(next(numbers)); print(table)")).text == "[1, 2, 5]"
@@ -55,11 +55,11 @@ async def test_a_kept_kernel_is_a_node_to_run_cells_in_to_branch_and_to_adopt(ma
 async def test_children_begin_in_a_node_with_its_conversation(make):
     script = {**LOAD, "go on": [[cell("print(table)")], "went on"], "anew": [[cell("print(len(table))")], "did"]}
     async with make(script, mode="auto") as agent:
-        node = (await agent.spawn_and_run(SpawnRequest(prompt="load", keep=True))).node
+        node = (await agent.spawn_and_run(ChildRequest(prompt="load", keep=True))).node
         assert node.is_open
-        request = SpawnRequest(prompt="go on", branch_of=node, history="all", keep=True)
+        request = ChildRequest(prompt="go on", branch_of=node, history="all", keep=True)
         on = await agent.spawn_and_run(request)
-        anew = await agent.spawn_and_run(SpawnRequest(prompt="anew", branch_of=node.node_id))
+        anew = await agent.spawn_and_run(ChildRequest(prompt="anew", branch_of=node.node_id))
         assert (on.status, anew.status, anew.node) == ("completed", "completed", None)
         prompts = [part.content for message in on.node.history for part in message.parts if part.part_kind == "user-prompt"]
         assert [text.splitlines()[0] for text in prompts] == ["load", "go on"]
@@ -74,7 +74,7 @@ async def test_people_are_asked_for_a_cell_of_a_node_and_a_narrower_node_stays_n
         return allow(event)
 
     async def program():
-        node = (await agent.spawn_and_run(SpawnRequest(prompt="load", mode="plan", keep=True))).node
+        node = (await agent.spawn_and_run(ChildRequest(prompt="load", mode="plan", keep=True))).node
         count = len(asked)
         assert (await node.execute("len(table)")).text == "2"  # the program's own code
         assert len(asked) == count

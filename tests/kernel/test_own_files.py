@@ -14,7 +14,7 @@ from support.agents import cell
 from support.sandbox import NEEDS_A_WALL
 from support.waiting import eventually, is_running, turns, wait_until
 
-from freeact_sub import SpawnRequest, WorkspaceConflictError
+from freeact_sub import ChildRequest, WorkspaceConflictError
 from freeact_sub.system.private_folders import sweep
 
 pytestmark = pytest.mark.kernel
@@ -139,7 +139,7 @@ for attempt in (lambda: open(folder + '/one').read(), lambda: open(folder + '/ne
 async def test_a_child_works_in_its_copy_and_leaves_it_as_a_node(make, workspace):
     script = {"work": [[cell("open('one', 'w').write('changed'); x = 1")], "done"]}
     async with make(script, mode="auto") as agent:
-        result = await agent.spawn_and_run(SpawnRequest(prompt="work", branch=True, own_files=True, keep=True))
+        result = await agent.spawn_and_run(ChildRequest(prompt="work", branch=True, own_files=True, keep=True))
         assert (result.status, (workspace / "one").read_text()) == ("completed", "original\n")
         assert result.files_written == (), "nobody else has them"
         assert (await result.node.diff()).changed == ("one",)

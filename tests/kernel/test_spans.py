@@ -17,7 +17,7 @@ from support.agents import cell, read, task
 from support.gateways import behind
 from support.programs import ROOT
 
-from freeact_sub import Agent, ApprovalDeniedError, Config, Decision, SpawnRequest
+from freeact_sub import Agent, ApprovalDeniedError, ChildRequest, Config, Decision
 from freeact_sub.spans import CONVERSATION
 from freeact_sub.strategies import vote
 from freeact_sub.testing import ScriptedModel, first_prompt
@@ -216,7 +216,7 @@ async def test_a_denied_action_and_a_program_have_spans(tmp_path, exporter):
 
     async def labels():
         await vote(agent, "child", 2)
-        return (await agent.spawn_and_run(SpawnRequest(prompt="child"))).output
+        return (await agent.spawn_and_run(ChildRequest(prompt="child"))).output
 
     config = Config(workspace=tmp_path, mode="ask")
     async with Agent(config, model=script([cell("!touch x")]), capabilities=[Instrumentation()]) as agent:

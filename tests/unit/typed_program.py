@@ -19,6 +19,7 @@ from freeact_sub import (
     Callbacks,
     Changes,
     Child,
+    ChildRequest,
     CodeAction,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
@@ -41,7 +42,6 @@ from freeact_sub import (
     Run,
     RunResult,
     SessionStore,
-    SpawnRequest,
     StoredSession,
     SubagentsConfig,
     TaskError,
@@ -141,7 +141,7 @@ async def children(agent: Agent[Report]) -> None:
     assert_type((await agent.task("go", output=list[int])).output, list[int])
     assert_type((await agent.task("go", output=Literal["yes", "no"])).output, Any)
     assert_type(await agent.spawn("go"), Child)
-    node: KernelNode | None = (await agent.spawn_and_run(SpawnRequest(prompt="go", keep=True))).node
+    node: KernelNode | None = (await agent.spawn_and_run(ChildRequest(prompt="go", keep=True))).node
     if node is not None:
         await agent.adopt(node)
 
@@ -242,7 +242,7 @@ async def of_an_agent(agent: Agent, frame: object) -> None:
         assert_type(await agent.promote(node), Changes)
         child = await agent.task("go", branch_of=node, history="all", inputs={"frame": frame}, check="answer > 1")
         assert_type(child.output, str)
-    await agent.run_parallel(["one", SpawnRequest(prompt="two")])
+    await agent.run_parallel(["one", ChildRequest(prompt="two")])
     try:
         await agent.task("go")
     except TaskError as error:

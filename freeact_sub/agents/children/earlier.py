@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -21,11 +21,12 @@ from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.types.files import unknown_name
+from freeact_sub.calls import FIXED, ChildChoices
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice
 from freeact_sub.modes import narrower
 from freeact_sub.sessions import StoredAgent
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import ChildRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ def ended_child(agent_id: str, tree: Tree) -> TreeAgent | None:
     return agent
 
 
-def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -> SpawnRequest:
+def as_it_was(request: ChildRequest, earlier: EarlierChild, caller: TreeAgent) -> ChildRequest:
     """The request, with what the child had where it says nothing. The mode is never more than it was.
 
     A child of the caller's own type needs no name of a type, as when it was started.
@@ -117,23 +118,19 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -
     Raises:
         InvalidRequestError: It asks for another kind of child, or another kernel.
     """
-    has_kernel = request.branch or request.branch_of is not None or request.own_files
-    if request.agent is not None or has_kernel or request.history != "none" or request.tools is not None:
+    if any(getattr(request, name) != ChildChoices.model_fields[name].default for name in FIXED):
         raise InvalidRequestError(
             "a resumed child keeps its type, its tools, its conversation and its kernel: resume it without agent, tools, "
             "branch, branch_of, history and own_files"
         )
     child = earlier.lineage[-1]
-    return replace(
-        request,
-        agent=None if caller.agent_type is not None and child.agent_type == caller.agent_type.name else child.agent_type,
-        description=request.description or child.description,
-        scope=request.scope or child.scope,
+    kept = {**child.choices, "description": child.description}
+    own_type = caller.agent_type is not None and child.agent_type == caller.agent_type.name
+    return request.replace(
+        **{name: value for name, value in kept.items() if not getattr(request, name)},
+        agent=None if own_type else child.agent_type,
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
-        thinking=request.thinking or child.thinking or None,
-        tools=child.tools,
-        own_files=child.own_files,
-        branch=child.own_files,
+        branch=child.choices.get("own_files", False),
     )
 
 

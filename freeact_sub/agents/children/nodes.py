@@ -279,12 +279,10 @@ class Nodes:
             key=self._agent.key,
             parent=self._agent,
             owner=self._agent,
-            description=child.description,
+            choices=child.choices.model_copy(update={"keep": True}),
             policy=child.present_policy,
             model=child.model,
             agent_type=child.agent_type,
-            tools=child.tools,
-            keeps_kernel=True,
         )
         await resources.kernel.live()
         resources.assign(code)
@@ -345,7 +343,7 @@ class Nodes:
             KernelError: A variable is missing or cannot be pickled.
         """
         mine, theirs = self._agent, node.code
-        same = theirs.policy.mode == mine.policy.mode and theirs.tools == mine.tools
+        same = theirs.policy.mode == mine.policy.mode and theirs.choices.tools == mine.choices.tools
         if not same or theirs.agent_type is not mine.agent_type:
             raise FreeactError(
                 f"{theirs.label} has another mode, type or list of tools than the agent that would adopt its variables, and "
@@ -370,12 +368,10 @@ class Nodes:
             key=self._agent.key,
             parent=self._agent,
             owner=self._agent,
-            description=description,
+            choices=above.choices.model_copy(update={"description": description, "keep": True}),
             policy=above.present_policy,
             model=self._agent.model,
             agent_type=above.agent_type,
-            tools=above.tools,
-            keeps_kernel=True,
         )
         places = self._agent.shared.kernel_places
         if places.would_never_come(self._agent):

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic_ai.messages import ModelMessage
@@ -20,7 +19,7 @@ from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, end
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
-from freeact_sub.agents.children.type_effects import check_model_name, check_spawn, checked_choices
+from freeact_sub.agents.children.type_effects import check_model_name, check_spawn
 from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.requested_call import Asker
@@ -38,7 +37,7 @@ from freeact_sub.errors import (
 )
 from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out, until_done
-from freeact_sub.tools import ChildState, SpawnRequest, ToolResult
+from freeact_sub.tools import ChildRequest, ChildState, ToolResult
 
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
@@ -99,7 +98,7 @@ class ChildOwner:
         """Begin a run of the agent."""
         self.left, self.is_open, self._was_asked = [], True, False
 
-    async def run(self, request: SpawnRequest, together: int) -> OwnedChild:
+    async def run(self, request: ChildRequest, together: int) -> OwnedChild:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
 
         Args:
@@ -123,7 +122,7 @@ class ChildOwner:
                     raise
         return child
 
-    async def run_for_model(self, request: SpawnRequest) -> ToolResult:
+    async def run_for_model(self, request: ChildRequest) -> ToolResult:
         """Do the same, and return the report for the agent's model."""
         try:
             child = await self.run(request, self._agent.run.children_asked)
@@ -133,7 +132,7 @@ class ChildOwner:
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
 
-    async def spawn(self, request: SpawnRequest, payer: Payer = NO_PAYER) -> Child:
+    async def spawn(self, request: ChildRequest, payer: Payer = NO_PAYER) -> Child:
         """Start a child for a program without waiting for it. Args: payer: see `FanOuts`. Raises: see `run`."""
         if self._begin_run is not None:
             await self._begin_run()
@@ -163,7 +162,7 @@ class ChildOwner:
         self._busy.remove(task)
         self._changed.set()
 
-    async def start(self, request: SpawnRequest) -> ChildState:
+    async def start(self, request: ChildRequest) -> ChildState:
         """Starts a child without waiting for it."""
         return (await self._begin(request, "background")).state
 
@@ -194,7 +193,7 @@ class ChildOwner:
             return self._messages.send(child, text)
         earlier = await earlier_child(agent_id, self._agent, self._tree)
         label = earlier.lineage[-1].description
-        request = SpawnRequest(prompt=text, description=label, resume=agent_id, tool_call_id=tool_call_id)
+        request = ChildRequest(prompt=text, description=label, resume=agent_id, tool_call_id=tool_call_id)
         await permit(request.call(background=True), Asker(agent=self._agent, tool_call_id=tool_call_id))
         again = await self._begin(request, "background")
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
@@ -290,20 +289,19 @@ class ChildOwner:
         if self._nodes is not None:
             await self._nodes.aclose()
 
-    async def _begin(self, request: SpawnRequest, started_by: StartedBy, payer: Payer = NO_PAYER) -> OwnedChild:
+    async def _begin(self, request: ChildRequest, started_by: StartedBy, payer: Payer = NO_PAYER) -> OwnedChild:
         self._check_open()
         self._starting += 1
         try:
             if payer.model is not None and request.resume is None:  # a child that is resumed keeps its own
-                request = replace(request, model=payer.model)
+                request = request.replace(model=payer.model)
             if started_by != "program":
                 check_model_name(request.model, self._agent)
-            request = checked_choices(request)
             origin = self._origin_of(request)
-            if request.branch:
+            if request.is_branch:
                 await self._resources.kernel.bring_back()
             if origin is not None and request.mode is None:
-                request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
+                request = request.replace(mode=origin.code.policy.mode)  # own files need another wall
             plan = await planned(request, self._agent, self._tree, payer.account, of_program=started_by == "program")
             kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
             self._check_open()
@@ -312,7 +310,7 @@ class ChildOwner:
             self._starting -= 1
             self._changed.set()
 
-    def _origin_of(self, request: SpawnRequest) -> OwnedNode | None:
+    def _origin_of(self, request: ChildRequest) -> OwnedNode | None:
         if request.branch_of is None:
             return None
         if request.branch:
@@ -323,7 +321,7 @@ class ChildOwner:
         origin.check_open()
         return origin
 
-    async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> OwnedNode | None:
+    async def _kept(self, earlier: EarlierChild, request: ChildRequest) -> OwnedNode | None:
         mode = self._agent.run.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:
@@ -338,7 +336,7 @@ class ChildOwner:
     ) -> OwnedChild:
         """Make a child and begin its run, with no `await` from the checks to its account and its task."""
         kept = kept if kept is not None and kept.is_open else None
-        request = plan.request if kept is None else replace(plan.request, keep=True)
+        request = plan.request if kept is None else plan.request.replace(keep=True)
         before = None if plan.earlier is None else ended_child(plan.earlier.agent_id, self._tree)
         in_background = started_by == "background"
         if in_background and sum(child.ended is None for child in self._in_background()) >= MAX_IN_BACKGROUND:
@@ -354,7 +352,8 @@ class ChildOwner:
             payer=plan.payer,
         )
         try:
-            branch_of = origin.resources.kernel if origin is not None else self._resources.kernel if request.branch else None
+            copied = origin.resources if origin is not None else self._resources if request.is_branch else None
+            branch_of = None if copied is None else copied.kernel
             if request.history != "none":
                 read = origin.history if origin is not None else self._history()
                 started.run.keep_history(last_exchanges(read, request.history))

@@ -23,7 +23,7 @@ from freeact_sub.events import AgentStarted
 from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
 from freeact_sub.text import whole_text
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import ChildRequest
 
 AgentProgram: TypeAlias = Callable[[], Awaitable[Any]]
 """Produces an answer without a model."""
@@ -43,10 +43,10 @@ class Work:
     output_type: Any = None
     """The type of the answer, as pydantic-ai's `output_type`. None: the agent's."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
-    """See `SpawnRequest`."""
+    """See `ChildRequest`."""
     program: AgentProgram | None = None
     """Produces the answer instead of a model."""
-    request: SpawnRequest | None = None
+    request: ChildRequest | None = None
     """Of a child whose answer may be that of an earlier one."""
     verifier: Verifier | None = None
     """Checks the answer. None: only its type does."""
@@ -103,7 +103,7 @@ class MakeRun(Protocol):
 class PlannedChild:
     """A child that does not exist yet."""
 
-    request: SpawnRequest
+    request: ChildRequest
     """The request, completed by the factory and the child's type."""
     agent_type: AgentType | None
     model: Model | None
@@ -134,7 +134,7 @@ class PlannedChild:
 
 
 async def planned(
-    request: SpawnRequest, agent: TreeAgent, tree: Tree, payer: Account | None, *, of_program: bool
+    request: ChildRequest, agent: TreeAgent, tree: Tree, payer: Account | None, *, of_program: bool
 ) -> PlannedChild:
     """Ask the factory and the type what a child of an agent is to be, or what one was that has ended.
 
@@ -144,7 +144,7 @@ async def planned(
         ConfigError: Its model cannot be built.
     """
     if request.check is not None:
-        request = replace(request, check=checked_check(request.check))
+        request = request.replace(check=checked_check(request.check))
     request, answers = _made(request, agent)
     earlier = None
     if request.resume is not None:
@@ -171,7 +171,7 @@ async def planned(
     )
 
 
-def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildAgent | None]:
+def _made(request: ChildRequest, agent: TreeAgent) -> tuple[ChildRequest, ChildAgent | None]:
     """Return the request as the factory changed it, and the child if it is implemented in Python."""
     try:
         made = agent.shared.factory.create(request, agent.context)
@@ -180,17 +180,17 @@ def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildA
     except Exception as error:  # border: code of the SDK's user
         logger.exception("the agent factory failed")
         raise SpawnForbiddenError(f"the agent factory failed: {type(error).__name__}: {error}") from error
-    if isinstance(made, SpawnRequest):
+    if isinstance(made, ChildRequest):
         if made.prompt != request.prompt and made.content == request.content:
             seen = (part for part in request.content if not isinstance(part, str))
-            made = replace(made, content=(made.prompt, *seen) if request.content else ())
-        return replace(made, tool_call_id=request.tool_call_id), None
+            made = made.replace(content=(made.prompt, *seen) if request.content else ())
+        return made.replace(tool_call_id=request.tool_call_id), None
     if not isinstance(made, ChildAgent):
         raise SpawnForbiddenError(
-            f"the agent factory returned a {type(made).__name__}: it must return a SpawnRequest, or an object with "
+            f"the agent factory returned a {type(made).__name__}: it must return a ChildRequest, or an object with "
             "`async def run(prompt, context)`"
         )
-    if request.branch or request.branch_of is not None or request.keep or request.prepare is not None or request.resume:
+    if request.is_branch or request.branch_of is not None or request.keep or request.prepare is not None or request.resume:
         raise InvalidRequestError("this child is Python code and has no kernel: leave out inputs, branch, keep and resume")
     if request.check is not None or request.verify is not None:
         raise InvalidRequestError("this child is Python code, whose answer is not checked: leave out check")

@@ -6,10 +6,9 @@ descendants; what it selects (`tools.allow`) applies to its own agents only, so 
 What is chosen for one child stands here too: its model, its tools. A choice never gives it more.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar, get_args
+from typing import Final, TypeVar
 
 from pydantic_ai import ToolDefinition
 from pydantic_ai.models import Model
@@ -29,9 +28,9 @@ from freeact_sub.errors import (
     LimitReachedError,
     SpawnForbiddenError,
 )
-from freeact_sub.modes import INHERIT, MODES, Thinking, narrower
+from freeact_sub.modes import INHERIT, narrower
 from freeact_sub.skills import Skill
-from freeact_sub.tools import TOOL_NAMES, SpawnRequest
+from freeact_sub.tools import TOOL_NAMES, ChildRequest
 
 T = TypeVar("T")
 
@@ -50,7 +49,7 @@ def startable(agent: TreeAgent) -> dict[str, AgentType]:
     return {name: types[name] for name in types if all(name in names for names in lists)}
 
 
-def resolved(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, AgentType | None]:
+def resolved(request: ChildRequest, agent: TreeAgent) -> tuple[ChildRequest, AgentType | None]:
     """Complete a request from the child's type, and return it with that type.
 
     Args:
@@ -77,12 +76,10 @@ def resolved(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, Age
     output_type = request.output_type
     if output_type is str and agent_type.output is not None:
         output_type = schema_output_type(agent_type.output)
-        request = replace(request, output_schema=agent_type.output)
-    request = replace(
-        request,
+        request = request.replace(output_schema=agent_type.output)
+    request = request.replace(
         thinking=request.thinking or agent_type.thinking,
         own_files=request.own_files or agent_type.own_files,
-        branch=request.branch or (agent_type.own_files and request.branch_of is None),
         mode=mode if mode is None or agent_type.mode is None else narrower(mode, agent_type.mode),
         budget=request.budget.over(agent_type.budget).over(_depth(agent_type, agent)),
         output_type=output_type,
@@ -119,7 +116,7 @@ def _narrowed(
 def has_tool(agent: TreeAgent, name: str) -> bool:
     """Whether an agent's type grants it a tool."""
     denied = agent.denied_by(name) or (agent.denied_by("task") if name in SPAWNING else None)
-    listed = all(above.tools is None or ToolNames(allow=above.tools).allows(name) for above in agent.ancestors())
+    listed = all(ToolNames(allow=above.choices.tools).allows(name) for above in agent.ancestors())
     return denied is None and listed and (agent.agent_type is None or agent.agent_type.tools.allows(name))
 
 
@@ -214,47 +211,7 @@ def check_model_name(named: str | Model | None, parent: TreeAgent) -> None:
         raise InvalidRequestError(f"{unknown_name('model', str(named), [*names, INHERIT])} (the setting `models`)")
 
 
-FORMS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("prompt", "description", "scope"), str),
-    **dict.fromkeys(("agent", "resume"), str | None),
-    **dict.fromkeys(("branch", "own_files", "keep"), bool),
-    "budget": Budget,
-}
-"""The types of a request's plain values."""
-
-
-def checked_choices(request: SpawnRequest) -> SpawnRequest:
-    """Return a request whose choices have the right form; a child with files of its own is a branch.
-
-    Raises:
-        InvalidRequestError: One has another form.
-    """
-    history, tools = request.history, request.tools
-    for name, kind in FORMS.items():
-        if not isinstance(value := getattr(request, name), kind):
-            words = "True or False" if kind is bool else "a Budget" if kind is Budget else "a text"
-            raise InvalidRequestError(f"`{name}` of a child is {words}, not {value!r:.100}")
-    if request.mode is not None and request.mode not in MODES:
-        raise InvalidRequestError(unknown_name("mode", str(request.mode), MODES))
-    if not (history in ("none", "all") or (type(history) is int and history >= 0)):
-        raise InvalidRequestError(f"`history` is 'none', 'all' or the number of the last exchanges, not {history!r:.100}")
-    if request.thinking is not None and request.thinking not in get_args(Thinking):
-        raise InvalidRequestError(unknown_name("level of thinking", str(request.thinking), get_args(Thinking)))
-    if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
-        raise InvalidRequestError(f"`tools` is a list of names of tools, not {tools!r:.100}")
-    try:
-        json.dumps(request.output_schema)
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"the schema of the answer is not JSON: {error}") from error
-    return replace(
-        request,
-        tools=None if tools is None else tuple(tools),
-        history="none" if history == 0 else history,
-        branch=request.branch or (request.own_files and request.branch_of is None and request.resume is None),
-    )
-
-
-def check_tools(request: SpawnRequest, agent_type: AgentType | None, parent: TreeAgent) -> None:
+def check_tools(request: ChildRequest, agent_type: AgentType | None, parent: TreeAgent) -> None:
     """Refuse a list of tools that names one which the child would not have anyway.
 
     Raises:
@@ -279,7 +236,7 @@ def check_tools(request: SpawnRequest, agent_type: AgentType | None, parent: Tre
 def _would_have(name: str, agent_type: AgentType | None, parent: TreeAgent) -> bool:
     if agent_type is parent.agent_type:
         return has_tool(parent, name)
-    lists = [above.tools for above in parent.ancestors() if above.tools is not None]
+    lists = [tools for above in parent.ancestors() if (tools := above.choices.tools) is not None]
     listed = all(ToolNames(allow=names).allows(name) for names in lists) and parent.denied_by(name) is None
     return listed and (agent_type is None or (agent_type.tools.allows(name) and not agent_type.tools.denies(name)))
 

@@ -13,10 +13,10 @@ place of `kernel.max_live`.
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.children.nodes import Nodes
@@ -26,12 +26,11 @@ from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_ca
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.calls import ToolCall
-from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Kernel, block_type, hand_over, move_values, write_value
-from freeact_sub.modes import Mode, Thinking
-from freeact_sub.tools import BackgroundChildren, ChildState, SpawnRequest, Subagents
+from freeact_sub.tools import BackgroundChildren, ChildRequest, ChildState, Subagents
 from freeact_sub.tools.children import SubagentsArguments
+from freeact_sub.tools.request import AskedChild
 
 if TYPE_CHECKING:
     from freeact_sub.kernels.workspaces import Changes
@@ -40,36 +39,13 @@ CHECK_SECONDS: Final = 30.0
 """Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
 MAX_PROBLEM_CHARS: Final = 2000
 
-SAME: Final = (
-    *("prompt", "description", "agent", "model", "thinking", "mode", "scope", "branch", "branch_of", "own_files"),
-    *("history", "keep", "resume", "inputs_digest", "check"),
-)
-"""Parameters that mean the same in a `SpawnRequest`."""
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class TaskParams(Params):
+class TaskParams(AskedChild):
     """The parameters of `agent.task`."""
 
     task_id: TaskId
-    prompt: str = Field(min_length=1)
-    description: str = ""
-    agent: str | None = None
-    model: str | None = None
-    thinking: Thinking | None = None
-    tools: list[str] | None = None
-    mode: Mode | None = None
-    max_turns: int | None = Field(default=None, ge=1)
-    scope: str = ""
-    budget: Budget = Budget()
-    branch: bool = False
-    branch_of: str | None = None
-    """The id of one of the agent's nodes."""
-    keep: bool = False
-    resume: str | None = None
-    """A child that has ended, by its id."""
-    own_files: bool = False
-    history: Literal["none", "all"] | NonNegativeInt = "none"
     inputs: list[str] = Field(default_factory=list)
     """One line for each value in the task's file. Empty: there is no file."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
@@ -89,12 +65,6 @@ class TaskParams(Params):
         """The addition to the prompt."""
         lines = "\n".join(f"- {line}" for line in self.inputs)
         return f"These variables are in your kernel, until it is reset:\n{lines}" if lines else ""
-
-    def to_budget(self) -> Budget:
-        """Return the requested limits, from either parameter."""
-        if self.max_turns is not None and self.budget.turns is not None:
-            raise InvalidRequestError("agent.task: max_turns and budget['turns'] are the same limit: give one of them")
-        return self.budget if self.max_turns is None else self.budget.model_copy(update={"turns": self.max_turns})
 
 
 @dataclass(kw_only=True, eq=False)
@@ -162,23 +132,24 @@ class TaskRequests:
         is_block = result.status == "completed" and block_type(type(result.output)) != ""
         return _wire(result, await write_value(result.output, await self._kernel()) if is_block else None)
 
-    def _request(self, asked: TaskParams, task: _WorkingChild, clock: CellClock | None) -> SpawnRequest:
+    def _request(self, asked: TaskParams, task: _WorkingChild, clock: CellClock | None) -> ChildRequest:
         async def prepare(kernel: Kernel) -> str:
             await hand_over(f"values-{asked.task_id}", await self._kernel(), kernel)
             return asked.variables
 
-        return SpawnRequest(
-            **{name: getattr(asked, name) for name in SAME},
-            tools=None if asked.tools is None else tuple(asked.tools),
-            budget=asked.to_budget(),
+        return ChildRequest(
+            prompt=asked.prompt,
+            **asked.chosen,
             output_type=_type(asked, task),
             output_schema=asked.output,
+            check=asked.check,
             verify=task.verify if asked.verify else None,
             prepare=prepare if asked.inputs else None,
+            inputs_digest=asked.inputs_digest,
             tool_call_id=tool_call_id_of(clock),
         )
 
-    async def _carry_out(self, asked: TaskParams, request: SpawnRequest, clock: CellClock | None) -> RunResult:
+    async def _carry_out(self, asked: TaskParams, request: ChildRequest, clock: CellClock | None) -> RunResult:
         async def work() -> EndedCall[RunResult]:
             with paused(clock):
                 child = await self._children.run(request, asked.together)
@@ -188,7 +159,7 @@ class TaskRequests:
 
         prompt = f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt
         args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest", "together"}, exclude_defaults=True)
-        return await self._calls.carry_out("task", replace(request, prompt=prompt).call(), args, clock, work)
+        return await self._calls.carry_out("task", request.replace(prompt=prompt).call(), args, clock, work)
 
     async def _check(self, params: Mapping[str, Any], _clock: CellClock | None) -> Any:
         task_id, problem = str(params.get("task_id")), params.get("problem")

@@ -161,7 +161,7 @@ def with_child_note(note: str, agent: TreeAgent) -> str:
         knows=KNOWS["all" if agent.run.record.history else "none"],
         budget=str(agent.run.account.budget) or "no bounds",
         levels=agent.run.account.budget.depth,
-        scope=f"\nKeep to this: {agent.work_scope}. Change nothing outside it." if agent.work_scope else "",
+        scope=f"\nKeep to this: {agent.choices.scope}. Change nothing outside it." if agent.choices.scope else "",
     )
     return f"{note}\n\n{told.strip()}".strip()
 

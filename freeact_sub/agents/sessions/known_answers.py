@@ -4,7 +4,8 @@ The session answers in whatever order a program asks this time, each answer once
 times gets three answers. It answers only what was asked since the root has last completed a run: what was asked in an
 earlier run is made again.
 
-The same is: prompt, scope, types of the agent and of all above it, mode, model, values handed over, the answer's schema.
+The same is: prompt, types and choices of the agent and of all above it, mode, model, values handed over, the schema of the
+answer.
 Nothing is kept of a child that has not completed, has written files, started a program or done something else outside,
 was given a copy of a kernel, its parent's conversation, pictures or values above 32 MB, keeps its kernel, answers by
 itself, or hands over a Python type that only the program knows.
@@ -22,10 +23,10 @@ from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import receipts_of
-from freeact_sub.tools import SpawnRequest
+from freeact_sub.tools import ChildRequest
 
 
-def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
+def digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
     """The digest of a child's task. None: its answer must not be kept.
 
     Args:
@@ -33,7 +34,7 @@ def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
         child: Made for it.
     """
     typed = request.output_type is not str
-    has_state = request.branch or request.branch_of is not None or request.history != "none" or request.keep
+    has_state = request.is_branch or request.branch_of is not None or request.history != "none" or request.keep
     if has_state or request.content or (typed and request.output_schema is None):
         return None
     if request.prepare is not None and not request.inputs_digest:
@@ -41,12 +42,10 @@ def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
     return _digest(
         kind="task",
         prompt=request.prompt,
-        scope=request.scope,
         types=[agent.agent_type.name if agent.agent_type else None for agent in child.ancestors()],
         mode=child.policy.mode,
         model=_name(child.model),
-        thinking=child.thinking,
-        tools=[agent.tools for agent in child.ancestors()],
+        choices=[agent.choices.kept for agent in child.ancestors()],
         may_spawn=child.may_spawn,
         inputs=request.inputs_digest,
         output=request.output_schema if typed else None,

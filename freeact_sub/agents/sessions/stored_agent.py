@@ -19,8 +19,5 @@ def stored_agent(agent: TreeAgent) -> StoredAgent:
         address=addresses(agent.model)[0],
         mode=agent.policy.mode,
         in_background=agent.in_background,
-        scope=agent.work_scope,
-        thinking=agent.thinking or "",
-        tools=agent.tools,
-        own_files=agent.own_files,
+        choices=agent.choices.kept,
     )

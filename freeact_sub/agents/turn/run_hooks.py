@@ -92,7 +92,7 @@ class RunHooks(AbstractCapability[Any]):
             instructions=instructions,
             toolsets=[*filter(None, (self.calls.ours, self.calls.mcp)), *shared.toolsets],
             capabilities=[*before, *shared.capabilities, self],
-            model_settings=shared.request_settings(agent.model, agent.thinking),
+            model_settings=shared.request_settings(agent.model, agent.choices.thinking),
             # `Turns` counts outputs in a row, pydantic-ai those of the whole run
             retries={"tools": RETRIES, "output": COUNTED_HERE},
         )
@@ -381,8 +381,8 @@ def prefix_of(agent: TreeAgent) -> Hashable | None:
     if agent.run.record.history and not agent.continues:
         return None
     kind = agent.agent_type.name if agent.agent_type is not None else None
-    policy = (agent.policy.mode, agent.may_spawn, agent.in_background, agent.thinking)
-    return (agent.parent.agent_id, id(agent.model), kind, agent.tools, policy, agent.continues)
+    policy = (agent.policy.mode, agent.may_spawn, agent.in_background, agent.choices.thinking)
+    return (agent.parent.agent_id, id(agent.model), kind, agent.choices.tools, policy, agent.continues)
 
 
 def warn_of_unread_cache(agent: TreeAgent) -> None:

@@ -8,6 +8,8 @@ import importlib.resources
 from types import CodeType
 from typing import Any, Final
 
+from freeact_sub.calls import ChildChoices, InCell
+
 SENT: Final = (
     "borrowed_kernel",
     "halves",
@@ -69,6 +71,16 @@ for name, source in {sources}.items():
 PACKAGES: Final = ("freeact_guest", "freeact_guest.saved")
 
 
+def choices() -> list[tuple[str, str, Any, str]]:
+    """Return the choices for a child: name, type, default and help. In a kernel the package has a copy of the list."""
+    found = list[tuple[str, str, Any, str]]()
+    for name, field in ChildChoices.model_fields.items():
+        [said] = (each for each in field.metadata if isinstance(each, InCell))
+        default = field.default if isinstance(field.default, bool) or name == "history" else None
+        found.append((name, said.form, default, said.text))
+    return found
+
+
 def guest_source() -> str:
     """Return a program that creates the package in a kernel."""
     return LOADER.format(sources=repr(_sources()), packages=PACKAGES)
@@ -83,7 +95,7 @@ def compiled_guest() -> tuple[CodeType, dict[str, Any]]:
 
 def _sources() -> dict[str, str]:
     folder = importlib.resources.files(__name__)
-    sources = {"freeact_guest": ""}
+    sources = {"freeact_guest": f"def choices(): return {choices()!r}"}
     for name in SENT:
         full = f"freeact_guest.{name}"
         path = f"{name.replace('.', '/')}/__init__.py" if full in PACKAGES else f"{name.replace('.', '/')}.py"

@@ -247,56 +247,27 @@ class AgentProxy(tasks.NodeMaker):
         self.skill = LoadingFunction(requests.ask)
         self._requests = requests
 
-    def task(  # noqa: PLR0913  # independent options; all but the first have a default
+    def task(
         self,
         prompt: str,
         *,
-        description: str | None = None,
         inputs: dict[str, Any] | None = None,
         output: Any = None,
-        agent: str | None = None,
-        model: str | None = None,
-        thinking: str | None = None,
-        tools: list[str] | None = None,
-        mode: str | None = None,
-        scope: str | None = None,
         max_turns: int | None = None,
-        budget: dict[str, Any] | None = None,
-        branch: bool = False,
-        branch_of: Any = None,
-        own_files: bool = False,
-        history: str | int = "none",
-        keep: bool = False,
-        resume: str | None = None,
         check: str | None = None,
+        **choices: Any,
     ) -> Any:
         """Start a child agent and wait until it ends: `r = await agent.task(...)`, or without `await` in plain code.
 
         Args:
             prompt: The child's task; without `history`, it sees nothing else of this conversation.
-            description: A label of a few words.
             inputs: Values by name; the child finds them as variables in its kernel.
             output: The type of its answer, such as `int`, `list[str]`, a dataclass, a pydantic model, a JSON schema or
                 `pd.DataFrame`; `r.output` is a value of it. None: text.
-            agent: A named agent type.
-            model: A name of the setting `models`, or `inherit`: this agent's. None: its type's, or the setting's default.
-            thinking: How much its model thinks: `off`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`. None: as here.
-            tools: The only tools of the child, in code as well, and of all below it, out of those of this agent; `*` matches
-                any characters, and the tools of an MCP server are `SERVER_TOOL`. None: all.
-            mode: `plan`, `ask`, `auto` or `full`, but never more than this agent's mode.
-            scope: The limits of its work: a folder, files, a part of the task.
             max_turns: The number of model responses that the child may use.
-            budget: Limits for it and its descendants, as `{"seconds": 60, "tokens": 50_000}`. Default: 10 turns and an hour.
-            branch: The child's kernel starts as a copy of this one, with all its variables.
-            branch_of: A node: the kernel starts as a copy of its kernel.
-            own_files: A branch works in its own copy of the workspace, which no other agent sees; without `branch_of`, it is
-                a branch of this kernel. With `keep`, `agent.promote(r.node)` takes its changes over.
-            history: What the child reads of this conversation before its task (with `branch_of`: of the node's): `none`,
-                `all`, or the number of the last exchanges, each a prompt with all that followed it.
-            keep: The kernel outlives the child: the result's `node`.
-            resume: The `agent_id` of an ended child, which continues with its conversation and its variables.
             check: Code on `answer`, run in a copy of the child's kernel. If it raises, or its last line is false, the child
                 must correct its answer, once; then `r.unverified` says why. A method `verify` of `output` does the same.
+            choices: CHOICES
 
         Returns:
             A `TaskResult`: `output`, `text`, `status`, `usage`, `receipts`, `verified` and more (`help(r)`).
@@ -306,7 +277,9 @@ class AgentProxy(tasks.NodeMaker):
             PermissionError: The child was denied, or this agent may not start children.
             ValueError, TypeError: An argument is invalid; the message names it.
         """
-        options = {name: value for name, value in locals().items() if name != "self"}
+        if unknown := choices.keys() - tasks.CHOICES:
+            raise TypeError(f"AgentProxy.task() got an unexpected keyword argument {min(unknown)!r}")
+        options = {"prompt": prompt, "inputs": inputs, "output": output, "max_turns": max_turns, "check": check, **choices}
         call = tasks.TaskCall(self._requests, options)
         return call.run_async() if can_await(sys._getframe(1)) else call.run()  # noqa: SLF001  # documented
 
@@ -375,6 +348,9 @@ class AgentProxy(tasks.NodeMaker):
 
     def __repr__(self) -> str:
         return f"<agent, with task(...), shell(...) and {self.mcp!r}>"
+
+
+tasks.explain_choices(AgentProxy.task)
 
 
 def agent_of_this_kernel() -> Any:

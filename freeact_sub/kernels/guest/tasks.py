@@ -8,12 +8,38 @@ the child works, a second request (`task_check`) waits for an answer to validate
 
 import inspect
 import json
+import textwrap
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
-from . import portable, schemas, values  # relative, for in a kernel they are parts of another package
+from . import choices, portable, schemas, values  # relative, for in a kernel they are parts of another package
+
+CHOICES = {name: (form, default, text) for name, form, default, text in choices()}
+"""The choices for a child, by the name of the argument: its type and its default, and what `help` says about it."""
+
+
+def explain_choices(task: Callable[..., Any]) -> None:
+    """Give `agent.task` the signature and the help of the choices that there are."""
+    own = [each for each in inspect.signature(task).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    more, lines = list[inspect.Parameter](), list[str]()
+    for name, (form, default, text) in CHOICES.items():
+        more.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Form(form)))
+        lines.append(textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 12, subsequent_indent=" " * 16))
+    setattr(task, "__signature__", inspect.Signature([*own, *more]))  # noqa: B010  # mypy knows of no such attribute
+    task.__doc__ = (task.__doc__ or "").replace("            choices: CHOICES", "\n".join(lines))
+
+
+class _Form:
+    """A type in a signature, as it is written."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 @dataclass(frozen=True, kw_only=True)

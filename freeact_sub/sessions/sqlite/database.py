@@ -79,6 +79,17 @@ MIGRATIONS: Final[Sequence[str]] = (
     ALTER TABLE agents ADD COLUMN tools TEXT;
     ALTER TABLE agents ADD COLUMN own_files INTEGER NOT NULL DEFAULT 0
     """,
+    """
+    ALTER TABLE agents ADD COLUMN choices TEXT NOT NULL DEFAULT '{}';
+    UPDATE agents SET choices = json_object(
+        'scope', scope, 'thinking', nullif(thinking, ''), 'tools', CASE WHEN json_valid(tools) THEN json(tools) END,
+        'own_files', json(iif(own_files, 'true', 'false'))
+    );
+    ALTER TABLE agents DROP COLUMN scope;
+    ALTER TABLE agents DROP COLUMN thinking;
+    ALTER TABLE agents DROP COLUMN tools;
+    ALTER TABLE agents DROP COLUMN own_files
+    """,
 )
 """The migrations, one for each version. A released one never changes; new ones are added at the end."""
 

@@ -84,7 +84,7 @@ class SqliteReader:
     def agents(self) -> list[StoredAgent]:
         """Return all agents, root first, in the order of their start."""
         rows = self._rows("SELECT * FROM agents WHERE session_id = ? ORDER BY rowid", self.session_id)
-        return [*self._read("agent", rows, _agent_of)]
+        return [*self._read("agent", rows, self._agent)]
 
     def agent(self, agent_id: str) -> StoredAgent:
         """One agent, by its key, its id, or another name that a person gives it (`agents_meant`).
@@ -228,6 +228,10 @@ class SqliteReader:
             result=self._json(row["result"], str),
         )
 
+    def _agent(self, row: sqlite3.Row) -> StoredAgent:
+        choices = self._json(row["choices"], dict)
+        return record_of(StoredAgent, row, in_background=bool(row["in_background"]), choices=choices)
+
     def _event(self, row: sqlite3.Row) -> ev.Event:
         return ev.AgentEvent.from_json(self._bodies.text(row["event"]))
 
@@ -264,13 +268,6 @@ def record_of(kind: Callable[..., T], row: sqlite3.Row, **converted: Any) -> T:
     values = {name: row[name] for name in kind.__annotations__ if name not in converted}
     record: T = _adapter(kind).validate_python({**values, **converted})
     return record
-
-
-def _agent_of(row: sqlite3.Row) -> StoredAgent:
-    tools = None if row["tools"] is None else texts(json.loads(row["tools"]))
-    return record_of(
-        StoredAgent, row, in_background=bool(row["in_background"]), own_files=bool(row["own_files"]), tools=tools
-    )
 
 
 @functools.cache

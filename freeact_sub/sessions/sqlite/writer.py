@@ -247,7 +247,7 @@ class SqliteWriter:
         """Record an agent. Args: columns: by the names of the table `agents`."""
 
         def write(to: Target) -> None:
-            plain = {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in columns.items()}
+            plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in columns.items()}
             texts = {name: to.bodies.clean(value) for name, value in plain.items() if isinstance(value, str)}
             _insert(to, "agents", columns | texts, or_="IGNORE")
 

@@ -12,13 +12,13 @@ from support.tables import each
 import freeact_sub
 from freeact_sub import (
     Agent,
+    ChildRequest,
     Config,
     ConfigError,
     Decision,
     FreeactError,
     InvalidRequestError,
     SessionError,
-    SpawnRequest,
     session_events,
 )
 from freeact_sub.errors import speaking_of_options
@@ -147,7 +147,7 @@ async def test_what_is_chosen_for_a_child_is_checked_before_it_begins(make, name
     async with make(["ok"]) as agent:
         for call in (
             lambda: agent.task("x", **{name: value}),
-            lambda: agent.spawn_and_run(SpawnRequest(prompt="x", **{name: value})),
+            lambda: agent.spawn_and_run(ChildRequest(prompt="x", **{name: value})),
         ):
             with pytest.raises(FreeactError, match={"thinking": "thinking", "mode": "mode"}.get(name, name)):
                 await call()

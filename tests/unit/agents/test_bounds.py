@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read, task
 
-from freeact_sub import Budget, Config, SpawnRequest
+from freeact_sub import Budget, ChildRequest, Config
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -126,7 +126,7 @@ async def test_a_program_that_loops_over_children_ends_at_the_default_bounds(mak
 
         async def program():
             while True:
-                await agent.spawn_and_run(SpawnRequest(prompt="x"))
+                await agent.spawn_and_run(ChildRequest(prompt="x"))
 
         events, result = await asyncio.wait_for(read(agent.run_program(program)), 110)
     assert len(of_kind(events, AgentStarted)) == 201

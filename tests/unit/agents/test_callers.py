@@ -14,7 +14,7 @@ from support.tables import each
 from support.thorough import sample
 from support.waiting import eventually, turns
 
-from freeact_sub import Budget, FreeactError, SpawnRequest
+from freeact_sub import Budget, ChildRequest, FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -159,9 +159,9 @@ async def test_it_has_the_mode_and_the_budget_of_the_agent_that_calls(make):
 class Narrow:
     def create(self, request, context):
         return (
-            replace(request, mode="auto", budget=Budget(tokens=50_000))
+            request.replace(mode="auto", budget=Budget(tokens=50_000))
             if context.depth == 0
-            else replace(request, mode="full")
+            else request.replace(mode="full")
         )
 
 
@@ -275,7 +275,7 @@ async def test_to_give_up_waiting_inside_a_tool_ends_the_child_and_the_agent_goe
     ways = toolbox(make, script)
 
     async def bounded(prompt):
-        waiting = asyncio.create_task(ways.agent.spawn_and_run(SpawnRequest(prompt=prompt, description="given up")))
+        waiting = asyncio.create_task(ways.agent.spawn_and_run(ChildRequest(prompt=prompt, description="given up")))
         await eventually(lambda: any(info.depth == 2 and info.status == "running" for info in ways.agent.agents()))
         waiting.cancel()
         await asyncio.wait({waiting})
@@ -326,10 +326,9 @@ async def test_an_agent_inside_a_tool_of_another_s_child_calls_back(make):
 
 
 BROKEN = [
-    SpawnRequest(prompt="x", mode="none"),
-    SpawnRequest(prompt="x", output_type=int, output_schema={"x": object()}),
-    SpawnRequest(prompt="x", agent="none"),
-    SpawnRequest(prompt="x", model="none"),
+    ChildRequest(prompt="x", agent="none"),
+    ChildRequest(prompt="x", model="none"),
+    ChildRequest(prompt="x", branch_of="none"),
 ]
 
 

@@ -14,7 +14,7 @@ from support.sessions import as_after_a_crash
 from support.tables import each
 from support.waiting import eventually
 
-from freeact_sub import Agent, Budget, ChildRecord, SessionError, SpawnRequest, depth_of, parent_of
+from freeact_sub import Agent, Budget, ChildRecord, ChildRequest, SessionError, depth_of, parent_of
 from freeact_sub.testing import first_prompt
 
 READER = """
@@ -56,15 +56,15 @@ def turns(messages, _info):
 
 
 ENDS = {
-    "an answer": (SpawnRequest(prompt="one"), "completed", "", "the answer to one"),
+    "an answer": (ChildRequest(prompt="one"), "completed", "", "the answer to one"),
     "an answer that is not ASCII": (
-        SpawnRequest(prompt="zwölf ☃\n", description="Größe"),
+        ChildRequest(prompt="zwölf ☃\n", description="Größe"),
         "completed",
         "",
         "the answer to zwölf ☃\n",
     ),
-    "a failure": (SpawnRequest(prompt="fail now"), "failed", "the server is gone", ""),
-    "a limit": (SpawnRequest(prompt="loop", budget=Budget(turns=1)), "limit", "the limit of turns is reached", ""),
+    "a failure": (ChildRequest(prompt="fail now"), "failed", "the server is gone", ""),
+    "a limit": (ChildRequest(prompt="loop", budget=Budget(turns=1)), "limit", "the limit of turns is reached", ""),
 }
 
 
@@ -120,7 +120,7 @@ async def test_each_handle_stands_for_its_own_run(make):
     async with make(answers, session="new") as agent:
         first = await agent.spawn("one")
         await first.result()
-        again = await agent.spawn(SpawnRequest(prompt="and now?", resume=first.agent_id))
+        again = await agent.spawn(ChildRequest(prompt="and now?", resume=first.agent_id))
         await again.result()
     records = [handle.record.renewed() for handle in (first, again)]
     assert [(record.agent_id, record.run, record.output) for record in records] == [
@@ -138,7 +138,7 @@ async def test_a_stored_child_is_resumed_in_another_session_of_work(make, tmp_pa
     record = ChildRecord.from_json(line).renewed()
     again = Agent.resume(record.session_id, agent.config, model=agent.scripted, kernel_provider=agent.provider)
     async with again:
-        result = await again.spawn_and_run(SpawnRequest(prompt="two", resume=record.agent_id))
+        result = await again.spawn_and_run(ChildRequest(prompt="two", resume=record.agent_id))
     assert (result.status, result.agent_id) == ("completed", child.agent_id)
 
 

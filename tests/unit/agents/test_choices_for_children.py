@@ -1,6 +1,7 @@
 """What a model, its code and a program choose for a child: model, thinking, conversation, tools. It never gets more."""
 
-from dataclasses import dataclass, field
+import inspect
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import allow, cell, of_kind, read, task
 from support.tables import each
 
-from freeact_sub import SpawnRequest
+from freeact_sub import ChildRequest
+from freeact_sub.calls import CHOSEN, ChildChoices, SpawnCall
 from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.events import AgentStarted, ApprovalRequest, Decision, Notice, ToolOutput
+from freeact_sub.kernels.guest.agent import AgentProxy
 from freeact_sub.testing import ScriptedModel, prompts
 from freeact_sub.tools import load_definition
 
@@ -142,16 +145,16 @@ async def test_a_list_gives_a_child_no_tool_that_its_parent_has_not(make, tools,
 async def test_a_choice_of_a_program_that_has_another_form_is_refused(make, choices):
     async with make(Seen({}), config=named()) as agent:
         with pytest.raises(InvalidRequestError, match=r"history|thinking|tools"):
-            await agent.spawn_and_run(SpawnRequest(prompt="a", **choices))
+            await agent.spawn_and_run(ChildRequest(prompt="a", **choices))
 
 
 async def test_a_resumed_child_keeps_its_tools_and_its_thinking(make):
     script, settings = Seen({}), Settings()
     async with make(script, config=named(), capabilities=[settings]) as agent:
-        first = await agent.spawn_and_run(SpawnRequest(prompt="a", tools=("execute_ipython_cell",), thinking="low"))
-        await agent.spawn_and_run(SpawnRequest(prompt="again", resume=first.agent_id))
+        first = await agent.spawn_and_run(ChildRequest(prompt="a", tools=("execute_ipython_cell",), thinking="low"))
+        await agent.spawn_and_run(ChildRequest(prompt="again", resume=first.agent_id))
         with pytest.raises(InvalidRequestError, match="keeps its type, its tools"):
-            await agent.spawn_and_run(SpawnRequest(prompt="more", resume=first.agent_id, tools=("ask",)))
+            await agent.spawn_and_run(ChildRequest(prompt="more", resume=first.agent_id, tools=("ask",)))
     assert script.tools["again"] == {"execute_ipython_cell"}
     assert settings.seen == ["low", "low"]
 
@@ -212,6 +215,24 @@ async def test_a_type_says_how_much_its_model_thinks_and_what_stands_in_for_it(m
     assert settings.seen == [None, "high", None]
     [notice] = [event.content for event in of_kind(events, Notice)]
     assert "line 3: `fallback_models` stand in for `model`: name that too" in notice
+
+
+def test_a_person_can_judge_each_choice_that_has_words():
+    judged = {field.name for field in fields(SpawnCall)}
+    assert set(CHOSEN) <= judged & set(ChildChoices.model_fields)
+    request = ChildRequest(prompt="x", model="big", thinking="low", history=1, tools=(), own_files=True)
+    assert request.call().child == (
+        "a child agent with the model big; thinking low; the last 1 exchange; only the tools (none); files of its own"
+    )
+
+
+def test_each_choice_stands_in_the_tool_and_in_the_signature_for_cells():
+    told = load_definition("task").parameters_json_schema["properties"]
+    in_cells = inspect.signature(AgentProxy.task).parameters
+    for name in ChildChoices.model_fields:
+        assert told[name]["description"], name
+        assert in_cells[name].kind is inspect.Parameter.KEYWORD_ONLY, name
+        assert f"\n            {name}: " in AgentProxy.task.__doc__, name
 
 
 def test_the_description_of_task_stays_short():

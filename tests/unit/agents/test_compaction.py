@@ -12,7 +12,7 @@ from support.agents import cell, of_kind, read
 from support.waiting import eventually
 from support.windows import WindowedModel, is_summary_request, text_of
 
-from freeact_sub import Agent, AgentBusyError, Config, FreeactError, SpawnRequest
+from freeact_sub import Agent, AgentBusyError, ChildRequest, Config, FreeactError
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Compacted, Notice, UsageUpdated
 from freeact_sub.features.compaction import SMALLEST, transcript
@@ -249,7 +249,7 @@ async def test_a_child_that_fills_its_window_goes_on_to_its_typed_answer(windowe
 
     agent = windowed(script, subagents={"budget": {"turns": 100}})
     async with agent:
-        result = await agent.spawn_and_run(SpawnRequest(prompt="find it", output_type=FoundFile))
+        result = await agent.spawn_and_run(ChildRequest(prompt="find it", output_type=FoundFile))
     assert (result.status, result.output) == ("completed", FoundFile(fact="fact 0 is blue")), result.error
     assert agent.scripted.summaries > 0
 

@@ -4,7 +4,7 @@ import pytest
 from support.agents import of_kind, read
 from support.tables import each
 
-from freeact_sub import Agent, AgentStarted, Config, ConfigError, InvalidRequestError, SpawnRequest
+from freeact_sub import Agent, AgentStarted, ChildRequest, Config, ConfigError, InvalidRequestError
 from freeact_sub.testing import ScriptedModel
 
 
@@ -19,7 +19,7 @@ class Unhashable(ScriptedModel):
 async def test_a_child_takes_a_model_object(make):
     small, large = Unhashable(["from small"], name="small"), ScriptedModel(["from large"], name="large")
     async with make(["from the root's"]) as agent:
-        requests = [SpawnRequest(prompt="x", model=model) for model in (small, large, small, None)]
+        requests = [ChildRequest(prompt="x", model=model) for model in (small, large, small, None)]
         results = await agent.run_parallel(requests)
     assert [result.output for result in results] == ["from small", "from large", "from small", "from the root's"]
     assert (small.requests, large.requests) == (2, 1)
@@ -30,7 +30,7 @@ async def test_a_name_in_the_settings_may_stand_for_a_model_object(make):
     async with make(["from the root's"], config={"models": {"little": small}}) as agent:
 
         async def program():
-            return await agent.spawn_and_run(SpawnRequest(prompt="x", model="little")), await agent.ask("x", model="little")
+            return await agent.spawn_and_run(ChildRequest(prompt="x", model="little")), await agent.ask("x", model="little")
 
         events, result = await read(agent.run_program(program))
     child, answer = result.output
@@ -44,7 +44,7 @@ async def test_a_factory_may_give_a_model_object(make):
 
     class Factory:
         def create(self, request, context):
-            return SpawnRequest(prompt=request.prompt, model=small)
+            return ChildRequest(prompt=request.prompt, model=small)
 
     async with make(["from the root's"], factory=Factory()) as agent:
         assert (await agent.spawn_and_run("x")).output == "from small"
@@ -54,7 +54,7 @@ async def test_a_factory_may_give_a_model_object(make):
 async def test_what_is_no_model_is_said_in_a_sentence(make, model):
     async with make(["root"]) as agent:
         with pytest.raises(InvalidRequestError, match=f"a Model of pydantic-ai; this is a {type(model).__name__}$"):
-            await agent.spawn_and_run(SpawnRequest(prompt="x", model=model))
+            await agent.spawn_and_run(ChildRequest(prompt="x", model=model))
     with pytest.raises(ConfigError, match="model: it is the name of a model or a Model of pydantic-ai, not "):
         Agent(model=model)
     with pytest.raises(ConfigError, match=r"setting `models`: 'small' must be `PROVIDER:NAME` or a Model"):

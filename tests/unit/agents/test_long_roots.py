@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.agents import read
 
-from freeact_sub import SpawnRequest
+from freeact_sub import ChildRequest
 from freeact_sub.agents import tree
 from freeact_sub.show.feed import Feed
 
@@ -24,7 +24,7 @@ def _few(monkeypatch):
 @pytest.mark.slow
 async def test_children_that_have_ended_are_forgotten_in_the_end(make):
     async with make(SCRIPT, config={"budget": {"children": None}}) as agent:
-        kept = await agent.spawn_and_run(SpawnRequest(prompt="child", description="kept", keep=True))
+        kept = await agent.spawn_and_run(ChildRequest(prompt="child", description="kept", keep=True))
         for _ in range(6):
             await agent.run_parallel(["child"] * 5)
         assert len(agent.agents()) <= MAX_ENDED + 5 + 2
@@ -32,7 +32,7 @@ async def test_children_that_have_ended_are_forgotten_in_the_end(make):
         assert ids[0] == agent.agent_id
         assert kept.agent_id in ids  # its kernel is open
         assert len(agent.debug.agents) == len(ids)
-        again = await agent.spawn_and_run(SpawnRequest(prompt="child", resume=ids[-1]))
+        again = await agent.spawn_and_run(ChildRequest(prompt="child", resume=ids[-1]))
         assert again.agent_id == ids[-1]
 
 

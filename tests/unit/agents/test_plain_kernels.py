@@ -3,7 +3,7 @@
 import pytest
 from support.agents import cell
 
-from freeact_sub import SpawnRequest
+from freeact_sub import ChildRequest
 from freeact_sub.errors import InvalidRequestError, KernelBranchError, KernelError, KernelSnapshotError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import BranchingKernel, branching, own_files_of
@@ -37,7 +37,7 @@ async def test_an_agent_runs_cells_in_a_kernel_that_cannot_be_branched(make):
         events = [event async for event in agent.stream("count")]
         with pytest.raises(KernelBranchError, match="PlainKernel can neither be branched nor have its variables saved"):
             await agent.branch()
-        child = await agent.spawn_and_run(SpawnRequest(prompt="x", branch=True))
+        child = await agent.spawn_and_run(ChildRequest(prompt="x", branch=True))
     assert [event.text.strip() for event in events if isinstance(event, CodeExecutionOutput)] == ["2"]
     assert (child.status, "neither be branched" in child.error) == ("failed", True)
 

@@ -1,12 +1,11 @@
 """Children that a program starts: `spawn`, `spawn_and_run`, `run_parallel`, `run_program`; and factories. Kernels are fakes."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from support.agents import cell, check_stream, finished, of_kind, read, task
 
-from freeact_sub import AgentFactory, Budget, FreeactError, RunResult, SpawnForbiddenError, SpawnRequest
+from freeact_sub import AgentFactory, Budget, ChildRequest, FreeactError, RunResult, SpawnForbiddenError
 from freeact_sub.errors import AgentBusyError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
 
@@ -21,7 +20,7 @@ async def test_parallel_children_come_back_in_order_with_failures_in_place(make)
     events = []
     async with make(SCRIPT, taps=[events.append]) as agent:
         results = await agent.run_parallel(
-            ["two", SpawnRequest(prompt="breaks"), SpawnRequest(prompt="x", agent="none"), "one"]
+            ["two", ChildRequest(prompt="breaks"), ChildRequest(prompt="x", agent="none"), "one"]
         )
         assert (await agent.run("root").result()).output == "done"  # nothing of it is left
     assert [type(result) is RunResult for result in results] == [True, True, False, True]
@@ -69,8 +68,8 @@ async def test_a_child_started_during_a_run_is_in_its_stream_and_ends_before_it(
         run = agent.run("root")
 
         async def work():
-            started.append(await agent.spawn(SpawnRequest(prompt="never", description="left")))
-            result = await agent.spawn_and_run(SpawnRequest(prompt="one", description="waited for"))
+            started.append(await agent.spawn(ChildRequest(prompt="never", description="left")))
+            result = await agent.spawn_and_run(ChildRequest(prompt="one", description="waited for"))
             silent.set()
             return result
 
@@ -167,7 +166,7 @@ class Factory:
                 raise KeyError("x")
             case "nothing":
                 return None
-        return replace(request, prompt="one", mode="full")
+        return request.replace(prompt="one", mode="full")
 
 
 async def test_a_factory_decides_what_every_child_is(make):

@@ -8,7 +8,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart, Use
 from support.agents import as_read, cell, of_kind, read, task
 from support.waiting import eventually
 
-from freeact_sub import Budget, SpawnRequest
+from freeact_sub import Budget, ChildRequest
 from freeact_sub.agents import tree as histories
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, ToolOutput
@@ -147,7 +147,7 @@ async def test_a_child_that_cannot_be_resumed_is_said_in_a_sentence(make):
 async def test_of_two_that_ask_at_once_one_is_told_that_it_is_at_work(make):
     async with make(lambda messages, info: f"answer {responses(messages)}", config=FULL) as agent:
         child = await agent.spawn_and_run("first")
-        both = await agent.run_parallel([SpawnRequest(prompt=name, resume=child.agent_id) for name in ("a", "b")])
+        both = await agent.run_parallel([ChildRequest(prompt=name, resume=child.agent_id) for name in ("a", "b")])
         assert both[0].output == "answer 1"
         assert str(both[1]).startswith(f"{child.agent_id} is at work")
         assert (await agent.task("c", resume=child.agent_id)).output == "answer 2"

@@ -5,7 +5,7 @@ import json
 from pydantic_ai.messages import ToolCallPart
 from support.agents import of_kind, read, task
 
-from freeact_sub import AgentStarted, SpawnRequest, ToolCallStarted
+from freeact_sub import AgentStarted, ChildRequest, ToolCallStarted
 from freeact_sub.testing import first_prompt
 
 
@@ -55,7 +55,7 @@ async def test_a_child_that_a_factory_makes_anew_keeps_its_link_and_one_without_
 
     class Factory:
         def create(self, request, context):
-            return Answers() if "itself" in request.prompt else SpawnRequest(prompt=request.prompt)
+            return Answers() if "itself" in request.prompt else ChildRequest(prompt=request.prompt)
 
     turn = [task("itself"), task("anew")]
     for number, call in enumerate(turn):

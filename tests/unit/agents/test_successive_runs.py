@@ -10,7 +10,7 @@ from support.agents import cell, read
 from support.tables import each
 from support.waiting import soon
 
-from freeact_sub import AgentBusyError, ApprovalDeniedError, FreeactError, SpawnRequest
+from freeact_sub import AgentBusyError, ApprovalDeniedError, ChildRequest, FreeactError
 from freeact_sub.testing import prompts
 
 ANSWERS = {"go": "done", "again": "once more", "child": "a child's answer", "kept": "kept"}
@@ -69,7 +69,7 @@ async def wait_for_a_child(agent):
 
 
 async def keep_a_child(agent):
-    assert (await agent.spawn_and_run(SpawnRequest(prompt="kept", keep=True))).node.is_open
+    assert (await agent.spawn_and_run(ChildRequest(prompt="kept", keep=True))).node.is_open
 
 
 async def give_up(agent):
@@ -80,7 +80,7 @@ async def give_up(agent):
 
 async def refused(agent):
     with pytest.raises(FreeactError):
-        await agent.spawn_and_run(SpawnRequest(prompt="x", agent="no such type"))
+        await agent.spawn_and_run(ChildRequest(prompt="x", agent="no such type"))
 
 
 async def leave_a_stream(agent):

@@ -7,7 +7,7 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import read
 from support.tables import each
 
-from freeact_sub import SpawnRequest
+from freeact_sub import ChildRequest
 from freeact_sub.config.network_variables import proxy_for
 from freeact_sub.models.failures import is_near
 
@@ -41,7 +41,7 @@ CASES = [
 @pytest.mark.parametrize(("answer", "said"), CASES)
 async def test_a_typed_child_says_what_was_wrong_with_its_answer(make, answer, said):
     async with make(wrong(**answer), config={"mode": "full"}) as agent:
-        result = await agent.spawn_and_run(SpawnRequest(prompt="count", output_type=Count))
+        result = await agent.spawn_and_run(ChildRequest(prompt="count", output_type=Count))
     assert result.status == "failed"
     assert said in result.error
     assert "\n" not in result.error
@@ -60,7 +60,7 @@ async def test_a_schema_of_a_named_type_says_it_too(make, tmp_path):
     head = "description: x\noutput: {type: object, properties: {number: {type: integer}}, required: [number]}"
     (tmp_path / "counter.md").write_text(f"---\n{head}\n---\n", encoding="utf-8")
     async with make(wrong(number="many"), config={"mode": "full", "agent_folders": (tmp_path,)}) as agent:
-        result = await agent.spawn_and_run(SpawnRequest(prompt="count", agent="counter"))
+        result = await agent.spawn_and_run(ChildRequest(prompt="count", agent="counter"))
     assert result.status == "failed"
     assert "'many' is not of type 'integer'" in result.error
 

@@ -29,7 +29,7 @@ DAMAGES = {
 }
 COLUMNS = {
     "sessions": ("model_facts", "title", "model"),
-    "agents": ("mode", "description", "scope"),
+    "agents": ("mode", "description", "choices"),
     "runs": ("prompt", "budget", "ending", "output", "status", "files"),
     "entries": ("message",),
     "calls": ("args", "result", "name"),

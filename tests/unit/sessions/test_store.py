@@ -14,6 +14,7 @@ from support.sessions import root, writing
 from support.waiting import turns
 
 from freeact_sub.agents.sessions.resume import load
+from freeact_sub.calls import ChildChoices
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionBusyError, SessionError
@@ -291,6 +292,31 @@ async def test_a_database_of_a_newer_version_is_left_alone(store):
         assert not await writer.commit()
     assert len(failures) == 1
     assert "newer version" in failures[0]
+
+
+def test_the_choices_of_children_in_an_older_database_are_kept(store):
+    store.folder.mkdir()
+    connection = sqlite3.connect(store.folder / NAME)
+    connection.executescript(";".join(MIGRATIONS[:6]))
+    connection.execute("PRAGMA user_version = 6")
+    connection.execute("INSERT INTO sessions(session_id, workspace, created, updated) VALUES('s-1', '.', 1, 1)")
+    named = ("a-1", "file a", "high", '["ask"]', 1), ("a-2", "", "", None, 0), ("a-3", "file b", "", "{damaged", 0)
+    for agent in named:
+        connection.execute(
+            "INSERT INTO agents(session_id, key, parent_id, depth, description, model, mode, in_background, "
+            "agent_id, scope, thinking, tools, own_files) VALUES('s-1', '', '', 1, '', '', 'ask', 0, ?, ?, ?, ?, ?)",
+            agent,
+        )
+    connection.commit()
+    connection.close()
+    connect(store.folder).close()
+    with store.reader("s-1") as reader:
+        kept = [ChildChoices(**agent.choices).kept for agent in reader.agents()]
+    assert kept == [
+        {"scope": "file a", "thinking": "high", "tools": ["ask"], "own_files": True},
+        {},
+        {"scope": "file b"},
+    ]
 
 
 async def test_a_database_that_was_being_made_when_its_program_was_killed_is_mended(store):

@@ -7,7 +7,7 @@ from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import of_kind, read, task
 
-from freeact_sub import SpawnRequest
+from freeact_sub import ChildRequest
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.events import AgentFinished, AgentStarted, StrategyProgress, ToolCallStarted, ToolOutput
@@ -241,7 +241,7 @@ async def test_a_child_is_given_a_share_of_what_is_left(make):
     async def program():
         context = agent.execution_context
         await agent.ask("?")
-        child = await agent.spawn(SpawnRequest(prompt="x", budget=context.budget_left.share(0.5)))
+        child = await agent.spawn(ChildRequest(prompt="x", budget=context.budget_left.share(0.5)))
         budget = next(info.budget for info in agent.agents() if info.agent_id == child.agent_id)
         await child.result()
         return context, context.budget_left, budget

@@ -83,7 +83,7 @@ async def test_it_is_resumed_in_another_program(make, store):
             await later.task("x", resume="agent-0")
     with store.reader(agent.session_id) as reader:
         assert [run.number for run in reader.runs(grandchild.agent_id)] == [1, 2]
-        assert reader.agent(grandchild.agent_id).scope == "the file a"
+        assert reader.agent(grandchild.agent_id).choices == {"scope": "the file a"}
         assert len(prompts(reader.messages(grandchild.agent_id))) == 2
 
 

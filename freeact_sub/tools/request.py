@@ -1,0 +1,143 @@
+"""`ChildRequest`: a child as its parent asks for it. `AskedChild`: what a model, or code in a cell, says of one.
+
+Both have the choices of `ChildChoices` (`calls.py`), and nothing of them is listed here again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self
+
+from pydantic import ConfigDict, Field, SkipValidation, ValidationError, field_validator, model_validator
+from pydantic_ai.messages import UserContent
+from pydantic_ai.models import Model
+from pydantic_core import to_json
+
+from freeact_sub.calls import ChildChoices, SpawnCall
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.kernels import Kernel
+from freeact_sub.text import wrong_fields
+
+
+class NodeHandle(Protocol):
+    """A kernel node (`freeact_sub.KernelNode`), as requests name it."""
+
+    @property
+    def node_id(self) -> str:
+        """Its id."""
+        ...
+
+
+class ChildRequest(ChildChoices):
+    """A request to start a child, from a tool, code or a program.
+
+    Raises:
+        InvalidRequestError: A choice has another form; the message names it.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    prompt: str
+    content: Annotated[tuple[UserContent, ...], SkipValidation] = ()
+    """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
+    model: Annotated[str | Model | None, SkipValidation] = None
+    """A name in the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai; `inherit`: its parent's. None: its
+    type's, else that of the setting `subagents.model`, else its parent's."""
+    branch_of: Annotated[NodeHandle | str | None, SkipValidation] = None
+    """The child's kernel starts as a copy of this node's; an id names one of the parent's nodes."""
+    output_type: Any = str
+    """The type of the child's answer: pydantic-ai's `output_type`, or a type of frames or arrays, which come by value."""
+    output_schema: Mapping[str, Any] | None = None
+    """The JSON schema that `output_type` was made from. None: it was not made from a schema."""
+    check: Annotated[str | Callable[[Any], Any] | None, SkipValidation] = None
+    """Checks the answer before it is accepted (docs/receipts.md): code that looks at `answer`, in a branch of the child's
+    kernel, or a function of it. It fails if it raises, or if its value is false; a function may return nothing."""
+    verify: Annotated[Callable[[Any], Awaitable[str]] | None, SkipValidation] = None
+    """Checks it in the kernel that knows its type; returns what is wrong."""
+    prepare: Annotated[Callable[[Kernel], Awaitable[str]] | None, SkipValidation] = None
+    """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
+    inputs_digest: str = ""
+    """The digest of what `prepare` puts into the kernel. Empty: unknown."""
+    tool_call_id: str | None = None
+    """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init__(self, **choices: Any) -> None:
+            try:
+                super().__init__(**choices)
+            except ValidationError as error:
+                raise InvalidRequestError(f"a child: {wrong_fields(error.errors())}") from error
+
+    @field_validator("output_schema")
+    @classmethod
+    def _is_json(cls, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        try:
+            to_json(schema)
+        except ValueError as error:
+            raise ValueError(f"the schema of the answer is not JSON: {error}") from error
+        return schema
+
+    def replace(self, **choices: Any) -> Self:
+        """Return the request with other choices. Raises: InvalidRequestError: One has another form."""
+        return type(self)(**{**dict(self), **choices})
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether the child's kernel starts as a copy of its parent's live kernel. One with files of its own has to."""
+        return self.branch or (self.own_files and self.branch_of is None and self.resume is None)
+
+    @property
+    def choices(self) -> ChildChoices:
+        """The choices alone, which an agent keeps: no prompt, no functions of a program."""
+        return ChildChoices.model_construct(**{name: getattr(self, name) for name in ChildChoices.model_fields})
+
+    @property
+    def continues_all(self) -> bool:
+        """Whether the child goes on where its parent is, with all that the parent has."""
+        other = self.branch_of is not None or self.own_files or self.tools is not None or self.mode is not None
+        return self.history == "all" and not other
+
+    def call(self, *, background: bool = False) -> SpawnCall:
+        """The call that rules and people judge. Args: background: the parent does not wait for the child."""
+        return SpawnCall.of(self.prompt, self, background=background)
+
+
+class AskedChild(ChildChoices):
+    """A child as a model or its code asks for it, by plain values."""
+
+    prompt: str = Field(min_length=1, description="The whole task: names, paths, details.")
+    max_turns: int | None = Field(
+        default=None, ge=1, description="Model responses that it may use.", json_schema_extra={"default": 10}
+    )
+    """The bound `turns` of its budget. None: that of the setting."""
+
+    @model_validator(mode="after")
+    def _turns_are_said_once(self) -> Self:
+        if None not in (self.max_turns, self.budget.turns):
+            raise ValueError("max_turns and budget['turns'] are the same limit: give one of them")
+        return self
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The choices by name, with the bound on turns in the budget."""
+        budget = self.budget if self.max_turns is None else self.budget.model_copy(update={"turns": self.max_turns})
+        return {name: getattr(self, name) for name in ChildChoices.model_fields} | {"budget": budget}
+
+
+EMPTY: Final[tuple[Any, ...]] = ("", None, False, {}, [])
+
+
+def schema_for_models(arguments: type[AskedChild]) -> dict[str, Any]:
+    """Return the JSON schema of arguments as models read it: each request pays for it, so it says nothing twice."""
+    schema = arguments.model_json_schema()
+    fields = schema["properties"]
+    ordered = {name: fields[name] for name in ("prompt", *(name for name in fields if name != "prompt"))}
+    properties = {name: _short(field) for name, field in ordered.items()}
+    return {"type": "object", "properties": properties, "required": schema["required"]}
+
+
+def _short(field: dict[str, Any]) -> dict[str, Any]:
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        field = {**kinds[0], **{name: value for name, value in field.items() if name != "anyOf"}}
+    needless = {"title", "minLength"} | ({"default"} if field.get("default") in EMPTY else set())
+    return {name: value for name, value in field.items() if name not in needless}
