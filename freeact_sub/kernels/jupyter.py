@@ -33,7 +33,7 @@ from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.snapshots.files import Store
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
-from freeact_sub.kernels.snapshots.rights import Rights, rights_of
+from freeact_sub.kernels.snapshots.rights import KernelRights, rights_of
 from freeact_sub.kernels.snapshots.snapshots import MAX_BYTES, Snapshots
 from freeact_sub.kernels.wire.channels import KernelChannels
 from freeact_sub.kernels.wire.client import KernelClient
@@ -127,7 +127,7 @@ class JupyterKernel:
         scratch, rights = self._scratch_for_variables(), await self._rights()
         return await self._snapshots.restore(scratch, folder, None if allow_more else rights)
 
-    async def _rights(self) -> Rights:
+    async def _rights(self) -> KernelRights:
         return await asyncio.to_thread(rights_of, self.spec, own_files=self.own_files is not None)
 
     def _scratch_for_variables(self) -> Path:

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.guest.saved.imported import candidates, digest_of
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
-from freeact_sub.kernels.snapshots.rights import Rights, more_than
+from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
 from freeact_sub.kernels.workspaces.layer import FICLONE, write_all
 from freeact_sub.system.safe_files import opened_folder, put_file, read_file
 
@@ -191,11 +191,11 @@ class Manifest(_Written):
 class SavedPart(BaseModel):
     """The files that one kernel has written."""
 
-    rights: Rights
+    rights: KernelRights
     """The kernel's."""
     written: Manifest
 
-    def more(self, rights: Rights) -> str:
+    def more(self, rights: KernelRights) -> str:
         """Return the rights that this kernel did not have. Empty: there are none.
 
         A module is code of the kernel that has changed it last, which may have had a wall. Behind one it does not matter.
@@ -234,7 +234,7 @@ class Store:
 
     folder: Path
     """It is made if need be."""
-    rights: Rights
+    rights: KernelRights
     """Those of the kernel."""
     keep: Collection[str] = ()
     """Variables in the folder that stay, as long as the kernel has none of these names."""
@@ -328,7 +328,7 @@ def _stored(there: int, manifest: Manifest, store: Store) -> Stored:
 
 
 def place(
-    store: Path, target: Path, rights: Rights | None, given_up: threading.Event
+    store: Path, target: Path, rights: KernelRights | None, given_up: threading.Event
 ) -> tuple[list[SavedPart], list[tuple[SavedPart, str]]]:
     """Puts a snapshot into a kernel's folder: copies of our files.
 

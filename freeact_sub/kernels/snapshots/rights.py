@@ -1,4 +1,4 @@
-"""`Rights`: what a kernel's code may reach. They are kept beside what the kernel has saved.
+"""`KernelRights`: what a kernel's code may reach. They are kept beside what the kernel has saved.
 
 To read a pickle, or to import a module from a search path, is to run code of the kernel that has written it. So variables
 come back by themselves only in a kernel that may do no more than the one that has saved them.
@@ -23,7 +23,7 @@ PIECES: Final = {
 SYSTEM: Final = (*map(Path, SYSTEM_FOLDERS), Path("/etc"))
 
 
-class Rights(BaseModel):
+class KernelRights(BaseModel):
     """The rights of the code in one kernel."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,7 +45,7 @@ class Rights(BaseModel):
         return f"mode {self.mode}"
 
 
-def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | None = None) -> Rights:
+def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | None = None) -> KernelRights:
     """The rights of a kernel.
 
     Args:
@@ -55,11 +55,11 @@ def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | N
     """
     wall = spec.sandbox
     if wall is None or not wall.walled:
-        return Rights(mode=wall.mode if wall is not None else spec.mode, walled=False)
+        return KernelRights(mode=wall.mode if wall is not None else spec.mode, walled=False)
     found = machine or support()
     python = tuple(map(Path, needed_by(spec.python)))
     workspace = spec.workspace if own_files else None
-    return Rights(
+    return KernelRights(
         mode=wall.mode,
         walled=True,
         readable=tuple(str(path) for path in wall.readable if not is_below(path, (*SYSTEM, *python))),
@@ -69,7 +69,7 @@ def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | N
     )
 
 
-def more_than(new: Rights, old: Rights) -> str:
+def more_than(new: KernelRights, old: KernelRights) -> str:
     """Return what code with the new rights may do that code with the old ones may not, in a few words. Empty: nothing."""
     if not new.walled:
         if old.walled:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots import files
 from freeact_sub.kernels.snapshots.report import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
-from freeact_sub.kernels.snapshots.rights import Rights, more_than
+from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
 from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.system.closing import carry_out
@@ -76,7 +76,7 @@ class Snapshots:
             not_forked=str(begun.get("reason", "")),
         )
 
-    async def restore(self, scratch: Path, store: Path, rights: Rights | None) -> RestoreReport:
+    async def restore(self, scratch: Path, store: Path, rights: KernelRights | None) -> RestoreReport:
         """See `BranchingKernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
         async with self._one_at_a_time, _new_folder(scratch) as folder:
             parts, others = await _in_thread(lambda given_up: files.place(store, folder, rights, given_up))

@@ -8,7 +8,7 @@ from support.tables import each
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import KernelSpec
-from freeact_sub.kernels.snapshots.rights import Rights, more_than, rights_of
+from freeact_sub.kernels.snapshots.rights import KernelRights, more_than, rights_of
 from freeact_sub.kernels.wall.sandbox import Support, policy_for
 from freeact_sub.modes import MODES
 
@@ -64,5 +64,5 @@ def test_settings_of_a_walled_mode(old, new, more):
 def test_rights_are_read_as_they_were_written():
     for mode in MODES:
         known = rights(mode, readable=(Path("/data"),), network=True)
-        assert Rights.model_validate_json(known.model_dump_json()) == known
+        assert KernelRights.model_validate_json(known.model_dump_json()) == known
         assert more_than(known, known) == ""

@@ -11,7 +11,7 @@ from support.tables import each
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots import files
-from freeact_sub.kernels.snapshots.rights import Rights
+from freeact_sub.kernels.snapshots.rights import KernelRights
 
 
 def named(content):
@@ -21,7 +21,7 @@ def named(content):
 
 BIG, SMALL, OTHER = named(b"big" * 100), named(b"small"), named(b"other")
 NEVER = threading.Event()
-RIGHTS = Rights(mode="full", walled=False)
+RIGHTS = KernelRights(mode="full", walled=False)
 
 
 @pytest.fixture

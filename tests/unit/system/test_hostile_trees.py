@@ -14,7 +14,7 @@ from support.thorough import THOROUGH
 from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.snapshots.files import Store, place, take
-from freeact_sub.kernels.snapshots.rights import Rights
+from freeact_sub.kernels.snapshots.rights import KernelRights
 from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in
@@ -26,7 +26,7 @@ KINDS = ["file", "folder", "deep", "link", "loop", "outside", "pipe", "socket", 
 NAMES = st.sampled_from(
     [b"a", b"b", b".git", b"config", b"HEAD", b"objects", b"refs", b"commondir", b"manifest.json", b"pyvenv.cfg"]
 ) | st.binary(min_size=1, max_size=12).map(lambda name: name.replace(b"/", b"-").replace(b"\0", b"-"))
-RIGHTS = Rights(mode="ask", walled=False)
+RIGHTS = KernelRights(mode="ask", walled=False)
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), NAMES, st.integers(0, 30)), max_size=25)
 GITDIR = [
     b"gitdir: ../a\n",
