@@ -30,7 +30,6 @@ from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.shared import AgentFactory, ExecutionContext
-from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.approvals import Approve
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
@@ -43,6 +42,7 @@ from freeact_sub.kernels import KernelProvider
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import end_left_behind_soon
+from freeact_sub.text import unknown_name
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects

@@ -7,6 +7,7 @@ This is the one list of their kinds: patterns, typed answers, the command line a
 class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
@@ -18,6 +19,9 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.modes import History, Mode, Thinking
 from freeact_sub.text import arguments_text, counted, dollars_spread, duration, short_number, visible, whole_line
 from freeact_sub.titles import code_title, own_title
+
+MAX_NAME_CHARS: Final = 64
+"""The shortest bound on tool names among the model providers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -573,6 +577,11 @@ CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call
 FILE: Final = "file"
 KINDS: Final = (*CALLS, FILE)
 """What a rule may cover: a kind of call, or a file that a command names or that is written in any way."""
+
+
+def mcp_tool_name(server: str, tool: str) -> str:
+    """Return the name of a server's tool for the model, acceptable to all providers."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}_{tool}")[:MAX_NAME_CHARS]
 
 
 def _first_line(text: str) -> str:

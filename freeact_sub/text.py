@@ -191,6 +191,16 @@ def wrong_fields(problems: Iterable[Any]) -> str:
     return "; ".join(": ".join(filter(None, (path, message.removeprefix("Value error, ")))) for path, message in parts)
 
 
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence about an unknown name."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only an error needs it
+
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the known ones are {', '.join(names)}" if names else "there are none"
+    return f"there is no {what} {name!r}: {hint}"
+
+
 def short_number(number: float) -> str:
     """A number in two digits or three, as `410k`."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

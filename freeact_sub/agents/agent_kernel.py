@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.agents.call import asks_for, in_cell_of
-from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.from_code.base import HostRequests
+from freeact_sub.agents.loaded_texts import skills_of
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.sessions.variables import News, Variables
 from freeact_sub.agents.tree_agent import TreeAgent

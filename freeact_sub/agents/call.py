@@ -18,8 +18,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
 from freeact_sub import events as ev
-from freeact_sub.agents.children.type_effects import check_has_tool, check_spawn, with_model_named
+from freeact_sub.agents.children.choices import with_model_named
 from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall, Work
+from freeact_sub.agents.runs.present_run import no_kernel_left
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, SpawnCall
@@ -137,13 +138,37 @@ async def permit(call: Call, asker: Asker) -> ev.Decision | None:
     if isinstance(call, SpawnCall):
         call = with_model_named(call, agent)
     if asker.by == "code":
-        check_has_tool(agent, call)
+        agent.rights.check(call)
     if isinstance(call, SpawnCall):
         check_spawn(agent)
     decision = await agent.shared.gate.check(call, asker)
     if call.acts_outside:
         agent.run.note_outside_action()
     return decision
+
+
+def check_spawn(agent: TreeAgent) -> None:
+    """Raise SpawnForbiddenError, naming the limit and its setting, if an agent may not start a child now."""
+    shared = agent.shared
+    if not shared.config.subagents.enabled:
+        raise SpawnForbiddenError("starting children is disabled (setting `subagents.enabled`)")
+    denied = agent.rights.denied_by("task")
+    if denied is not None:
+        raise SpawnForbiddenError(
+            f"agents of type {denied.name!r}, and those below them, may not start children (`tools.deny` of the type); "
+            "do the work yourself"
+        )
+    if not agent.may_spawn:
+        raise SpawnForbiddenError(
+            f"this agent is at depth {agent.depth} and may not start children "
+            "(setting `subagents.max_depth`, or `depth` of a budget); do the work yourself"
+        )
+    try:
+        agent.run.account.check_spawn()
+    except LimitReachedError as error:
+        raise SpawnForbiddenError(str(error)) from error
+    if shared.kernel_places.would_never_come(agent):
+        raise no_kernel_left(shared.kernel_places)
 
 
 def asks_for(agent: TreeAgent) -> Callable[[Call], Awaitable[ev.Decision | None]]:

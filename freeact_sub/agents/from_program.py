@@ -12,10 +12,10 @@ from pydantic_core import to_json
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
 from freeact_sub.agents.from_code.base import validated
+from freeact_sub.agents.output_types import check_output
 from freeact_sub.agents.root import Root, with_inputs
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import AnswerT, RunResult
-from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.tools import ChildRequest

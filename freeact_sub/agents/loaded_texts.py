@@ -9,7 +9,7 @@ rest is summarised (`features/compaction.py`).
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent, UserPromptPart
 
 from freeact_sub.agents.feature import RunPart
+from freeact_sub.agents.rights import only
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import Emitter
 from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder
@@ -54,6 +55,11 @@ class LoadedTexts:
     def load(self, text: TextContent) -> bool:
         """Load a text; returns False if no model is at work that could read it."""
         return self.send(text) is True
+
+
+def skills_of(agent: TreeAgent) -> Mapping[str, Skill]:
+    """Return the skills that an agent may load, by name."""
+    return only(agent.shared.skills.skills, agent.rights.skills)
 
 
 def content_of(skill: Skill) -> TextContent:

@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from freeact_sub.agents.agent_kernel import AgentKernel
-from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
@@ -33,7 +32,7 @@ class AgentResources:
             own_files: The branch works in a copy of the workspace.
         """
         self._agent = agent
-        self.server_names = self.mcp.names if servers_of(agent) else ()
+        self.server_names = self.mcp.names if agent.rights.servers else ()
         self.requests = HostRequests(agent)
         self._serve(agent)
         self.kernel = AgentKernel(agent, self.requests, self.server_names, branch_of, own_files=own_files)
@@ -46,7 +45,7 @@ class AgentResources:
 
         shared, folder = self._agent.shared, self._agent.output_folder
         return McpServers(
-            servers_of(self._agent), catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
+            self._agent.rights.servers, catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
         )
 
     def assign(self, holder: TreeAgent) -> None:

@@ -19,6 +19,7 @@ from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.feature import Feature, FeatureRoot
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
+from freeact_sub.agents.output_types import check_output
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.course import Course
 from freeact_sub.agents.runs.loop import AgentLoop
@@ -31,7 +32,6 @@ from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import AgentFactory, make_shared
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.types.output_types import check_output
 from freeact_sub.approvals import Approve
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
@@ -456,11 +456,13 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    for problem in (*shared.types.problems, *shared.skills.problems, *notices_on(shared.servers)):
+    for problem in shared.skills.problems:
         tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     root = Root(tree, agent, held, output_type=output_type, closes_provider=kernel_provider is None)
     root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *taps)
+    for problem in notices_on(shared.servers):
+        tree.notice(problem)
     return root
 
 

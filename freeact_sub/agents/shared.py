@@ -15,14 +15,14 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
 from freeact_sub.agents.feature import Feature, Features
+from freeact_sub.agents.rights import AgentType
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
-from freeact_sub.agents.types.files import AgentTypes, load_agent_types
 from freeact_sub.approvals import Approve, Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.schema import Config, user_folder
+from freeact_sub.config.schema import Config, McpServerConfig, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentEvent, Notice
@@ -230,7 +230,10 @@ class Shared:
     toolsets: Sequence[AbstractToolset[Any]] = ()
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
-    types: AgentTypes = field(default_factory=AgentTypes)
+    types: Mapping[str, AgentType] = field(default_factory=dict)
+    """All types of agents that there are, by name. A feature brings them."""
+    servers: Mapping[str, McpServerConfig] = field(init=False)
+    """All MCP servers that an agent of the tree may have, by name: those of the settings, and those of types."""
     skills: Skills = field(default_factory=Skills)
     factory: AgentFactory = field(default_factory=DefaultFactory)
     """Decides what a child is."""
@@ -248,8 +251,7 @@ class Shared:
     prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.servers = {**self.config.mcp_servers, **self.types.servers}
-        """All MCP servers that an agent of the tree may have, by name."""
+        self.servers = self.config.mcp_servers
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
 
@@ -324,7 +326,6 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         capabilities=tuple(capabilities),
         model_settings={**build_model_settings(config), **model_settings},
         skills=load_skills(config.skill_contents.values()),
-        types=load_agent_types(config, other_tools=bool(own_tools.names or toolsets or capabilities)),
         factory=factory or DefaultFactory(),
         journal=journal,
         features=Features(features),

@@ -13,7 +13,7 @@ NAME: Final = "freeact-sub"
 
 def name_of(agent: TreeAgent) -> str:
     """The name of its runs' spans."""
-    return agent.agent_type.name if agent.agent_type else NAME
+    return agent.rights.type_name or NAME
 
 
 def conversation_of(agent: TreeAgent) -> str:

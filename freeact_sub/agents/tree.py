@@ -13,11 +13,11 @@ from freeact_sub.agent_names import PREFIX, child_key, root_key, short_id
 from freeact_sub.agents.budgets.estimate import size_of
 from freeact_sub.agents.budgets.ledger import Account, Ledger
 from freeact_sub.agents.ports import AtWork
+from freeact_sub.agents.rights import AgentType, Rights
 from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
 from freeact_sub.agents.runs.results import NO_BOUNDS
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.calls import ChildChoices
 from freeact_sub.config.budget import Budget
@@ -69,7 +69,13 @@ class Tree:
         """Make the root. Args: history: the conversation to continue. agent_id: its id in the resumed session."""
         shared, agent_id = self.shared, agent_id or self._new_id()
         root = TreeAgent(
-            shared=shared, agent_id=agent_id, key=root_key(agent_id), parent=None, policy=shared.policy, model=shared.model
+            shared=shared,
+            agent_id=agent_id,
+            key=root_key(agent_id),
+            parent=None,
+            policy=shared.policy,
+            model=shared.model,
+            rights=Rights(servers=shared.config.mcp_servers),
         )
         shared.kernel_places.take_now(root)
         self.agents[agent_id] = root
@@ -102,7 +108,7 @@ class Tree:
         Args:
             parent: Starts it.
             request: Its budget is cut to what the parent has left, and its mode to the parent's.
-            agent_type: None: it has no type.
+            agent_type: None: it has that of the agent above it.
             model: None: its parent's.
             in_background: The parent does not wait for it.
             earlier: The child is resumed: the agents between the parent and it, then the child itself.
@@ -110,6 +116,7 @@ class Tree:
         """
         config, policy = self.shared.config.subagents, parent.run.policy
         choices = request.choices.model_copy(update={"thinking": request.thinking or parent.choices.thinking})
+        same_kind = agent_type is parent.rights.agent_type and model is None
         above = parent
         for between in earlier[:-1]:
             above = self.agents.get(between.agent_id) or self._add_ended(between, above)
@@ -121,11 +128,11 @@ class Tree:
             choices=choices,
             policy=policy if request.mode is None else narrowed(policy, request.mode),
             model=model or parent.model,
-            agent_type=agent_type,
+            rights=above.rights.for_child(agent_type, choices.tools),
             tool_call_id=request.tool_call_id,
             in_background=in_background,
             detached=in_background and config.detach,
-            continues=request.continues_all and not in_background and agent_type is parent.agent_type and model is None,
+            continues=request.continues_all and not in_background and same_kind,
         )
         budget = request.budget.over(config.budget).cut(parent.run.left)
         if budget.depth is not None:  # a child resumed by an agent further above has fewer levels below it
@@ -178,15 +185,17 @@ class Tree:
 
     def _add_ended(self, stored: StoredAgent, parent: TreeAgent) -> TreeAgent:
         """Add an agent of an earlier program as the ancestor of a resumed child; it does not run."""
+        choices = ChildChoices(description=stored.description, **stored.choices)
+        kind = self.shared.types[stored.agent_type] if stored.agent_type else None
         agent = TreeAgent(
             shared=self.shared,
             agent_id=stored.agent_id,
             key=stored.key,
             parent=parent,
-            choices=ChildChoices(description=stored.description, **stored.choices),
+            choices=choices,
             policy=narrowed(parent.run.policy, stored.mode),
             model=parent.model,
-            agent_type=self.shared.types.types[stored.agent_type] if stored.agent_type else None,
+            rights=parent.rights.for_child(kind, choices.tools),
         )
         self.agents[agent.agent_id] = agent
         self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)

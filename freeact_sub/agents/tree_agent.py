@@ -12,10 +12,10 @@ from pydantic_ai.models import Model
 from freeact_sub.agent_names import depth_of, short_id
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.rights import Rights
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, AgentInfo
 from freeact_sub.agents.shared import ExecutionContext, Shared
-from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import NO_CHOICES, ChildChoices
 from freeact_sub.channel import Emitter
@@ -30,7 +30,7 @@ OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreeAgent:
-    """The identity of an agent, fixed when it is created, except for `run`, `kernel` and the root's policy with its mode."""
+    """The identity of an agent, fixed when it is created, but for `run`, `kernel`, and the root's rights and policy."""
 
     shared: Shared
     agent_id: str
@@ -42,8 +42,7 @@ class TreeAgent:
     policy: Policy
     """Decides on its calls. The policy of its `run` also includes its kernel's folders."""
     model: Model
-    agent_type: AgentType | None = None
-    """None: it has no type."""
+    rights: Rights = field(default_factory=Rights)
     tool_call_id: str | None = None
     """The parent's call that started it. None: a program did."""
     in_background: bool = False
@@ -119,12 +118,13 @@ class TreeAgent:
     @property
     def may_spawn(self) -> bool:
         """Whether this agent gets the spawning tools."""
-        return bool(self.run.account.budget.depth) and self.shared.config.subagents.enabled and not self.denied_by("task")
+        has_levels = bool(self.run.account.budget.depth) and self.shared.config.subagents.enabled
+        return has_levels and self.rights.denied_by("task") is None
 
-    def denied_by(self, tool: str) -> AgentType | None:
-        """The type, of the agent or an ancestor, that denies a tool. None: none does."""
-        types = (above.agent_type for above in self.ancestors())
-        return next((agent_type for agent_type in types if agent_type and agent_type.tools.denies(tool)), None)
+    @property
+    def begins_as(self) -> "TreeAgent":
+        """The agent with whose tools and system prompt its requests begin: itself, or the one that it continues."""
+        return self.parent.begins_as if self.continues and self.parent is not None else self
 
     @property
     def window_tokens(self) -> int | None:

@@ -29,7 +29,7 @@ from freeact_sub.errors import ConfigError, FreeactError, speaking_of_options
 from freeact_sub.system.process import PIPE_CLOSED, output_is_left, renew_signals
 
 if TYPE_CHECKING:
-    from freeact_sub.agents.types.files import AgentType
+    from freeact_sub.agents.rights import AgentType
     from freeact_sub.config.schema import Config
     from freeact_sub.terminal.input.attachments import Piped
     from freeact_sub.terminal.run_once import Output
@@ -247,8 +247,8 @@ def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
 
 def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
     """`freeact-sub agents`: the named types of agents; errors in their files go to standard error: returns 1."""
-    from freeact_sub.agents.types.files import load_agent_types  # noqa: PLC0415
     from freeact_sub.config.schema import AGENT_TYPES, user_folder  # noqa: PLC0415
+    from freeact_sub.features.agent_types import load_agent_types  # noqa: PLC0415
     from freeact_sub.text import one_line, visible  # noqa: PLC0415
 
     found = load_agent_types(settings(looking=True))
@@ -264,15 +264,14 @@ def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
 
 def _details_of(kind: "AgentType") -> str:
     """The settings that a type narrows."""
-    tools = kind.tools
     parts = {
         "model": kind.model,
         "code_actions": kind.code_actions,
         "mode": kind.mode,
-        "tools": None if tools.allow is None else " ".join(tools.allow) or "none",
-        "not": " ".join(tools.deny) or None,
+        "tools": None if kind.allow is None else " ".join(kind.allow) or "none",
+        "not": " ".join(kind.deny) or None,
         "mcp": None if kind.mcp is None else " ".join(kind.mcp) or "none",
-        "own servers": " ".join(kind.found_servers) or None,
+        "own servers": " ".join(kind.servers) or None,
         "skills": None if kind.skills is None else " ".join(kind.skills) or "none",
         "budget": str(kind.budget) or None,
     }

@@ -21,7 +21,7 @@ from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:
-    from freeact_sub.agents.types.files import AgentType
+    from freeact_sub.agents.rights import AgentType
 
 SHOWN_CHARS: Final = 100
 SERVERS: Final = "mcpServers"
@@ -77,14 +77,14 @@ def _mark(path: Path) -> str:
 
 def _of_types(config: Config) -> dict[str, tuple[McpServerConfig, "AgentType"]]:
     """Servers that only agents of a type have, and the first type that has each; tells what is wrong with types."""
-    from freeact_sub.agents.types.files import load_agent_types  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.agent_types import load_agent_types  # noqa: PLC0415  # slow to import
 
     found: dict[str, tuple[McpServerConfig, AgentType]] = {}
     types = load_agent_types(config)
     for problem in types.problems:
         tell(visible(problem))
     for agent_type in types.types.values():
-        for name, server in agent_type.found_servers.items():
+        for name, server in agent_type.servers.items():
             found.setdefault(name, (server, agent_type))
     return found
 

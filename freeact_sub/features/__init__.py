@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     """Return new objects of all features, in their order. Args: hooks: functions of the program, besides those of files."""
+    from freeact_sub.features.agent_types import AgentTypesFeature  # noqa: PLC0415
     from freeact_sub.features.compaction import CompactionFeature  # noqa: PLC0415
     from freeact_sub.features.effects import EffectsFeature  # noqa: PLC0415
     from freeact_sub.features.files import FilesFeature  # noqa: PLC0415  # an agent without features imports none
@@ -22,6 +23,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.undo import UndoFeature  # noqa: PLC0415
 
     return [
+        AgentTypesFeature(),  # beside calls; what the root may stands first
         SessionsFeature(),  # outermost: a call is on disk before anything of it happens
         FilesFeature(),  # before receipts: its reports are in before receipts look at the files
         EffectsFeature(),  # its trials end before anybody looks at the files

@@ -31,7 +31,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.from_code.actions import action_of
 from freeact_sub.agents.ports import UsedKernel
@@ -324,7 +323,7 @@ class TrialHost:
             host = str(params.get("host") or "")
             return f"connect to {_in_line(host)}" if host else "use the network"
         call = action_of(params, self._agent.shared.config.workspace)
-        check_has_tool(self._agent, call)
+        self._agent.rights.check(call)
         if isinstance(call, NetworkConnect) or any(adviser.hears(call) for adviser in self._asker.advisers):
             return _in_line(call.summary)
         ruling = await self._agent.shared.gate.ruling(call, self._policy)

@@ -2,7 +2,7 @@
 
 A hook of a root holds for all agents of its tree; a hook of an agent type holds for its agents and all below them.
 `HooksFeature` is about the whole tree, `HooksPart` about one run: each event, what it hands over, and what becomes of the
-answer. It knows agent types, which may bring hooks.
+answer. Hooks of types come with the types (`AgentType.hooks`).
 """
 
 import asyncio
@@ -210,7 +210,7 @@ def data_of(names: CallNames, matched_name: str, tool_call_id: str | None) -> di
 
 def type_name(agent: TreeAgent) -> str:
     """The name of an agent's type; empty: it has none."""
-    return agent.agent_type.name if agent.agent_type is not None else ""
+    return agent.rights.type_name or ""
 
 
 def _response(call: Call) -> dict[str, str]:
@@ -274,7 +274,7 @@ class HooksFeature(Feature):
         """Keep kernels from writing the programs of hooks, those of types that nobody has started yet included."""
         if spec.sandbox is None or not spec.sandbox.writable:
             return spec
-        of_types = (hook for agent_type in tree_agent(agent).shared.types.types.values() for hook in agent_type.found_hooks)
+        of_types = (hook for agent_type in tree_agent(agent).shared.types.values() for hook in agent_type.hooks)
         programs = tuple(
             LaterProgram(
                 name=f"hook `{one_line(hook.command)}`",
@@ -290,8 +290,7 @@ class HooksFeature(Feature):
 
     def hooks_of(self, agent: TreeAgent) -> tuple[AnyHook, ...]:
         """The hooks that hold for an agent."""
-        types = (above.agent_type for above in agent.ancestors() if above.agent_type is not None)
-        return (*self._runner.hooks, *(hook for agent_type in types for hook in agent_type.found_hooks))
+        return (*self._runner.hooks, *(hook for agent_type in agent.rights.types for hook in agent_type.hooks))
 
     def has_hook(self, agent: TreeAgent, event: HookEvent, call: Call | None = None) -> bool:
         """Whether a hook matches an event, and a call if one is named."""

@@ -13,7 +13,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from freeact_sub.calls import Call, McpCall, ToolCall
+from freeact_sub.calls import MAX_NAME_CHARS, Call, McpCall, ToolCall, mcp_tool_name
 from freeact_sub.errors import McpError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
@@ -22,9 +22,6 @@ from freeact_sub.tools.mcp_search import SEARCH, SearchArguments, UnlistedTool, 
 from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Outcome, ToolResult
 from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names, validator_of
-
-MAX_NAME_CHARS = 64
-"""The shortest bound on tool names among the model providers."""
 
 TAKEN_NAMES: Final = ("final_result", "hand_over")
 """The names of the tools by which a model hands over a typed answer."""
@@ -233,11 +230,6 @@ def _refusal(definition: ToolDefinition, ctx: RunContext[Any]) -> str:
     except Exception as error:  # noqa: BLE001  # the border to pydantic-ai: one tool must not end every run
         return str(error)[:300] or type(error).__name__
     return ""
-
-
-def mcp_tool_name(server: str, tool: str) -> str:
-    """Returns the name of a server's tool for the model, acceptable to all providers."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}_{tool}")[:MAX_NAME_CHARS]
 
 
 def tool_result(result: McpResult) -> ToolResult:

@@ -85,3 +85,23 @@ print(r.output, again.output, os.path.exists("made"))
     async with make(script, mode="auto") as agent:
         events, _ = await read(agent.run("root"))
     assert root_text(events).splitlines() == ["written again False"]
+
+
+async def test_variables_come_from_a_child_with_the_same_list_of_tools_and_not_from_one_with_less(make):
+    code = """
+agent.adopt(agent.task("make", keep=True).node, ["made"])
+print(made)
+try:
+    agent.adopt(agent.task("make", keep=True, tools=["execute_ipython_cell"]).node, ["made"])
+except Exception as error:
+    print(str(error).partition(" has ")[2].partition(", and")[0])
+"""
+    script = {
+        "root": [task("work", tools=["execute_ipython_cell", "task"]), "done"],
+        "work": [[cell(code)], "done"],
+        "make": [[cell("made = 3")], "made"],
+    }
+    async with make(script, mode="full", subagents={"max_depth": 2}) as agent:
+        events, _ = await read(agent.run("root"))
+    [text] = [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth == 1]
+    assert text.splitlines() == ["3", "another mode, type or list of tools than the agent that would adopt its variables"]

@@ -13,19 +13,18 @@ from dataclasses import dataclass
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.calls import FIXED, ChildChoices
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice
 from freeact_sub.modes import narrower
 from freeact_sub.sessions import StoredAgent
+from freeact_sub.text import unknown_name
 from freeact_sub.tools import ChildRequest
 
 
@@ -88,9 +87,9 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
         )
     chain = _chain(agent_id, caller.agent_id, stored.agents)
     for each in chain:
-        if each.agent_type is not None and each.agent_type not in tree.shared.types.types:
+        if each.agent_type is not None and each.agent_type not in tree.shared.types:
             raise InvalidRequestError(
-                f"{each.agent_id} cannot be resumed: {unknown_name('agent type', each.agent_type, startable(caller))}"
+                f"{each.agent_id} cannot be resumed: {unknown_name('agent type', each.agent_type, caller.rights.startable)}"
             )
     history = [*stored.written, *stored.cut_off]
     return EarlierChild(lineage=tuple(chain), model=None, history=history, written=stored.written)
@@ -125,10 +124,9 @@ def as_it_was(request: ChildRequest, earlier: EarlierChild, caller: TreeAgent) -
         )
     child = earlier.lineage[-1]
     kept = {**child.choices, "description": child.description}
-    own_type = caller.agent_type is not None and child.agent_type == caller.agent_type.name
     return request.replace(
         **{name: value for name, value in kept.items() if not getattr(request, name)},
-        agent=None if own_type else child.agent_type,
+        agent=None if child.agent_type == caller.rights.type_name else child.agent_type,
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
         branch=child.choices.get("own_files", False),
     )

@@ -282,7 +282,7 @@ class Nodes:
             choices=child.choices.model_copy(update={"keep": True}),
             policy=child.present_policy,
             model=child.model,
-            agent_type=child.agent_type,
+            rights=child.rights,
         )
         await resources.kernel.live()
         resources.assign(code)
@@ -343,8 +343,7 @@ class Nodes:
             KernelError: A variable is missing or cannot be pickled.
         """
         mine, theirs = self._agent, node.code
-        same = theirs.policy.mode == mine.policy.mode and theirs.choices.tools == mine.choices.tools
-        if not same or theirs.agent_type is not mine.agent_type:
+        if theirs.policy.mode != mine.policy.mode or theirs.rights != mine.rights:
             raise FreeactError(
                 f"{theirs.label} has another mode, type or list of tools than the agent that would adopt its variables, and "
                 "reading them runs its code: have it write files instead"
@@ -371,7 +370,7 @@ class Nodes:
             choices=above.choices.model_copy(update={"description": description, "keep": True}),
             policy=above.present_policy,
             model=self._agent.model,
-            agent_type=above.agent_type,
+            rights=above.rights,
         )
         places = self._agent.shared.kernel_places
         if places.would_never_come(self._agent):

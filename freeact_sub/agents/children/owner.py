@@ -13,13 +13,13 @@ from typing import Any, Final, TypeVar
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
-from freeact_sub.agents.call import permit
+from freeact_sub.agents.call import check_spawn, permit
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy, about_forgotten
+from freeact_sub.agents.children.choices import check_model_name
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
-from freeact_sub.agents.children.type_effects import check_model_name, check_spawn
 from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.requested_call import Asker

@@ -9,15 +9,15 @@ from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.children.choices import check_tools, chosen_model, resolved
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
-from freeact_sub.agents.children.type_effects import check_tools, chosen_model, resolved
 from freeact_sub.agents.children.verifier import Verifier, checked_check
 from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.rights import AgentType
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.shared import ChildAgent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.events import AgentStarted
 from freeact_sub.kernels import Kernel
@@ -66,7 +66,7 @@ class Work:
             description=agent.description,
             queued=agent.parent is not None and must_wait,
             key=agent.key,
-            agent_type=agent.agent_type.name if agent.agent_type is not None else None,
+            agent_type=agent.rights.type_name,
             mode=agent.policy.mode,
             model=agent.model.model_id if has_model else "",
             tool_call_id=agent.tool_call_id,

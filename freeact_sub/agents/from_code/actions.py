@@ -24,7 +24,6 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.actions import FileOperation
 from freeact_sub.agents.call import permit
-from freeact_sub.agents.children.type_effects import has_tool
 from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import text_of
@@ -193,7 +192,7 @@ class OwnToolRequests:
                 "parameters_json_schema": tool.parameters_json_schema,
             }
             for tool in await agent.shared.own_tools.definitions(self._context(clock))
-            if has_tool(agent, tool.name)
+            if agent.rights.has_tool(tool.name)
         ]
         return {"version": "only", "tools": tools}
 

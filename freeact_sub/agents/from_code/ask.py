@@ -24,10 +24,10 @@ from pydantic_core import to_json, to_jsonable_python
 from freeact_sub.agents.budgets.ledger import Account, Payer
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
 from freeact_sub.agents.maps.fan_out import FanOuts
+from freeact_sub.agents.output_types import DESCRIPTION, NAME, check_output, output_tool
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.single_request import SingleRequests, TypedAnswer
-from freeact_sub.agents.types.output_types import DESCRIPTION, NAME, check_output, output_tool
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock

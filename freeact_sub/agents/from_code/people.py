@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
 
-from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -42,7 +41,7 @@ class QuestionRequests:
 
     async def _ask_user(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         arguments = validated(AskUserArguments.model_validate, params, "agent.ask_user")
-        check_has_tool(self._agent, ToolCall(tool_name="ask_user", args={}))
+        self._agent.rights.check(ToolCall(tool_name="ask_user", args={}))
         return values_of(arguments, await self._answer(question_of(arguments), clock))
 
     async def _answer(self, asked: PersonQuestion, clock: CellClock | None) -> Answer:

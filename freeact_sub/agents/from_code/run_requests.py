@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from freeact_sub.agents.children.owner import ChildOwner
-from freeact_sub.agents.children.type_effects import skills_of
 from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.from_code.people import ProgressRequests
-from freeact_sub.agents.loaded_texts import LoadedTexts, content_of
+from freeact_sub.agents.loaded_texts import LoadedTexts, content_of, skills_of
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
-from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import SkillLoaded
 from freeact_sub.kernels import CellClock
 from freeact_sub.skills import Skill
+from freeact_sub.text import unknown_name
 
 if TYPE_CHECKING:
     from freeact_sub.agents.from_code.ask import AskRequests

@@ -24,6 +24,7 @@ from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
+from freeact_sub.agents.output_types import Refusal, by_value, or_refusal
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
@@ -37,7 +38,6 @@ from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.run_hooks import RunHooks
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.agents.types.output_types import Refusal, by_value, or_refusal
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
 from freeact_sub.models.failures import is_expected

@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
 from pydantic_ai.messages import TextContent, UserContent
 
-from freeact_sub.agents.children.type_effects import begins_as, has_tool, skills_of, startable
-from freeact_sub.agents.loaded_texts import title_of
+from freeact_sub.agents.loaded_texts import skills_of, title_of
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.instruction_files import instructions_for_all
@@ -134,9 +133,9 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         kernel: Tells the model where its kernel runs.
         mcp_servers: The names of the MCP servers that it has.
     """
-    agent = begins_as(agent)
+    agent = agent.begins_as
     config, skills, servers = agent.shared.config, skills_of(agent), ", ".join(map(_server, mcp_servers))
-    own = ", ".join(name for name in agent.shared.own_tools.names if has_tool(agent, name))
+    own = ", ".join(name for name in agent.shared.own_tools.names if agent.rights.has_tool(name))
     text = _template("system.md").substitute(
         kernel=kernel,
         pictures=PICTURES[agent.shared.stream.pictures],
@@ -144,9 +143,9 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
         mcp=MCP.format(servers=servers) if servers else "",
         skills=catalogue(skills) if skills else "",
-        spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
+        spawning=_spawning(agent) if agent.may_spawn and agent.rights.has_tool("task") else "",
     )
-    body = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
+    body = f"\n\n{agent.rights.prompt}" if agent.rights.prompt else ""
     contents = config.instruction_contents
     of_files = instructions_for_all(contents, config.workspace) if contents else ""
     return f"{text}{body}\n{config.instructions}{of_files}".strip()
@@ -179,7 +178,7 @@ def _spawning(agent: TreeAgent) -> str:
     )
     models = ", ".join(agent.shared.config.models.names)
     text += f"\n- Models for children, by the argument `model` of task: {models}." if models else ""
-    types = startable(agent).values()
+    types = agent.rights.startable.values()
     lines = "".join(f"\n  - {agent_type.name}: {one_line(agent_type.description, 400)}" for agent_type in types)
     return f"{text}\n- Types of child agents, for the argument `agent` of task:{lines}" if lines else text
 

@@ -42,7 +42,7 @@ def digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
     return _digest(
         kind="task",
         prompt=request.prompt,
-        types=[agent.agent_type.name if agent.agent_type else None for agent in child.ancestors()],
+        types=[agent.rights.type_name for agent in child.ancestors()],
         mode=child.policy.mode,
         model=_name(child.model),
         choices=[agent.choices.kept for agent in child.ancestors()],

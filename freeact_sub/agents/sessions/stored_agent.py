@@ -14,7 +14,7 @@ def stored_agent(agent: TreeAgent) -> StoredAgent:
         depth=agent.depth,
         tool_call_id=agent.tool_call_id,
         description=agent.description,
-        agent_type=agent.agent_type.name if agent.agent_type else None,
+        agent_type=agent.rights.type_name,
         model=agent.model.model_id,
         address=addresses(agent.model)[0],
         mode=agent.policy.mode,

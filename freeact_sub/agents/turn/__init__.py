@@ -3,7 +3,7 @@
 A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do in them hangs in its hooks: the methods of
 `RunHooks` (`run_hooks.py`), which share `Turns` (`turns.py`). One turn, in order:
 
-1.  `prepare_tools`: the tools that the agent's type leaves it (`../children/type_effects.py`). If no turn is left, the run
+1.  `prepare_tools`: the tools that the agent's type leaves it (`../rights.py`). If no turn is left, the run
     must end, and no tools are offered.
 2.  `wrap_model_request`: of children that begin alike the first is sent first, so that the others read its prefix from
     the provider's cache (`prefix_of`). `RequestProgress` shows a request that takes long, `InnerTasks` (both in

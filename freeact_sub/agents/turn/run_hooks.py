@@ -29,7 +29,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from freeact_sub import events as ev
-from freeact_sub.agents.children.type_effects import SPAWNING, begins_as, granted
+from freeact_sub.agents.rights import SPAWNING
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.traces import name_of, traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -40,6 +40,7 @@ from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
 from freeact_sub.models.borrowed_stream import closed_after
 from freeact_sub.models.observers import bills_cache_writes
 from freeact_sub.models.traffic import FirstRequest
+from freeact_sub.tools import TOOL_NAMES
 
 UNREAD_TURNS: Final = 6
 """The log warns of a run that has read nothing from its cache after this many turns."""
@@ -135,7 +136,9 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
         turns = self.turns
         turns.step(ctx)
-        tools = granted(begins_as(turns.agent), tool_defs)
+        rights, servers = turns.agent.begins_as.rights, turns.agent.shared.servers
+        rights.check_names({*TOOL_NAMES, *(tool.name for tool in tool_defs)}, servers)
+        tools = [tool for tool in tool_defs if rights.has_tool(tool.name)]
         try:
             turns.agent.run.account.check("turns")
         except LimitReachedError as error:
@@ -164,7 +167,7 @@ class RunHooks(AbstractCapability[Any]):
         turns, agent = self.turns, self.turns.agent
         turns.count_unusable(request_context)
         self.calls.unmade.tell(ctx.messages)
-        if not begins_as(agent).may_spawn:
+        if not agent.begins_as.may_spawn:
             request_context = _without_tools(request_context, SPAWNING)
         turns.step(ctx)
         agent.run.parameters = request_context.model_request_parameters
@@ -380,9 +383,8 @@ def prefix_of(agent: TreeAgent) -> Hashable | None:
         return None
     if agent.run.record.history and not agent.continues:
         return None
-    kind = agent.agent_type.name if agent.agent_type is not None else None
     policy = (agent.policy.mode, agent.may_spawn, agent.in_background, agent.choices.thinking)
-    return (agent.parent.agent_id, id(agent.model), kind, agent.choices.tools, policy, agent.continues)
+    return (agent.parent.agent_id, id(agent.model), agent.rights.type_name, agent.choices.tools, policy, agent.continues)
 
 
 def warn_of_unread_cache(agent: TreeAgent) -> None:

@@ -38,10 +38,10 @@ from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, LimitReachedError
 from freeact_sub.system.closing import carry_out
+from freeact_sub.text import unknown_name
 
 RETRIES: Final = 2
 """Corrections that a model may make to an answer of the wrong type."""

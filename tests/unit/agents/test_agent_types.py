@@ -8,11 +8,13 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub import Config
-from freeact_sub.agents.types.files import load_agent_types
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, Notice, ToolOutput
+from freeact_sub.features.agent_types import load_agent_types
 from freeact_sub.testing import first_prompt
+
+pytestmark = pytest.mark.features
 
 
 @pytest.fixture
@@ -312,3 +314,13 @@ async def test_who_does_not_have_task_starts_no_child_by_any_way(make, types):
     told = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "use_the_sdk"]
     assert "type 'alone'" in told[0]
     assert "`tools.deny`" in told[0]
+
+
+async def test_without_the_feature_there_are_no_types(make, types):
+    script = Recorder({"root": [task("a", agent="reader"), "done"]})
+    async with make(script, config=types(reader=""), features=()) as agent:
+        events, result = await read(agent.run("root"))
+    assert result.status == "completed"
+    [refused] = of_kind(events, ToolOutput)
+    assert refused.content == "[ERROR] there is no agent type 'reader': there are none"
+    assert "Types of child agents" not in script.instructions["root"]

@@ -1,5 +1,6 @@
 """What hooks do to runs: they deny, ask, answer, tell the model, and have a run go on; they never allow more."""
 
+import json
 from typing import Any
 
 import pytest
@@ -266,6 +267,21 @@ async def test_a_type_has_hooks_for_its_agents(make, tmp_path):
     notices = [event.content for event in of_kind(events, Notice)]
     assert any("broken.md, line 3" in text for text in notices)
     assert any("Nonsense" in text for text in notices)
+
+
+@pytest.mark.process
+async def test_a_hook_of_a_type_runs_once_for_a_child_that_has_it_from_its_parent(make, tmp_path):
+    folder, log = tmp_path / "types", tmp_path / "log"
+    folder.mkdir()
+    (folder / "careful.md").write_text(
+        "---\ndescription: Careful.\nhooks:\n  SubagentStart:\n    - hooks:\n"
+        f"        - {{type: command, command: '{{ cat; echo; }} >> {log}'}}\n---\n"
+    )
+    script = {"root": [task("work", agent="careful"), "done"], "work": [task("below"), "done"]}
+    config = {"mode": "full", "agent_folders": (folder,), "subagents": {"max_depth": 2}}
+    async with make(script, config=config) as agent:
+        await read(agent.run("root"))
+    assert [json.loads(line)["prompt"] for line in log.read_text().split("\n") if line] == ["work", "below"]
 
 
 async def test_a_person_who_is_asked_is_notified(make):

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from support.tables import each
 
 from freeact_sub import Config, load_config
-from freeact_sub.agents.types.files import AgentType, ToolNames, load_agent_types, parse_agent_type
+from freeact_sub.agents.rights import AgentType
 from freeact_sub.cli import main
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, read_document
 from freeact_sub.config.schema import McpServerConfig
+from freeact_sub.features.agent_types import load_agent_types, parse_agent_type
 
 WHOLE = """---
 description: Reads code and says what is wrong with it.
@@ -49,14 +50,15 @@ def config(tmp_path):
 
 
 def test_a_whole_file(config):
-    kind = parse_agent_type(WHOLE, "reviewer", config, file="reviewer.md")
+    kind, _ = parse_agent_type(WHOLE, "reviewer", config, file="reviewer.md")
     assert kind == AgentType(
         name="reviewer",
         description="Reads code and says what is wrong with it.",
         prompt="You are a reviewer.\n\nBe short.",
         file="reviewer.md",
         model="small",
-        tools=ToolNames(allow=("execute_ipython_cell", "units_*"), deny=("units_delete",)),
+        allow=("execute_ipython_cell", "units_*"),
+        deny=("units_delete",),
         mode="plan",
         budget=Budget(turns=4, cost_usd=Decimal("0.25"), seconds=90),
         mcp=("units",),
@@ -153,14 +155,7 @@ def test_tools_of_a_user_s_own_are_not_known_before_the_run(config):
     text = "---\ndescription: x\ntools: {allow: [order]}\n---\n"
     with pytest.raises(BadLineError, match="no tool 'order'"):
         parse_agent_type(text, "x", config)
-    assert parse_agent_type(text, "x", config, other_tools=True).tools.allow == ("order",)
-
-
-def test_allow_and_deny():
-    names = ToolNames(allow=("a*",), deny=("ab",))
-    assert (names.allows("abc"), names.allows("b"), names.denies("ab"), names.denies("abc")) == (True, False, True, False)
-    assert ToolNames().allows("anything")
-    assert not ToolNames(allow=()).allows("anything")
+    assert parse_agent_type(text, "x", config, other_tools=True)[0].allow == ("order",)
 
 
 PIECES = st.sampled_from(
@@ -183,7 +178,7 @@ def test_no_text_is_too_strange(text, fenced):
     """Whatever stands in a file, it is a type, or an error that names a line of it."""
     text = f"---\ndescription: x\n{text}\n---\nbody" if fenced else text
     with contextlib.suppress(BadLineError):
-        assert parse_agent_type(text, "x", Config()).description
+        assert parse_agent_type(text, "x", Config())[0].description
 
 
 words = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=("Cs",)), max_size=8)

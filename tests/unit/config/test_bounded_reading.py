@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.tables import each
 
 from freeact_sub import Config
-from freeact_sub.agents.types.files import load_agent_types
 from freeact_sub.approvals.rules.rule import parse_rules
 from freeact_sub.config.load import load_config, read_mcp_servers
 from freeact_sub.config.parsing import MAX_DEPTH, parse_toml
 from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
+from freeact_sub.features.agent_types import load_agent_types
 from freeact_sub.terminal.questions.trust_question import settings_lines
 
 pytestmark = pytest.mark.slow

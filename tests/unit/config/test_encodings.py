@@ -7,13 +7,13 @@ import pytest
 from support.tables import each
 from support.thorough import examples
 
-from freeact_sub.agents.types.files import load_agent_types
 from freeact_sub.approvals.rules.rule import parse_rules
 from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.config.load import load_config
 from freeact_sub.config.parsing import parse_json, parse_toml
 from freeact_sub.config.schema import AGENT_TYPES
 from freeact_sub.errors import ConfigError
+from freeact_sub.features.agent_types import load_agent_types
 from freeact_sub.show.typed_commands import own_commands
 
 SAVED = [

@@ -10,8 +10,9 @@ from support import odd_values
 from support.tables import each
 from support.thorough import examples
 
+from freeact_sub.calls import MAX_NAME_CHARS, mcp_tool_name
 from freeact_sub.kernels.guest import mcp as guest
-from freeact_sub.tools.mcp import MAX_NAME_CHARS, PLAIN_NAME, _with_plain_names, free_name, mcp_tool_name
+from freeact_sub.tools.mcp import PLAIN_NAME, _with_plain_names, free_name
 
 
 class Host:

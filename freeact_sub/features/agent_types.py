@@ -1,37 +1,42 @@
-"""Reads named types of agents, one Markdown file each (`.agents/agents/NAME.md`): settings in the head, a prompt as body.
+"""`AgentTypesFeature`: named types of agents, one Markdown file each (`.agents/agents/NAME.md`; docs/agents.md).
 
-A type narrows what an agent may do or says who does it (model, prompt). It grants nothing that the parent does not have, but
-MCP servers of its own. An invalid file is left out, and a sentence names its line. `children/type_effects.py` applies types.
+The head of a file has settings, its body is a prompt. A type narrows what an agent may do or says who does it (model,
+prompt). It grants nothing that the parent does not have, but MCP servers of its own. An invalid file is left out, and a
+sentence names its line. Files become values here (`AgentType` in `agents/rights.py`), which the feature hands to the root.
 """
 
-import difflib
-import fnmatch
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from freeact_sub.agents.types.output_types import schema_output_type
+from freeact_sub.agents.feature import Feature, FeatureRoot
+from freeact_sub.agents.output_types import schema_output_type
+from freeact_sub.agents.rights import AgentType, only, unknown_tool
+from freeact_sub.agents.tree_agent import tree_agent
+from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
-from freeact_sub.config.hooks import CommandHook, FoundHooks, parse_hooks
+from freeact_sub.config.hooks import FoundHooks, parse_hooks
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import ConfigError, sentence
 from freeact_sub.modes import INHERIT, CodeActions, Mode, Thinking
 from freeact_sub.skills import load_skills
 from freeact_sub.system.safe_files import files_in, read_file
-from freeact_sub.text import counted
+from freeact_sub.text import counted, unknown_name
 from freeact_sub.tools import TOOL_NAMES
 
 FOREIGN: Final = frozenset({"name", "color", "permissionMode", "disallowedTools", "mcpServers", "maxTurns", "temperature"})
 """Keys in files of other programs. Only `name` may stand in ours too, if it is the file's own."""
 SHOWN_FILES: Final = 3
 """Of other programs, in one sentence."""
+OTHER_FORM: Final = ("tools", "mcp_servers", "hooks")
+"""The settings that a file writes otherwise than `AgentType` has them."""
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -39,21 +44,9 @@ class _TypeSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class ToolNames(_TypeSection):
-    """The tools of an agent, by name; `*` matches any characters."""
-
+class _ToolNames(_TypeSection):
     allow: tuple[str, ...] | None = None
-    """None: all."""
     deny: tuple[str, ...] = ()
-    """Overrides `allow`, and also holds for all descendants."""
-
-    def allows(self, name: str) -> bool:
-        """Whether `allow` grants the tool."""
-        return self.allow is None or _matches(name, self.allow)
-
-    def denies(self, name: str) -> bool:
-        """Whether `deny` takes the tool from the agent and its descendants."""
-        return _matches(name, self.deny)
 
 
 class ForeignTypeError(BadLineError):
@@ -61,55 +54,45 @@ class ForeignTypeError(BadLineError):
 
 
 class _TypeHead(_TypeSection):
-    """The settings in a file."""
+    """The settings in a file, as `AgentType` has them, but for `OTHER_FORM`."""
 
     description: str = Field(min_length=1)
-    """The purpose of the type; the model chooses by it."""
-    model: str | None = Field(default=None, min_length=1)
-    """A name in `config.models`, or `PROVIDER:NAME`. None: the parent's model."""
-    fallback_models: tuple[str, ...] | None = None
-    """What stands in for `model`, as the setting of this name. None: the setting."""
-    thinking: Thinking | None = None
-    """How much its model thinks. None: as the parent."""
-    own_files: bool = False
-    """Its agents work in copies of the workspace."""
-    code_actions: CodeActions | None = None
-    """How its model submits code. None: as for the parent."""
-    tools: ToolNames = ToolNames()
-    mode: Mode | None = None
-    """Never more than the parent's. None: the parent's."""
-    budget: Budget = Budget()
-    """Overrides the defaults; a call may override it in turn."""
+    tools: _ToolNames = _ToolNames()
+    """`allow` and `deny`."""
     mcp: tuple[str, ...] | None = None
-    """Its MCP servers, out of the parent's. None: all of them."""
     mcp_servers: dict[str, Any] = {}
-    """Servers that its agents and all below them have besides, as in `mcp.json`."""
+    """`servers`, as in `mcp.json`."""
     skills: tuple[str, ...] | None = None
-    """Its skills (docs/skills.md), out of the parent's. None: all of them."""
-    max_depth: int | None = Field(default=None, ge=0, le=10)
-    """The depth down to which its agents may start others. None: the setting."""
-    output: dict[str, Any] | None = None
-    """The JSON schema of its answer. None: text."""
     allow_agents: tuple[str, ...] | None = None
-    """The types that its agents may start. None: all."""
+    mode: Mode | None = None
+    model: str | None = Field(default=None, min_length=1)
+    fallback_models: tuple[str, ...] | None = None
+    thinking: Thinking | None = None
+    own_files: bool = False
+    code_actions: CodeActions | None = None
+    budget: Budget = Budget()
+    max_depth: int | None = Field(default=None, ge=0, le=10)
+    output: dict[str, Any] | None = None
     hooks: dict[str, Any] = {}
-    """Hooks for its agents and all below them, as in a hooks file; its `Stop` is their `SubagentStop`."""
+    """As in a hooks file; its `Stop` is the `SubagentStop` of the type's agents."""
 
 
-class AgentType(_TypeHead):
-    """A named type of agents."""
+class AgentTypesFeature(Feature):
+    """Brings the types of a person: the children that agents may start, and MCP servers for them."""
 
-    name: str
-    prompt: str = ""
-    """Added to the system prompt of its agents."""
-    file: str = ""
-    """The path of its file."""
-    found_hooks: tuple[CommandHook, ...] = ()
-    """Its hooks."""
-    found_servers: Mapping[str, McpServerConfig] = {}
-    """Its own MCP servers."""
-    problems: tuple[str, ...] = ()
-    """One sentence for each hook that was left out."""
+    name = "agent_types"
+
+    def attach(self, root: FeatureRoot) -> Sequence[Tap]:
+        """Read the types, and let the root start them."""
+        agent = tree_agent(root.agent)
+        shared, config = agent.shared, agent.config
+        other_tools = bool(shared.own_tools.names or shared.toolsets or shared.capabilities)
+        found = load_agent_types(config, other_tools=other_tools)
+        for problem in found.problems:
+            root.notice(problem)
+        shared.types, shared.servers = found.types, {**shared.servers, **found.servers}
+        agent.rights = replace(agent.rights, startable=only(found.types, config.subagents.allow_agents))
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +107,7 @@ class AgentTypes:
     @property
     def servers(self) -> dict[str, McpServerConfig]:
         """The MCP servers of all types."""
-        return {name: server for agent_type in self.types.values() for name, server in agent_type.found_servers.items()}
+        return {name: server for agent_type in self.types.values() for name, server in agent_type.servers.items()}
 
 
 def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes:
@@ -136,11 +119,12 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
     """
     types: dict[str, AgentType] = {}
     problems: list[str] = []
+    of_hooks: dict[str, tuple[str, ...]] = {}
     foreign: list[Path] = []
     for folder in config.agent_folders:
         for path in files_in(folder, ".md"):
             try:
-                agent_type = read_agent_type(path, config, other_tools=other_tools)
+                agent_type, left_out = read_agent_type(path, config, other_tools=other_tools)
             except ForeignTypeError:
                 foreign.append(path)
             except BadLineError as error:
@@ -150,13 +134,13 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
             else:
                 if twice := _named_twice(agent_type, types):
                     problems.append(f"{path}: {twice}; this agent type is left out")
-                else:
-                    types.setdefault(agent_type.name, agent_type)
+                elif agent_type.name not in types:
+                    types[agent_type.name], of_hooks[agent_type.name] = agent_type, left_out
     problems += _left_out(foreign)
     names_skills = any(agent_type.skills for agent_type in types.values())
     skills = load_skills(config.skill_contents.values()).skills if names_skills else {}
     for agent_type in types.values():
-        problems += agent_type.problems
+        problems += of_hooks[agent_type.name]
         unknown = [unknown_name("agent type", name, types) for name in agent_type.allow_agents or () if name not in types]
         problems += [f"{agent_type.file}: `allow_agents` names {problem}" for problem in unknown]
         unknown = [unknown_name("skill", name, skills) for name in agent_type.skills or () if name not in skills]
@@ -177,14 +161,14 @@ def _left_out(foreign: Sequence[Path]) -> list[str]:
 def _named_twice(agent_type: AgentType, types: Mapping[str, AgentType]) -> str:
     """Return what is wrong with the names of its MCP servers: another type has one of them for another server."""
     for other in types.values() if agent_type.name not in types else ():
-        for name, server in agent_type.found_servers.items():
-            if other.found_servers.get(name, server) != server:
+        for name, server in agent_type.servers.items():
+            if other.servers.get(name, server) != server:
                 return f"`mcp_servers`: the type {other.name!r} has another server {name!r}: rename one of them"
     return ""
 
 
-def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> AgentType:
-    """Read one file.
+def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> tuple[AgentType, tuple[str, ...]]:
+    """Read one file. Returns the type, and a sentence for each of its hooks that was left out.
 
     Raises:
         BadLineError: A line is invalid.
@@ -201,8 +185,10 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
     return parse_agent_type(text, path.stem, config, file=str(path), other_tools=other_tools)
 
 
-def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", other_tools: bool = False) -> AgentType:
-    """Parse a file's text.
+def parse_agent_type(
+    text: str, name: str, config: Config, *, file: str = "", other_tools: bool = False
+) -> tuple[AgentType, tuple[str, ...]]:
+    """Parse a file's text: see `read_agent_type`.
 
     Raises:
         BadLineError: A line is invalid.
@@ -220,12 +206,7 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
         raise ForeignTypeError("its model is one of another program", line=1)
     found_servers = _servers(head, document, config, file or name)
     if not other_tools:
-        known_servers = {**config.mcp_servers, **found_servers}
-        servers = [server for server, settings in known_servers.items() if not settings.disabled]
-        for way in ("allow", "deny"):
-            for index, tool in enumerate(getattr(head.tools, way) or ()):
-                if problem := unknown_tool(tool, TOOL_NAMES, servers):
-                    raise BadLineError(f"`tools.{way}`: {problem}", line=document.line_of(("tools", way, index)))
+        _check_tools(head, document, {**config.mcp_servers, **found_servers})
     _check_names(head, document, config)
     if head.output is not None:
         try:
@@ -233,15 +214,25 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
         except ConfigError as error:
             raise BadLineError(f"`output`: {error}", line=document.line_of(("output",))) from error
     found = _hooks(head, document, config, file or name)
-    return AgentType(
+    agent_type = AgentType(
         name=name,
         prompt=document.body,
         file=file,
-        found_hooks=tuple(replace(hook, event="SubagentStop") if hook.event == "Stop" else hook for hook in found.hooks),
-        found_servers=found_servers,
-        problems=found.problems,
-        **dict(head),
+        allow=head.tools.allow,
+        deny=head.tools.deny,
+        servers=found_servers,
+        hooks=tuple(replace(hook, event="SubagentStop") if hook.event == "Stop" else hook for hook in found.hooks),
+        **{setting: value for setting, value in head if setting not in OTHER_FORM},
     )
+    return agent_type, found.problems
+
+
+def _check_tools(head: _TypeHead, document: Document, servers: Mapping[str, McpServerConfig]) -> None:
+    names = [name for name, server in servers.items() if not server.disabled]
+    for way in ("allow", "deny"):
+        for index, tool in enumerate(getattr(head.tools, way) or ()):
+            if problem := unknown_tool(tool, TOOL_NAMES, names):
+                raise BadLineError(f"`tools.{way}`: {problem}", line=document.line_of(("tools", way, index)))
 
 
 def _hooks(head: _TypeHead, document: Document, config: Config, source: str) -> FoundHooks:
@@ -276,37 +267,13 @@ def _check_names(head: _TypeHead, document: Document, config: Config) -> None:
             raise BadLineError(message, line=document.line_of(("mcp", index)))
 
 
-def unknown_tool(name: str, known: Collection[str], servers: Iterable[str]) -> str | None:
-    """Return what is wrong with a tool's name or pattern; None if such a tool exists or may exist."""
-    if _is_of_a_server(name, servers) or fnmatch.filter(known, name):
-        return None
-    return unknown_name("tool", name, known)
-
-
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """Return the sentence about an unknown name."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the known ones are {', '.join(names)}" if names else "there are none"
-    return f"there is no {what} {name!r}: {hint}"
-
-
-def _is_of_a_server(name: str, servers: Iterable[str]) -> bool:
-    """Whether it may be an MCP tool, `SERVER_TOOL`; a server's tools are known only once it runs."""
-    return any(name.startswith(f"{server}_") or fnmatch.fnmatchcase(f"{server}_", name) for server in servers)
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def _problem(document: Document, error: ValidationError) -> BadLineError:
     """Return the first problem, as a sentence with its line."""
     problem = error.errors()[0]
     path: tuple[int | str, ...] = problem["loc"]
     name, line = ".".join(map(str, path)), document.line_of(path)
     if problem["type"] == "extra_forbidden":
-        sections: dict[str, type[BaseModel]] = {"tools": ToolNames, "budget": Budget}
+        sections: dict[str, type[BaseModel]] = {"tools": _ToolNames, "budget": Budget}
         section = sections.get(str(path[0]), _TypeHead) if path[1:] else _TypeHead
         return BadLineError(f"`{name}`: {unknown_name('setting', str(path[-1]), section.model_fields)}", line=line)
     if problem["type"] == "missing":

@@ -1,1 +1,0 @@
-"""Named types of agents, defined by Markdown files."""
