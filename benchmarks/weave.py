@@ -21,7 +21,6 @@ ELSEWHERE: Final = {
     "effects": ["agents/trials", "kernels/guest/trial", "kernels/wall/of_trials"],
     "hooks": ["agents/hooks", "hooks", "approvals/call_hooks"],
     "skills": ["skills", "kernels/guest/skills", "agents/loaded_texts"],
-    "quotes": ["agents/maps"],
     "receipts": [
         *("agents/runs/receipt_book", "agents/runs/file_facts", "agents/attribution", "agents/children/verifier"),
         "kernels/guest/used",

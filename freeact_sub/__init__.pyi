@@ -4,11 +4,9 @@ from freeact_sub.agent import (
     Agent as Agent,
 )
 from freeact_sub.agents import (
-    AgentFactory as AgentFactory,
     AgentInfo as AgentInfo,
     AgentStatus as AgentStatus,
     Child as Child,
-    ChildAgent as ChildAgent,
     ChildRecord as ChildRecord,
     ExecutionContext as ExecutionContext,
     KernelNode as KernelNode,
@@ -32,6 +30,7 @@ from freeact_sub.agents.feature import (
     RunPart as RunPart,
 )
 from freeact_sub.agents.requested_call import (
+    NewChild as NewChild,
     Question as Question,
     Asker as Asker,
     EndedCall as EndedCall,
@@ -205,6 +204,10 @@ from freeact_sub.sessions import (
 from freeact_sub.show.callbacks import (
     Callbacks as Callbacks,
     dispatch as dispatch,
+)
+from freeact_sub.features.factory import (
+    AgentFactory as AgentFactory,
+    ChildAgent as ChildAgent,
 )
 from freeact_sub.show.replay import (
     session_events as session_events,

@@ -1,12 +1,13 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
 
 Each method forwards to the object that owns its topic: `Root` (open, run, close), `FromProgram` (children, `ask`, `task`),
-`ManyAsks` (`ask_many`, `map`), `OwnKernel`, `CompactionByHand` and `UndoFeature`.
+`OwnKernel`, or to a feature.
 """
 
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, overload
 
 from pydantic_ai import BinaryContent, Tool
@@ -23,13 +24,12 @@ from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.from_program import FromProgram
 from freeact_sub.agents.loaded_texts import content_of
-from freeact_sub.agents.maps.many import ManyAsks
 from freeact_sub.agents.own_kernel import OwnKernel
 from freeact_sub.agents.root import RunOptions, make_root
 from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
-from freeact_sub.agents.shared import AgentFactory, ExecutionContext
+from freeact_sub.agents.shared import ExecutionContext
 from freeact_sub.approvals import Approve
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
@@ -46,6 +46,7 @@ from freeact_sub.text import unknown_name
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
+    from freeact_sub.features.factory import AgentFactory
     from freeact_sub.features.undo import UndoFeature, UndoReport
     from freeact_sub.hooks import Hook
     from freeact_sub.mcp import McpServers
@@ -74,7 +75,6 @@ class Forward:
 
 
 FROM_PROGRAM: Final = Forward("_from_program")
-MANY: Final = Forward("_many")
 OWN_KERNEL: Final = Forward("_own_kernel")
 
 
@@ -114,7 +114,7 @@ class Agent(Generic[OutputT]):
         model_settings: dict[str, Any] | None = None,
         kernel_provider: KernelProvider | None = None,
         taps: "Sequence[Tap]" = (),
-        factory: AgentFactory | None = None,
+        factory: "AgentFactory | None" = None,
         history: "Sequence[ModelMessage]" = (),
         session: str | None = None,
         store: SessionStore | None = None,
@@ -161,7 +161,7 @@ class Agent(Generic[OutputT]):
             config or Config(),
             model=model,
             models=models or {},
-            features=_features(features, hooks, session),
+            features=_features(features, hooks, session, factory),
             own_tools=(tools, deps),
             toolsets=toolsets,
             capabilities=capabilities,
@@ -169,7 +169,6 @@ class Agent(Generic[OutputT]):
             model_settings=model_settings or {},
             kernel_provider=kernel_provider,
             taps=taps,
-            factory=factory,
             history=history,
             session=session,
             store=store,
@@ -177,7 +176,7 @@ class Agent(Generic[OutputT]):
         )
         weakref.finalize(self, end_left_behind_soon).atexit = False
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
-        self._from_program, self._many, self._own_kernel = FromProgram(root), ManyAsks(root), OwnKernel(root)
+        self._from_program, self._own_kernel = FromProgram(root), OwnKernel(root)
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, *, at: int | None = None, **options: Any) -> Self:
@@ -423,8 +422,41 @@ class Agent(Generic[OutputT]):
     task = FROM_PROGRAM(FromProgram.task)
     progress = FROM_PROGRAM(FromProgram.progress)
 
-    ask_many = MANY(ManyAsks.ask_many)
-    map = MANY(ManyAsks.map)
+    @overload
+    async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
+    @overload
+    async def ask_many(
+        self, prompts: Iterable[str], *, output: type[AnswerT], model: str | None = None
+    ) -> list[AnswerT | Exception]: ...
+    async def ask_many(self, prompts: Iterable[str], *, output: Any = str, model: str | None = None) -> list[Any]:
+        """Ask each prompt as `ask` does, side by side, and return the answers in order; for one that fails, its exception.
+
+        At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
+        one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
+        """
+        from freeact_sub.features.maps.many import ask_many  # noqa: PLC0415  # few programs ask so
+
+        return await ask_many(self._root, prompts, output, model)
+
+    async def map(
+        self,
+        frame: AnswerT,
+        template: str,
+        *,
+        output: Any = str,
+        model: str | None = None,
+        kept_in: Path | str | None = None,
+    ) -> AnswerT:
+        """Ask the same about each row of a frame, and return the frame with the answers as columns, and a column `error`.
+
+        `frame` is a DataFrame of pandas or a list of dicts; order and index stay. `template` names columns in braces. The
+        fields of `output` become columns; a type without fields gives the column `answer`. Answers are kept in the file
+        `kept_in` (default: in the session's folder), and a second call asks only what it does not hold: see docs/maps.md.
+        Bounds, model and run are as for `ask_many`. Raises InvalidRequestError before anything is asked.
+        """
+        from freeact_sub.features.maps.many import map_rows  # noqa: PLC0415  # few programs ask so
+
+        return await map_rows(self._root, frame, template, output, model, kept_in)
 
     execute = OWN_KERNEL(OwnKernel.execute)
     put = OWN_KERNEL(OwnKernel.put)
@@ -497,10 +529,17 @@ class Agent(Generic[OutputT]):
         return await self._undo.effects(prompts)
 
 
-def _features(features: Sequence[Feature] | None, hooks: "Sequence[Hook]", session: str | None) -> Sequence[Feature]:
+def _features(
+    features: Sequence[Feature] | None, hooks: "Sequence[Hook]", session: str | None, factory: "AgentFactory | None"
+) -> Sequence[Feature]:
     """Return the features of an agent. Raises: InvalidRequestError: One is missing that another argument needs."""
+    asked = []
+    if factory is not None:
+        from freeact_sub.features.factory import FactoryFeature  # noqa: PLC0415  # few programs have one
+
+        asked = [FactoryFeature(factory)]
     if features is None:
-        return default_features(hooks)
+        return [*default_features(hooks), *asked]
     names = {feature.name for feature in features if isinstance(feature, Feature)}
     if hooks:
         raise InvalidRequestError(
@@ -510,4 +549,4 @@ def _features(features: Sequence[Feature] | None, hooks: "Sequence[Hook]", sessi
         raise InvalidRequestError(
             "session: nothing records it, because `features` has no `sessions`: features=[*default_features(), ...] has it"
         )
-    return features
+    return [*features, *asked]

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
     from freeact_sub.agents.runs.run import Run
     from freeact_sub.agents.sessions.forking import SessionFork, fork_session
-    from freeact_sub.agents.shared import AgentFactory, ChildAgent, ExecutionContext
+    from freeact_sub.agents.shared import ExecutionContext
 
 __all__ = [
-    "AgentFactory",
     "AgentInfo",
     "AgentStatus",
     "Child",
-    "ChildAgent",
     "ChildRecord",
     "ExecutionContext",
     "KernelNode",
@@ -37,11 +35,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AgentFactory": "shared",
     "AgentInfo": "runs.results",
     "AgentStatus": "runs.results",
     "Child": "children.child",
-    "ChildAgent": "shared",
     "ChildRecord": "children.record",
     "ExecutionContext": "shared",
     "KernelNode": "ports",

@@ -9,7 +9,8 @@ All methods are optional: the base does nothing. They are called in this order:
     the host something.
 4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
 5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
-    `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside the conversation.
+    `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside the conversation;
+    `RunPart.child`, around the start of each child, or around its whole run if the agent waits for it.
 6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
     `RunPart.did`, for each action of code.
 7.  `RunPart.answer`, each time the model would end the run.
@@ -40,7 +41,16 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 from pydantic_ai.capabilities import AbstractCapability
 
 from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, Question, RequestedCall, Work
+from freeact_sub.agents.requested_call import (
+    Asker,
+    EndedCall,
+    FeatureAgent,
+    NewChild,
+    Proceed,
+    Question,
+    RequestedCall,
+    Work,
+)
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.approvals.advice import Adviser, check_overrides
 from freeact_sub.calls import Call
@@ -91,10 +101,21 @@ class RunPart:
         """Return an answer that is there already, so that the run need not work. None: there is none."""
         return None
 
-    async def ask(self, question: Question, proceed: Callable[[], Awaitable[Any]]) -> Any:
+    async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
         """Called around a question to a model beside the conversation. Without `proceed` it is not asked."""
-        del question
-        return await proceed()
+        return await proceed(question)
+
+    async def child(self, child: NewChild, proceed: Callable[[NewChild], Awaitable[T]]) -> T:
+        """Called around a child that the agent starts: it may change the request, or refuse it.
+
+        Args:
+            child: The child as it was requested, and as the parts outside of this one have changed it.
+            proceed: Starts it, and waits for its end if `child.waits`.
+
+        Raises:
+            SpawnForbiddenError: There must be no such child; who starts it reads the reason.
+        """
+        return await proceed(child)
 
     async def opening(self, said: str, *, is_prompt: bool) -> str:
         """Called before the model reads what a person or a parent says; returns what the model reads besides.
@@ -208,11 +229,19 @@ class RunParts:
                     return known
         return None
 
-    async def ask(self, question: Question, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def ask(self, question: Question, ask: Callable[[Question], Awaitable[Any]]) -> Any:
         """Ask a model. Args: ask: makes the request."""
         for part in reversed(self._parts):
-            ask = partial(part.ask, question, ask)
-        return await ask()
+            if type(part).ask is not RunPart.ask:
+                ask = partial(part.ask, proceed=ask)
+        return await ask(question)
+
+    async def child(self, child: NewChild, start: Callable[[NewChild], Awaitable[T]]) -> T:
+        """Start a child. Args: start: see `RunPart.child`."""
+        for part in reversed(self._parts):
+            if type(part).child is not RunPart.child:
+                start = partial(part.child, proceed=start)
+        return await start(child)
 
     async def opening(self, said: str, *, is_prompt: bool) -> str:
         """Return the texts of all parts."""

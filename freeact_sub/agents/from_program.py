@@ -55,14 +55,7 @@ class FromProgram:
         return await self._spawn_and_run(_request_for(request))
 
     async def _spawn_and_run(self, request: ChildRequest, together: int = 1) -> RunResult:
-        children = self._root.callers_loop.children
-        async with children.fan_outs.call("task", len(request.prompt), of_program=True, together=together) as payer:
-            child = await children.spawn(request, payer)
-            try:
-                result = await child.result()
-            except (asyncio.CancelledError, FreeactError):
-                child.cancel()
-                raise
+        result = await self._root.callers_loop.children.spawn_and_wait(request, together)
         await self._root.settle()
         return result
 
@@ -79,7 +72,8 @@ class FromProgram:
             return await asyncio.gather(*(outcome(run(request)) for request in wanted))
 
         # a question about a long list needs a live run
-        return await (children.in_run(run_all) if children.fan_outs.is_long(len(wanted)) else run_all())
+        is_long = len(wanted) > self._root.callers_loop.agent.shared.config.models.quote_above
+        return await (children.in_run(run_all) if is_long else run_all())
 
     @overload
     async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...

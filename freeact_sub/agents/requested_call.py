@@ -22,6 +22,7 @@ from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import CellClock
+from freeact_sub.tools import ChildRequest
 
 T = TypeVar("T")
 
@@ -232,6 +233,29 @@ class Question:
     """Earlier prompts and answers, alternating."""
     schema: Mapping[str, Any] | None = None
     """The schema of a typed answer. None: the answer is text."""
+    by: Maker = "model"
+    together: int = 1
+    """The length of the list that it is part of; 1: it is not known to be part of one."""
+    payer: Any = None
+    """An account of this package below that of the run, which pays. None: the run's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewChild:
+    """A child that an agent is about to start."""
+
+    agent: FeatureAgent
+    """The agent that starts it."""
+    request: ChildRequest
+    by: Maker
+    waits: bool
+    """The agent waits for its end."""
+    together: int = 1
+    """The length of the list that it is part of; 1: it is not known to be part of one."""
+    payer: Any = None
+    """An account of this package below that of the run, which pays. None: the run's."""
+    program: Callable[[str, Any], Awaitable[Any]] | None = None
+    """Answers the prompt instead of a model; its second argument is the child's `ExecutionContext`."""
 
 
 Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]

@@ -29,7 +29,7 @@ from freeact_sub.agents.runs.run import RootRun, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.sessions.stored_agent import stored_agent
-from freeact_sub.agents.shared import AgentFactory, make_shared
+from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Approve
@@ -421,7 +421,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     model_settings: Mapping[str, Any],
     kernel_provider: KernelProvider | None,
     taps: Sequence[Tap],
-    factory: AgentFactory | None,
     history: Sequence[ModelMessage],
     session: str | None,
     store: SessionStore | None,
@@ -449,7 +448,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
         capabilities=capabilities,
         model_settings=model_settings,
         kernel_provider=kernel_provider,
-        factory=factory,
         approve=approve,
         journal=held.journal,
         on_notice=notice,

@@ -1,11 +1,11 @@
-"""`Shared`: the settings and services that all agents of one root share; the factory of children is one of them."""
+"""`Shared`: the settings and services that all agents of one root share."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -31,7 +31,7 @@ from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.skills import Skills, load_skills
-from freeact_sub.tools import ChildRequest, OwnTools
+from freeact_sub.tools import OwnTools
 
 if TYPE_CHECKING:
     from freeact_sub.mcp import McpCatalogue
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionContext:
-    """A working agent, as its factory and its children see it."""
+    """A working agent, as a factory and its children see it."""
 
     agent_id: str
     parent_id: str | None
@@ -58,52 +58,6 @@ class ExecutionContext:
     def cancelled(self) -> bool:
         """Whether its run, or an ancestor's, is being cancelled."""
         return self._cancelled()
-
-
-@runtime_checkable
-class ChildAgent(Protocol):
-    """A child implemented in Python: it has no model, kernel or tools of its own."""
-
-    async def run(self, prompt: str, context: ExecutionContext) -> Any:
-        """Do the work and return the answer; an exception ends the child as `failed`.
-
-        Args:
-            prompt: The child's prompt.
-            context: The child. Cancellation and timeout arrive as `asyncio.CancelledError`.
-        """
-        ...
-
-
-class AgentFactory(Protocol):
-    """Turns a request into a child; a user of the SDK may supply another.
-
-    Every child passes through it, whether a model, code in a cell or a program starts it. It runs after the approval and
-    before the bounds: whatever it returns, mode and budget are narrowed to the parent's, and the spawn is counted.
-    """
-
-    def create(self, request: ChildRequest, context: ExecutionContext) -> ChildRequest | ChildAgent:
-        """Turn a request into a child.
-
-        Args:
-            request: The child as requested.
-            context: The agent that starts it.
-
-        Returns:
-            The request, unchanged or changed by `request.replace`, to start an ordinary agent; or a `ChildAgent`.
-
-        Raises:
-            SpawnForbiddenError: The child must not start; the caller reads the reason.
-        """
-        ...
-
-
-class DefaultFactory:
-    """Starts an ordinary agent for each request, unchanged."""
-
-    def create(self, request: ChildRequest, context: ExecutionContext) -> ChildRequest | ChildAgent:
-        """Return the request as it is."""
-        del context
-        return request
 
 
 class RootStream:
@@ -235,8 +189,6 @@ class Shared:
     servers: Mapping[str, McpServerConfig] = field(init=False)
     """All MCP servers that an agent of the tree may have, by name: those of the settings, and those of types."""
     skills: Skills = field(default_factory=Skills)
-    factory: AgentFactory = field(default_factory=DefaultFactory)
-    """Decides what a child is."""
     traffic: Traffic
     """Slots and pauses that all model requests share."""
     stream: RootStream = field(default_factory=RootStream)
@@ -290,7 +242,6 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     capabilities: Sequence[AbstractCapability[Any]],
     model_settings: Mapping[str, Any],
     kernel_provider: KernelProvider | None,
-    factory: AgentFactory | None,
     approve: Approve | None,
     journal: Journal,
     features: Sequence[Feature],
@@ -326,7 +277,6 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         capabilities=tuple(capabilities),
         model_settings={**build_model_settings(config), **model_settings},
         skills=load_skills(config.skill_contents.values()),
-        factory=factory or DefaultFactory(),
         journal=journal,
         features=Features(features),
     )

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 from typing_extensions import TypedDict
 
 from freeact_sub import Agent, Budget, RunResult
-from freeact_sub.agents.maps.kept_answers import KeptAnswers
 from freeact_sub.cli.settings import INTERRUPTED
 from freeact_sub.cli.streams import asking_terminal, can_draw, tell, write_out
 from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.events import StrategyProgress
+from freeact_sub.features.maps.kept_answers import KeptAnswers
 from freeact_sub.models.names import require_model
 from freeact_sub.terminal.approver import Approver, LineApprover
 

@@ -18,12 +18,14 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.effects import EffectsFeature  # noqa: PLC0415
     from freeact_sub.features.files import FilesFeature  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
+    from freeact_sub.features.quotes.fan_outs import QuotesFeature  # noqa: PLC0415
     from freeact_sub.features.receipts import ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.sessions import SessionsFeature  # noqa: PLC0415
     from freeact_sub.features.undo import UndoFeature  # noqa: PLC0415
 
     return [
         AgentTypesFeature(),  # beside calls; what the root may stands first
+        QuotesFeature(),  # outside of what is known already, which it does not count
         SessionsFeature(),  # outermost: a call is on disk before anything of it happens
         FilesFeature(),  # before receipts: its reports are in before receipts look at the files
         EffectsFeature(),  # its trials end before anybody looks at the files

@@ -68,14 +68,14 @@ class SessionsPart(RunPart):
         self._digest = None
         return known
 
-    async def ask(self, question: Question, proceed: Callable[[], Awaitable[Any]]) -> Any:
+    async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
         """Return the recorded answer, if the same was asked before a crash."""
         journal, agent_id = self._journal, question.agent.agent_id
         digest = digest_of_ask(question.prompt, question.history, question.model, question.schema)
         known = journal.take_answer(digest)
         if known is not None:
             return known["output"]
-        answer = await proceed()
+        answer = await proceed(question)
         if jsonable(answer) == answer:
             journal.keep_answer(agent_id, digest, {"output": answer, "agent_id": agent_id})
         return answer

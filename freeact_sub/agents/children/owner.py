@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
 from freeact_sub.agents.call import check_spawn, permit
 from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy, about_forgotten
 from freeact_sub.agents.children.choices import check_model_name
@@ -21,8 +20,7 @@ from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
 from freeact_sub.agents.history import last_exchanges
-from freeact_sub.agents.maps.fan_out import FanOuts
-from freeact_sub.agents.requested_call import Asker
+from freeact_sub.agents.requested_call import Asker, Maker, NewChild
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree
@@ -76,13 +74,13 @@ class ChildOwner:
         """
         self._agent, self._tree = agent, tree
         self._make_run, self._history, self._begin_run = make_run, history, begin_run
-        self.fan_outs = FanOuts(agent)
         self._resources = resources
         self._nodes: Nodes | None = None
         self._messages = Messages(agent, tree)
         self._children: dict[str, OwnedChild] = {}
         """Working children, and background children of this run that have ended."""
-        self._starting = 0
+        self._starting = set[object]()
+        """Children that are about to begin."""
         self._busy: set[asyncio.Task[Any]] = set()
         """Other work: see `in_run`."""
         self._was_asked = False
@@ -98,12 +96,13 @@ class ChildOwner:
         """Begin a run of the agent."""
         self.left, self.is_open, self._was_asked = [], True, False
 
-    async def run(self, request: ChildRequest, together: int) -> OwnedChild:
+    async def run(self, request: ChildRequest, together: int, *, by: Maker = "code") -> OwnedChild:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
 
         Args:
             request: Describes the child.
-            together: See `FanOuts.call`.
+            together: The length of the list that it is part of.
+            by: Who makes the call.
 
         Raises:
             SpawnForbiddenError: No child, or none of this type, may be started now.
@@ -111,15 +110,16 @@ class ChildOwner:
             ConfigError: Its model cannot be built.
             FreeactError: The agent's run takes no more children.
         """
-        async with self.fan_outs.call("task", len(request.prompt), together=together) as payer:
-            child = await self._begin(request, "call", payer)
-            async with self._agent.run.waiting_for_child():
-                try:
-                    await asyncio.wait({child.work})
-                except asyncio.CancelledError:
-                    child.cancel()
-                    await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
-                    raise
+        return await self._begin(request, "call", by, self._until_its_end, together)
+
+    async def _until_its_end(self, child: OwnedChild) -> OwnedChild:
+        async with self._agent.run.waiting_for_child():
+            try:
+                await asyncio.wait({child.work})
+            except asyncio.CancelledError:
+                child.cancel()
+                await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
+                raise
         return child
 
     async def run_for_model(self, request: ChildRequest) -> ToolResult:
@@ -132,11 +132,25 @@ class ChildOwner:
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
 
-    async def spawn(self, request: ChildRequest, payer: Payer = NO_PAYER) -> Child:
-        """Start a child for a program without waiting for it. Args: payer: see `FanOuts`. Raises: see `run`."""
+    async def spawn(self, request: ChildRequest) -> Child:
+        """Start a child for a program without waiting for it. Raises: see `run`."""
         if self._begin_run is not None:
             await self._begin_run()
-        return await self._begin(request, "program", payer)
+        return await self._begin(request, "program", "program", _at_once)
+
+    async def spawn_and_wait(self, request: ChildRequest, together: int) -> RunResult:
+        """Start a child for a program and wait until it ends. Args: together: see `run`. Raises: see `run`."""
+        if self._begin_run is not None:
+            await self._begin_run()
+
+        async def result_of(child: OwnedChild) -> RunResult:
+            try:
+                return await child.result()
+            except (asyncio.CancelledError, FreeactError):
+                child.cancel()
+                raise
+
+        return await self._begin(request, "program", "program", result_of, together)
 
     async def in_run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do other work in the agent's run, or in one that begins for it: the run stays live meanwhile.
@@ -164,7 +178,7 @@ class ChildOwner:
 
     async def start(self, request: ChildRequest) -> ChildState:
         """Starts a child without waiting for it."""
-        return (await self._begin(request, "background")).state
+        return (await self._begin(request, "background", "model", _at_once)).state
 
     def list(self) -> Sequence[ChildState]:
         """Returns the children of this run, oldest first."""
@@ -195,7 +209,7 @@ class ChildOwner:
         label = earlier.lineage[-1].description
         request = ChildRequest(prompt=text, description=label, resume=agent_id, tool_call_id=tool_call_id)
         await permit(request.call(background=True), Asker(agent=self._agent, tool_call_id=tool_call_id))
-        again = await self._begin(request, "background")
+        again = await self._begin(request, "background", "model", _at_once)
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 
     async def cancel(self, agent_id: str) -> ChildState:
@@ -289,26 +303,50 @@ class ChildOwner:
         if self._nodes is not None:
             await self._nodes.aclose()
 
-    async def _begin(self, request: ChildRequest, started_by: StartedBy, payer: Payer = NO_PAYER) -> OwnedChild:
+    async def _begin(
+        self,
+        request: ChildRequest,
+        started_by: StartedBy,
+        by: Maker,
+        then: Callable[[OwnedChild], Awaitable[T]],
+        together: int | None = None,
+    ) -> T:
+        """Start a child, with all features around it. Args: together: None: nobody waits for its end."""
         self._check_open()
-        self._starting += 1
+        if started_by != "program":
+            check_model_name(request.model, self._agent)
+        origin = self._origin_of(request)
+        if origin is not None and request.mode is None:
+            request = request.replace(mode=origin.code.policy.mode)  # own files need another wall
+        starting = object()
+
+        async def start(new: NewChild) -> T:
+            try:
+                child = await self._start(new, started_by)
+            finally:
+                self._has_started(starting)
+            return await then(child)
+
+        self._starting.add(starting)
         try:
-            if payer.model is not None and request.resume is None:  # a child that is resumed keeps its own
-                request = request.replace(model=payer.model)
-            if started_by != "program":
-                check_model_name(request.model, self._agent)
-            origin = self._origin_of(request)
-            if request.is_branch:
-                await self._resources.kernel.bring_back()
-            if origin is not None and request.mode is None:
-                request = request.replace(mode=origin.code.policy.mode)  # own files need another wall
-            plan = await planned(request, self._agent, self._tree, payer.account, of_program=started_by == "program")
-            kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
-            self._check_open()
-            return self._make(plan, started_by, origin, kept)
+            new = NewChild(agent=self._agent, request=request, by=by, waits=together is not None, together=together or 1)
+            return await self._agent.run.features.child(new, start)
         finally:
-            self._starting -= 1
-            self._changed.set()
+            self._has_started(starting)
+
+    def _has_started(self, starting: object) -> None:
+        self._starting.discard(starting)
+        self._changed.set()
+
+    async def _start(self, new: NewChild, started_by: StartedBy) -> OwnedChild:
+        self._check_open()
+        origin = self._origin_of(new.request)
+        if new.request.is_branch:
+            await self._resources.kernel.bring_back()
+        plan = await planned(new, self._agent, self._tree)
+        kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
+        self._check_open()
+        return self._make(plan, started_by, origin, kept)
 
     def _origin_of(self, request: ChildRequest) -> OwnedNode | None:
         if request.branch_of is None:
@@ -349,7 +387,7 @@ class ChildOwner:
             model=plan.model,
             in_background=in_background,
             earlier=() if plan.earlier is None else plan.earlier.lineage,
-            payer=plan.payer,
+            payer=plan.new.payer,
         )
         try:
             copied = origin.resources if origin is not None else self._resources if request.is_branch else None
@@ -412,3 +450,7 @@ class ChildOwner:
         if agent_id not in known:
             raise FreeactError(f"{agent_id!r} is not a background child of yours, these are: {', '.join(known) or 'none'}")
         return known[agent_id]
+
+
+async def _at_once(child: OwnedChild) -> OwnedChild:
+    return child

@@ -1,4 +1,4 @@
-"""Plans a child: combines what the request, the factory and the type say."""
+"""Plans a child: combines what the request, features and the type say."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,17 +8,15 @@ from typing import Any, Protocol, TypeAlias
 from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.children.choices import check_tools, chosen_model, resolved
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.verifier import Verifier, checked_check
+from freeact_sub.agents.requested_call import NewChild
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.rights import AgentType
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.shared import ChildAgent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.events import AgentStarted
 from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
@@ -104,49 +102,42 @@ class PlannedChild:
     """A child that does not exist yet."""
 
     request: ChildRequest
-    """The request, completed by the factory and the child's type."""
+    """The request, completed by features and the child's type."""
     agent_type: AgentType | None
     model: Model | None
     """None: its parent's."""
-    answers: ChildAgent | None
-    """Set for a child implemented in Python."""
     earlier: EarlierChild | None
     """The ended child that this run resumes. None: the child is new."""
+    new: NewChild
     starter: TreeAgent
-    of_program: bool
-    """A program starts it, not a model or its code."""
-    payer: Account | None
-    """An account below that of its parent's run, which pays. None: the run's."""
 
     def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan. run: does its work."""
-        prompt, answers = self.request.prompt, self.answers
-        if answers is not None:
-            return run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
+        prompt, program = self.request.prompt, self.new.program
+        if program is not None:
+            return run(Work(prompt=prompt, program=lambda: program(prompt, child.context)))
         check, verify = self.request.check, self.request.verify
         verifier = None
         if check or verify:
-            verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=self.of_program)
+            of_program = self.new.by == "program"
+            verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=of_program)
         work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
         if self.earlier is not None or verifier is not None:
             return run(work)  # what it answers follows from what it has done before, and what was checked is in its kernel
         return run(replace(work, request=self.request))
 
 
-async def planned(
-    request: ChildRequest, agent: TreeAgent, tree: Tree, payer: Account | None, *, of_program: bool
-) -> PlannedChild:
-    """Ask the factory and the type what a child of an agent is to be, or what one was that has ended.
+async def planned(new: NewChild, agent: TreeAgent, tree: Tree) -> PlannedChild:
+    """Ask the type what a child of an agent is to be, or what one was that has ended.
 
     Raises:
         SpawnForbiddenError: There is to be no such child.
         InvalidRequestError: There is no such type, or no such child.
         ConfigError: Its model cannot be built.
     """
+    request, earlier = new.request, None
     if request.check is not None:
         request = request.replace(check=checked_check(request.check))
-    request, answers = _made(request, agent)
-    earlier = None
     if request.resume is not None:
         earlier = await earlier_child(request.resume, agent, tree)
         request = as_it_was(request, earlier, agent)
@@ -154,7 +145,7 @@ async def planned(
     check_tools(request, agent_type, agent)
     name = chosen_model(request.model, agent_type, agent)
     fallbacks = agent_type.fallback_models if agent_type is not None and name == agent_type.model else None
-    model = await agent.shared.other_models.get(name, fallbacks) if name is not None and answers is None else None
+    model = await agent.shared.other_models.get(name, fallbacks) if name is not None and new.program is None else None
     if agent_type is not None and agent_type.code_actions is not None:
         model = acting_by(model or agent.model, agent_type.code_actions)
     if earlier is not None and request.model is None:
@@ -163,35 +154,7 @@ async def planned(
         request=request,
         agent_type=agent_type,
         model=model,
-        answers=answers,
         earlier=earlier,
+        new=new,
         starter=agent,
-        of_program=of_program,
-        payer=payer,
     )
-
-
-def _made(request: ChildRequest, agent: TreeAgent) -> tuple[ChildRequest, ChildAgent | None]:
-    """Return the request as the factory changed it, and the child if it is implemented in Python."""
-    try:
-        made = agent.shared.factory.create(request, agent.context)
-    except FreeactError:
-        raise
-    except Exception as error:  # border: code of the SDK's user
-        logger.exception("the agent factory failed")
-        raise SpawnForbiddenError(f"the agent factory failed: {type(error).__name__}: {error}") from error
-    if isinstance(made, ChildRequest):
-        if made.prompt != request.prompt and made.content == request.content:
-            seen = (part for part in request.content if not isinstance(part, str))
-            made = made.replace(content=(made.prompt, *seen) if request.content else ())
-        return made.replace(tool_call_id=request.tool_call_id), None
-    if not isinstance(made, ChildAgent):
-        raise SpawnForbiddenError(
-            f"the agent factory returned a {type(made).__name__}: it must return a ChildRequest, or an object with "
-            "`async def run(prompt, context)`"
-        )
-    if request.is_branch or request.branch_of is not None or request.keep or request.prepare is not None or request.resume:
-        raise InvalidRequestError("this child is Python code and has no kernel: leave out inputs, branch, keep and resume")
-    if request.check is not None or request.verify is not None:
-        raise InvalidRequestError("this child is Python code, whose answer is not checked: leave out check")
-    return request, made

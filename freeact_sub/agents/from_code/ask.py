@@ -6,7 +6,6 @@ gigabytes. Answers are not validated here for a similar reason (a pattern can ta
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,9 +20,8 @@ from pydantic import (
 from pydantic_ai import StructuredDict, ToolDefinition
 from pydantic_core import to_json, to_jsonable_python
 
-from freeact_sub.agents.budgets.ledger import Account, Payer
+from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
-from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.output_types import DESCRIPTION, NAME, check_output, output_tool
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import text_of
@@ -188,9 +186,8 @@ class AskParams(Params):
 class AskRequests:
     """Handles `ask`."""
 
-    def __init__(self, calls: CodeCalls, single_requests: SingleRequests, fan_outs: FanOuts) -> None:
-        self._calls, self._fan_outs = calls, fan_outs
-        self._single_requests = single_requests
+    def __init__(self, calls: CodeCalls, single_requests: SingleRequests) -> None:
+        self._calls, self._single_requests = calls, single_requests
         self.handlers = {"ask": self._ask}
 
     async def _ask(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
@@ -213,24 +210,24 @@ class AskRequests:
             asked: The request.
             typed: The form of the answer. None: text.
             clock: That of the requesting cell. None: a program asks.
-            of_program: See `FanOuts.call`.
-            payer: See `SingleRequests.ask`. None: `FanOuts` decides.
+            of_program: A program asks, not code in a cell.
+            payer: See `SingleRequests.ask`.
 
         Raises:
             FreeactError: The request is denied or fails.
         """
 
         async def work() -> EndedCall[Any]:
-            counted = self._fan_outs.call("ask", len(asked.prompt), of_program=of_program, together=asked.together)
             with paused(clock):
-                async with counted if payer is None else nullcontext(Payer(account=payer)) as paid:
-                    answer = await self._single_requests.ask(
-                        asked.prompt,
-                        model=paid.model or asked.model,
-                        typed=typed,
-                        history=asked.history,
-                        payer=paid.account,
-                    )
+                answer = await self._single_requests.ask(
+                    asked.prompt,
+                    model=asked.model,
+                    typed=typed,
+                    history=asked.history,
+                    by="program" if of_program else "code",
+                    together=asked.together,
+                    payer=payer,
+                )
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
         args = asked.model_dump(exclude={"together"}, exclude_none=True, exclude_defaults=True)

@@ -8,7 +8,6 @@ from typing import Any, Final
 from pydantic import Field, TypeAdapter
 
 from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
-from freeact_sub.agents.maps.fan_out import FanOuts
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import required
 from freeact_sub.calls import ToolCall
@@ -56,8 +55,8 @@ MAX_NUMBER: Final = 10**9
 class ProgressRequests:
     """Handles `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
 
-    def __init__(self, agent: TreeAgent, fan_outs: FanOuts) -> None:
-        self._agent, self._fan_outs = agent, fan_outs
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
         self.handlers = {"progress": self._reply}
 
     async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
@@ -72,9 +71,7 @@ class ProgressRequests:
         valid = validated(_adapter().validate_python, step, "agent.progress")
         node = None if valid.node is None else replace(valid.node, **_bounded(valid.node))
         step = {**vars(valid), **_bounded(valid), "node": node}
-        progress = StrategyProgress(**step)
-        self._fan_outs.report(progress)
-        await self._agent.emitter.emit(progress, tool_call_id=tool_call_id)
+        await self._agent.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)
 
 
 def _bounded(value: StrategyStep | SearchedState) -> dict[str, Any]:

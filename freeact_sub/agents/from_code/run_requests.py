@@ -45,7 +45,7 @@ class RunRequests:
         """Questions to a model."""
         from freeact_sub.agents.from_code.ask import AskRequests  # noqa: PLC0415  # see above
 
-        return AskRequests(self.resources.calls, self.single_requests, self.children.fan_outs)
+        return AskRequests(self.resources.calls, self.single_requests)
 
     @cached_property
     def tasks(self) -> "TaskRequests":
@@ -57,7 +57,7 @@ class RunRequests:
     @cached_property
     def progress(self) -> ProgressRequests:
         """Steps of strategies."""
-        return ProgressRequests(self.agent, self.children.fan_outs)
+        return ProgressRequests(self.agent)
 
     def handlers(self) -> Mapping[str, Handler]:
         """By the name of the request."""

@@ -32,7 +32,7 @@ from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameter
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.requested_call import Question
+from freeact_sub.agents.requested_call import Maker, Question
 from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -70,6 +70,8 @@ class SingleRequests:
         model: str | None = None,
         typed: TypedAnswer | None = None,
         history: Sequence[str] = (),
+        by: Maker = "model",
+        together: int = 1,
         payer: Account | None = None,
     ) -> Any:
         """Return the model's answer, or the recorded one if the same was asked before a crash.
@@ -79,6 +81,8 @@ class SingleRequests:
             model: A name in `config.models`. None: the agent's own model.
             typed: The form of the answer. None: text.
             history: Earlier prompts and answers, alternating.
+            by: Who asks.
+            together: The length of the list that it is part of.
             payer: An account below that of the agent's run, which pays. None: the run's.
 
         Raises:
@@ -92,18 +96,21 @@ class SingleRequests:
             model=asked,
             history=tuple(history),
             schema=None if typed is None else typed.tool.parameters_json_schema,
+            by=by,
+            together=together,
+            payer=payer,
         )
-        request = partial(self._request, asked, prompt, typed, history, payer or agent.run.account)
-        return await agent.run.features.ask(question, request)
+        return await agent.run.features.ask(question, partial(self._request, typed))
 
-    async def _request(
-        self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str], payer: Account
-    ) -> Any:
+    async def _request(self, typed: TypedAnswer | None, asked: Question) -> Any:
         agent = self._agent
+        payer = asked.payer or agent.run.account
         # its own account: several questions may be open at once, and an account holds one request
         account = Account(ledger=payer.ledger, owner=agent.agent_id, budget=Budget(), parent=payer)
         turns = Turns(agent=agent, account=account, is_question=True, answers=AnswerCheck(texts=typed is None))
-        question = _OneRequest(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
+        question = _OneRequest(
+            turns=turns, model=asked.model, prompt=asked.prompt, typed=typed, before=[*_messages(asked.history)]
+        )
         try:
             with turns.open():
                 return await question.answer()
@@ -113,7 +120,7 @@ class SingleRequests:
         except FreeactError:
             raise
         except Exception as error:  # border: a model's client may raise anything
-            raise FreeactError(f"the model gave no answer: {reason(error, asked)}") from error
+            raise FreeactError(f"the model gave no answer: {reason(error, asked.model)}") from error
         finally:
             account.close()
             await carry_out(turns.inner_tasks.end())

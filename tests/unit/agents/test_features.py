@@ -4,15 +4,18 @@ import asyncio
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
+from support.agents import of_kind, read
 from support.tables import each
 
 from freeact_sub import (
     Advice,
     Adviser,
     AgentFinished,
+    AgentStarted,
     ApprovalDeniedError,
     ApprovalRequest,
     CodeAction,
@@ -22,6 +25,8 @@ from freeact_sub import (
     InvalidRequestError,
     Notice,
     RunPart,
+    SpawnForbiddenError,
+    ToolOutput,
     default_features,
 )
 from freeact_sub.channel import hearing
@@ -139,6 +144,43 @@ async def test_a_feature_that_fails_at_the_end_costs_no_answer(make):
     async with make(["done"], features=[Broken(), *default_features()]) as agent:
         result = await agent.run("root").result()
     assert (result.status, result.output, result.receipts.nothing_was_run) == ("completed", "done", True)
+
+
+class Careful(Feature):
+    """Lets no child write, and starts none with a forbidden word."""
+
+    def run(self, agent):
+        return CarefulPart()
+
+
+class CarefulPart(RunPart):
+    def __init__(self):
+        self.started = []
+
+    async def child(self, child, proceed):
+        if "forbidden" in child.request.prompt:
+            raise SpawnForbiddenError("that word is forbidden")
+        started = await proceed(replace(child, request=child.request.replace(mode="plan", description="careful")))
+        self.started.append((child.by, child.waits))
+        return started
+
+
+async def test_a_feature_changes_and_refuses_children_whoever_starts_them(make):
+    calls = [ToolCallPart("task", {"prompt": prompt}) for prompt in ("one", "forbidden")]
+    background = ToolCallPart("task", {"prompt": "two", "background": True})
+    script = {"root": [calls, background, ToolCallPart("subagents", {"action": "wait"}), "done"]}
+    features = [*default_features(), Careful()]
+    async with make(script, config={"headless": "allow"}, features=features) as agent:
+        events, result = await read(agent.run("root"))
+        assert result.status == "completed", result.error
+        started = {event.prompt: (event.mode, event.description) for event in of_kind(events, AgentStarted)}
+        assert started == {"root": ("ask", ""), "one": ("plan", "careful"), "two": ("plan", "careful")}
+        assert any("that word is forbidden" in event.content for event in of_kind(events, ToolOutput))
+        with pytest.raises(SpawnForbiddenError, match="that word is forbidden"):
+            await agent.spawn("forbidden")
+        assert (await agent.spawn_and_run("three")).status == "completed"
+        [part] = agent.debug.root.run.features.all(CarefulPart)
+    assert part.started == [("program", True)]
 
 
 async def test_a_method_of_a_missing_feature_names_it(make):

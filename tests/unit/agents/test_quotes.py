@@ -10,10 +10,12 @@ from pydantic_ai.usage import RequestUsage
 from support.tables import each
 
 from freeact_sub import Agent, ApprovalRequest, Config, Notice
-from freeact_sub.agents.maps import fan_out
-from freeact_sub.agents.maps.quotes import bound_for
 from freeact_sub.calls import FanOut
+from freeact_sub.features.quotes import fan_outs as fan_out
+from freeact_sub.features.quotes.figures import bound_for
 from freeact_sub.testing import FakeKernelProvider, first_prompt
+
+pytestmark = pytest.mark.features
 
 ROWS = 60
 FAN_OUTS = 20

@@ -12,6 +12,8 @@ from freeact_sub.calls import FanOut
 from freeact_sub.strategies import Member, vote
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
+pytestmark = pytest.mark.features
+
 
 def delegated(number):
     subtasks = [{"task": f"child {number}.{at}"} for at in range(5)]

@@ -1,11 +1,11 @@
-"""`ManyAsks`: the methods `ask_many` and `map` of `Agent`: many questions side by side."""
+"""`ask_many` and `map_rows`: the methods `ask_many` and `map` of `Agent`, many questions side by side."""
 
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_ai.models import Model
@@ -15,10 +15,6 @@ from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
 from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.from_program import outcome
-from freeact_sub.agents.maps.fan_out import side_by_side
-from freeact_sub.agents.maps.kept_answers import NAME, KeptAnswers
-from freeact_sub.agents.maps.tables import ANSWER, ERROR, new_columns, table_of
-from freeact_sub.agents.maps.templates import Template
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import AnswerT
@@ -26,87 +22,66 @@ from freeact_sub.agents.sessions.known_answers import digest_of_ask
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Notice, StrategyProgress
+from freeact_sub.features.maps.kept_answers import NAME, KeptAnswers
+from freeact_sub.features.maps.tables import ANSWER, ERROR, new_columns, table_of
+from freeact_sub.features.maps.templates import Template
+from freeact_sub.features.quotes.fan_outs import FanOuts, side_by_side
 from freeact_sub.text import one_line
 
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two events of progress, at least."""
 ERROR_CHARS: Final = 1_000
 
+T = TypeVar("T")
 
-class ManyAsks:
-    """Asks for the agent on whose behalf a method is called, which is the root as a rule."""
 
-    def __init__(self, root: Root) -> None:
-        self._root = root
+async def ask_many(root: Root, prompts: Iterable[str], output: Any, model: str | None) -> list[Any]:
+    """See `Agent.ask_many`."""
+    if isinstance(prompts, str):
+        raise InvalidRequestError("agent.ask_many takes a list of prompts, not one text: use agent.ask for that")
+    loop = root.callers_loop
+    asker = _TypedAsks(loop, output, model)
+    answers = dict[int, Any]()
 
-    @overload
-    async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
-    @overload
-    async def ask_many(
-        self, prompts: Iterable[str], *, output: type[AnswerT], model: str | None = None
-    ) -> list[AnswerT | Exception]: ...
-    async def ask_many(self, prompts: Iterable[str], *, output: Any = str, model: str | None = None) -> list[Any]:
-        """Ask each prompt as `ask` does, side by side, and return the answers in order; for one that fails, its exception.
+    async def ask(item: tuple[int, str], payer: Payer = NO_PAYER) -> None:
+        place, prompt = item
+        answers[place] = await outcome(asker.ask(prompt, payer, value=True))
 
-        At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
-        one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
-        """
-        if isinstance(prompts, str):
-            raise InvalidRequestError("agent.ask_many takes a list of prompts, not one text: use agent.ask for that")
-        loop = self._root.callers_loop
-        asker = _TypedAsks(loop, output, model)
-        answers = dict[int, Any]()
-
-        async def ask(item: tuple[int, str], payer: Payer = NO_PAYER) -> None:
-            place, prompt = item
-            answers[place] = await outcome(asker.ask(prompt, payer, value=True))
-
-        async def ask_all() -> None:
-            if isinstance(prompts, Sequence) and len(prompts) > loop.agent.shared.config.models.quote_above:
-                asked = await loop.single_requests.model(model)
-                items = [*enumerate(prompts)]
-                await loop.children.fan_outs.run("ask_many", asked, items, lambda item: len(str(item[1])), ask)
-            else:
-                await side_by_side(loop.agent, enumerate(prompts), ask)
-
-        await loop.children.in_run(ask_all)
-        return [answers[place] for place in range(len(answers))]
-
-    async def map(
-        self,
-        frame: AnswerT,
-        template: str,
-        *,
-        output: Any = str,
-        model: str | None = None,
-        kept_in: Path | str | None = None,
-    ) -> AnswerT:
-        """Ask the same about each row of a frame, and return the frame with the answers as columns, and a column `error`.
-
-        `frame` is a DataFrame of pandas or a list of dicts; order and index stay. `template` names columns in braces. The
-        fields of `output` become columns; a type without fields gives the column `answer`. Answers are kept in the file
-        `kept_in` (default: in the session's folder), and a second call asks only what it does not hold: see docs/maps.md.
-        Bounds, model and run are as for `ask_many`. Raises InvalidRequestError before anything is asked.
-        """
-        loop, table = self._root.callers_loop, table_of(frame)
-        if isinstance(frame, Sequence) and not frame:  # without rows there are no names of columns
-            return table.extended({})  # type: ignore[no-any-return]  # of the frame's own kind
-        read, names = Template(template, table.columns), new_columns(output, table)
-        asker = _TypedAsks(loop, output, model)
-        prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
-        path = self._root.session.file(NAME) if kept_in is None else Path(kept_in)
-
-        async def ask_rows() -> list[Any]:
+    async def ask_all() -> None:
+        if isinstance(prompts, Sequence) and len(prompts) > loop.agent.shared.config.models.quote_above:
             asked = await loop.single_requests.model(model)
-            schema = None if asker.typed is None else asker.typed.tool.parameters_json_schema
-            keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
-            with KeptAnswers(path) as kept:
-                rows = _Rows(loop, asker, kept, prompts, keys)
-                found = await rows.answered(asked)
-            return [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
+            items = [*enumerate(prompts)]
+            await _asked(loop, "ask_many", asked, items, lambda item: len(str(item[1])), ask)
+        else:
+            await side_by_side(loop.agent, enumerate(prompts), ask)
 
-        outcomes = await loop.children.in_run(ask_rows)
-        return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
+    await loop.children.in_run(ask_all)
+    return [answers[place] for place in range(len(answers))]
+
+
+async def map_rows(
+    root: Root, frame: AnswerT, template: str, output: Any, model: str | None, kept_in: Path | str | None
+) -> AnswerT:
+    """See `Agent.map`."""
+    loop, table = root.callers_loop, table_of(frame)
+    if isinstance(frame, Sequence) and not frame:  # without rows there are no names of columns
+        return table.extended({})  # type: ignore[no-any-return]  # of the frame's own kind
+    read, names = Template(template, table.columns), new_columns(output, table)
+    asker = _TypedAsks(loop, output, model)
+    prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
+    path = root.session.file(NAME) if kept_in is None else Path(kept_in)
+
+    async def ask_rows() -> list[Any]:
+        asked = await loop.single_requests.model(model)
+        schema = None if asker.typed is None else asker.typed.tool.parameters_json_schema
+        keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
+        with KeptAnswers(path) as kept:
+            rows = _Rows(loop, asker, kept, prompts, keys)
+            found = await rows.answered(asked)
+        return [found[key] if key else prompt for key, prompt in zip(keys, prompts, strict=True)]
+
+    outcomes = await loop.children.in_run(ask_rows)
+    return table.extended(_columns(outcomes, names))  # type: ignore[no-any-return]  # of the frame's own kind
 
 
 class _TypedAsks:
@@ -158,8 +133,7 @@ class _Rows:
         missing = [key for key in self._prompts if key not in self._found]
         telling = asyncio.create_task(self._tell_changes())
         try:
-            fan_outs = self._loop.children.fan_outs
-            await fan_outs.run("map", model, missing, lambda key: len(self._prompts[key]), self._ask)
+            await _asked(self._loop, "map", model, missing, lambda key: len(self._prompts[key]), self._ask)
         finally:
             telling.cancel()
             self._loop.agent.emitter.put(self._progress(done=True))  # an ending does not wait for the reader
@@ -202,6 +176,21 @@ class _Rows:
             await asyncio.sleep(PROGRESS_SECONDS)
             await self._changed.wait()
             self._changed.clear()
+
+
+async def _asked(
+    loop: AgentLoop,
+    what: str,
+    model: Model,
+    items: Sequence[T],
+    size: Callable[[T], int],
+    ask: Callable[[T, Payer], Awaitable[None]],
+) -> None:
+    """Ask about each item of a list, after a quote if it is long. Args: see `FanOuts.run`."""
+    for fan_outs in loop.agent.run.features.all(FanOuts):
+        await fan_outs.run(what, model, items, size, ask)
+        return
+    await side_by_side(loop.agent, items, lambda item: ask(item, NO_PAYER))
 
 
 def _prompt(template: Template, row: Mapping[Hashable, Any]) -> str | InvalidRequestError:

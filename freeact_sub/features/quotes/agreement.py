@@ -14,13 +14,13 @@ from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.agents.budgets.estimate import LEAST, OUTPUT_TOKENS, REPORT_TOKENS, price_of
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Account, Payer
-from freeact_sub.agents.maps.quotes import Pilot, Quote, Spread, bound_for, quote
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import Notice
+from freeact_sub.features.quotes.figures import Pilot, Quote, Spread, bound_for, quote
 from freeact_sub.text import dollars
 
 CAUTION: Final = 1.5

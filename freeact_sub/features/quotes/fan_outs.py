@@ -12,18 +12,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.estimate import price_of
 from freeact_sub.agents.budgets.ledger import Account, Payer
-from freeact_sub.agents.maps.agreement import Agreement, Rest, price_paid
-from freeact_sub.agents.maps.quotes import Pilot, mean_of
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
+from freeact_sub.agents.requested_call import FeatureAgent, NewChild, Question
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
+from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError
+from freeact_sub.events import AgentEvent, StrategyProgress
 from freeact_sub.events.progress import StrategyStep
+from freeact_sub.features.quotes.agreement import Agreement, Rest, price_paid
+from freeact_sub.features.quotes.figures import Pilot, mean_of
 from freeact_sub.system.process import chance
 
 T = TypeVar("T")
@@ -34,20 +38,55 @@ MOST_PILOTS: Final = 50
 """The latest so many tell what the rest will take."""
 
 
-class FanOuts:
-    """Those of one agent."""
+class QuotesFeature(Feature):
+    """Quotes what many requests or children will take."""
+
+    def attach(self, root: FeatureRoot) -> Sequence[Tap]:
+        """Hear how far strategies are."""
+
+        def hear(event: AgentEvent) -> None:
+            if isinstance(event, StrategyProgress) and (agent := root.find(event.agent_id)) is not None:
+                for part in tree_agent(agent).run.features.all(FanOuts):
+                    part.report(event)
+
+        return (hear,)
+
+    def run(self, agent: FeatureAgent) -> "FanOuts":
+        """Make the part for a run."""
+        return FanOuts(tree_agent(agent))
+
+
+class FanOuts(RunPart):
+    """Those of one run."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
         self._calls: dict[tuple[Kind, bool], _Calls] = {}
         self._strategy: StrategyStep | None = None
         """The strategy that has reported last, until its end."""
-        self._of_run: Account | None = None
-        """The account of the run that the fields above are about."""
 
     @cached_property
     def _agreement(self) -> Agreement:
         return Agreement(self._agent)
+
+    async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
+        """Let code or a program ask, when it may."""
+        if question.by not in ("code", "program") or question.payer is not None:
+            return await proceed(question)
+        of_program = question.by == "program"
+        async with self._call("ask", len(question.prompt), of_program=of_program, together=question.together) as payer:
+            other = None if payer.model is None else await self._agent.shared.other_models.get(payer.model)
+            return await proceed(replace(question, model=other or question.model, payer=payer.account))
+
+    async def child(self, child: NewChild, proceed: Callable[[NewChild], Awaitable[T]]) -> T:
+        """Let a child be started, when it may."""
+        if not child.waits:
+            return await proceed(child)
+        request, of_program = child.request, child.by == "program"
+        async with self._call("task", len(request.prompt), of_program=of_program, together=child.together) as payer:
+            if payer.model is not None and request.resume is None:  # a child that is resumed keeps its own
+                request = request.replace(model=payer.model)
+            return await proceed(replace(child, request=request, payer=payer.account))
 
     async def run(
         self,
@@ -94,14 +133,13 @@ class FanOuts:
 
     def report(self, step: StrategyStep) -> None:
         """Note how far a strategy is."""
-        self._check_run()
         if self._strategy is None or self._strategy.strategy_id != step.strategy_id:
             for calls in self._calls.values():
                 calls.before = calls.begun
         self._strategy = None if step.done else step
 
     @asynccontextmanager
-    async def call(self, kind: Kind, size: int, *, of_program: bool = False, together: int = 1) -> AsyncIterator[Payer]:
+    async def _call(self, kind: Kind, size: int, *, of_program: bool = False, together: int = 1) -> AsyncIterator[Payer]:
         """Let one call be made in the block, when it may be, with what is yielded.
 
         Args:
@@ -113,7 +151,6 @@ class FanOuts:
         Raises:
             ApprovalDeniedError: A person or a rule does not want so many.
         """
-        self._check_run()
         if not self.is_long(together) and not (self._strategy is not None and self.is_long(self._strategy.of)):
             yield Payer()
             return
@@ -189,15 +226,8 @@ class FanOuts:
             single=calls.kind == "ask",
         )
 
-    def _check_run(self) -> None:
-        run = self._agent.run.account
-        if self._of_run is not run:
-            self._of_run, self._strategy = run, None
-            self._calls.clear()
-
     def _calls_of(self, kind: Kind, of_program: bool) -> "_Calls":
         """The calls of the present turn, or of the strategy in a program."""
-        self._check_run()
         strategy = self._strategy.strategy_id if of_program and self._strategy is not None else ""
         unit = (self._agent.run.account.taken("turns"), strategy)
         found = self._calls.get((kind, of_program))
