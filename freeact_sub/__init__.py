@@ -19,7 +19,11 @@ def __getattr__(name: str) -> Any:
     home = _homes().get(name) or _EVENTS
     module = importlib.import_module(home)
     if home == _EVENTS and name not in dir(module):
-        from difflib import get_close_matches  # noqa: PLC0415  # see the module's docstring
+        from importlib.util import find_spec  # noqa: PLC0415  # see the module's docstring
+
+        if find_spec(f"{__name__}.{name}") is not None:  # `from freeact_sub import events` asks first
+            return importlib.import_module(f"{__name__}.{name}")
+        from difflib import get_close_matches  # noqa: PLC0415
 
         near = "" if name.startswith("_") else "".join(get_close_matches(name, __dir__(), 1))
         hint = f". Did you mean: {near!r}?" if near else ""
