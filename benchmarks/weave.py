@@ -20,7 +20,7 @@ ELSEWHERE: Final = {
     "undo": ["agents/undo"],
     "effects": ["agents/trials", "kernels/guest/trial", "kernels/wall/of_trials"],
     "hooks": ["agents/hooks", "hooks", "approvals/call_hooks"],
-    "skills": ["skills", "kernels/guest/skills", "agents/loaded_texts"],
+    "skills": ["kernels/guest/skills"],
     "receipts": [
         *("agents/runs/receipt_book", "agents/runs/file_facts", "agents/attribution", "agents/children/verifier"),
         "kernels/guest/used",
@@ -29,8 +29,6 @@ ELSEWHERE: Final = {
     "gateway": ["kernels/gateway"],
     "mcp_client": ["mcp", "agents/from_code/servers", "kernels/guest/mcp", "tools/mcp", "tools/mcp_search"],
     "compaction": ["agents/context"],
-    "plan": ["tools/plan"],
-    "questions": ["tools/ask_user", "tools/ask", "agents/from_code/people"],
     "known_answers": ["agents/sessions/known_answers", "agents/children/earlier"],
 }
 """Paths by feature, without `.py`."""

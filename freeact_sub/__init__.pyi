@@ -98,6 +98,9 @@ from freeact_sub.config.schema import (
     SubagentsConfig as SubagentsConfig,
     TerminalConfig as TerminalConfig,
 )
+from freeact_sub.config.skill_folders import (
+    SkillModule as SkillModule,
+)
 from freeact_sub.config.load import (
     load_config as load_config,
 )
@@ -211,9 +214,6 @@ from freeact_sub.features.factory import (
 )
 from freeact_sub.show.replay import (
     session_events as session_events,
-)
-from freeact_sub.skills import (
-    SkillModule as SkillModule,
 )
 from freeact_sub.tools.request import (
     ChildRequest as ChildRequest,

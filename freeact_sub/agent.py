@@ -23,7 +23,6 @@ from freeact_sub.agents.budgets.estimate import ContextUse, context_use
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.from_program import FromProgram
-from freeact_sub.agents.loaded_texts import content_of
 from freeact_sub.agents.own_kernel import OwnKernel
 from freeact_sub.agents.root import RunOptions, make_root
 from freeact_sub.agents.runs.prompt import Prompt
@@ -42,7 +41,6 @@ from freeact_sub.kernels import KernelProvider
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import end_left_behind_soon
-from freeact_sub.text import unknown_name
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
@@ -362,16 +360,16 @@ class Agent(Generic[OutputT]):
     @property
     def skills(self) -> Mapping[str, str]:
         """The descriptions of the root's skills (docs/skills.md), by name."""
-        return {name: skill.description for name, skill in self._shared.skills.skills.items()}
+        found: Mapping[str, str] = self._shared.features.named("skills").descriptions
+        return found
 
     def skill(self, name: str) -> TextContent:
         """Return the text of a skill as a part of a prompt: `agent.run([agent.skill("NAME"), "what to do"])`.
 
         Raises InvalidRequestError if there is no such skill.
         """
-        if name not in self.skills:
-            raise InvalidRequestError(unknown_name("skill", name, self.skills))
-        return content_of(self._shared.skills.skills[name])
+        text: TextContent = self._shared.features.named("skills").text(name)
+        return text
 
     @property
     def present_run(self) -> Run[Any] | None:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from freeact_sub.agents.call import asks_for, in_cell_of
 from freeact_sub.agents.from_code.base import HostRequests
-from freeact_sub.agents.loaded_texts import skills_of
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.sessions.variables import News, Variables
 from freeact_sub.agents.tree_agent import TreeAgent
@@ -417,9 +416,9 @@ def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool)
     Raises:
         ConfigError: Such an agent can have no kernels.
     """
-    from freeact_sub.kernels.wall.sandbox import with_programs, with_read_only  # noqa: PLC0415  # only kernels need it
+    from freeact_sub.kernels.wall.sandbox import with_programs  # noqa: PLC0415  # only kernels need it
 
-    settings, skills = agent.shared.config.kernel, skills_of(agent)
+    settings = agent.shared.config.kernel
     place = agent.shared.provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
     spec = KernelSpec(
         owner_id=agent.agent_id,
@@ -429,11 +428,7 @@ def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool)
         start_timeout_seconds=settings.start_timeout_seconds,
         mode=agent.policy.mode,
         mcp_servers=mcp_servers,
-        skills=tuple(module for skill in skills.values() for module in skill.modules),
-        sandbox=with_read_only(
-            with_programs(place.wall, agent.shared.servers),
-            [skill.folder for skill in skills.values()],
-        ),
+        sandbox=with_programs(place.wall, agent.shared.servers),
         own_files=own_files,
     )
     return place.description, agent.shared.features.kernel(agent, spec)

@@ -5,12 +5,12 @@ All methods are optional: the base does nothing. They are called in this order:
 
 1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
-3.  `Feature.kernel`, each time a kernel of an agent is about to start. `Feature.requests`, when code in a kernel first asks
-    the host something.
+3.  `Feature.tools`, once for each agent, before its first run. `Feature.kernel`, each time a kernel of an agent is about to
+    start. `Feature.requests`, when code in a kernel first asks the host something.
 4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
 5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
-    `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside the conversation;
-    `RunPart.child`, around the start of each child, or around its whole run if the agent waits for it.
+    `Feature.instructions` and `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside
+    the conversation; `RunPart.child`, around the start of each child, or around its whole run if the agent waits for it.
 6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
     `RunPart.did`, for each action of code.
 7.  `RunPart.answer`, each time the model would end the run.
@@ -57,7 +57,7 @@ from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, KernelSpec
-from freeact_sub.tools import ChildRequest
+from freeact_sub.tools import ChildRequest, Tool
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -199,21 +199,30 @@ class Feature:
         del agent
         return spec
 
+    def tools(self, agent: FeatureAgent) -> Sequence[Tool]:
+        """Return built-in tools for an agent, behind those of the core; `tools/NAME.json` describes each.
+
+        A feature of your own gives tools by a toolset in `RunPart.capability`.
+        """
+        del agent
+        return ()
+
+    def instructions(self, agent: FeatureAgent) -> str:
+        """Return lines for the list in an agent's system prompt: the same for all of one type, which share a cache."""
+        del agent
+        return ""
+
 
 class RunParts:
     """The parts of all features in one run; each method calls the method of the same name of all parts."""
 
     def __init__(self, parts: Sequence[RunPart] = ()) -> None:
-        self._parts = [*parts]
+        self._parts = parts
         self._around = [part for part in parts if type(part).call is not RunPart.call]
 
     def all(self, kind: type[T]) -> Iterator[T]:
         """The parts of a kind. A feature that offers something to others names the kind, a class or a runtime protocol."""
         return (part for part in self._parts if isinstance(part, kind))
-
-    def add(self, part: RunPart) -> None:
-        """Let something of the core take part."""
-        self._parts.append(part)
 
     def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Tell all parts."""
@@ -424,6 +433,14 @@ class Features:
     def requests(self, agent: FeatureAgent) -> dict[str, Handler]:
         """Return the handlers of all features."""
         return {name: handler for feature in self._features for name, handler in feature.requests(agent).items()}
+
+    def tools(self, agent: FeatureAgent) -> list[Tool]:
+        """Return the tools of all features."""
+        return [tool for feature in self._features for tool in feature.tools(agent)]
+
+    def instructions(self, agent: FeatureAgent) -> str:
+        """Return the lines of all features, each behind a line break."""
+        return "".join(f"\n{lines}" for feature in self._features if (lines := feature.instructions(agent)))
 
     def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
         """Have all features change how a kernel is started."""

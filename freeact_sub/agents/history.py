@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart, repair_messages
 
-from freeact_sub.agents.loaded_texts import loaded_only
+from freeact_sub.agents.named_texts import loaded_only
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import History
 

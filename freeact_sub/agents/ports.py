@@ -1,14 +1,14 @@
 """What the lower files of `agents/` know of the higher ones, which are built on them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import HostRequestHandler, Kernel, KernelSpec
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.messages import ModelMessage, TextContent
 
     from freeact_sub.kernels.workspaces import Changes, OwnFiles
 
@@ -33,9 +33,14 @@ class KernelHolder(Protocol):
 
 
 class AtWork(Protocol):
-    """An agent at work, as others of its tree reach it."""
+    """An agent at work, as its run and others of its tree reach it."""
 
-    def send(self, text: str, *, of_person: bool = False) -> bool | None:
+    @property
+    def expected(self) -> "Sequence[ModelMessage]":
+        """The conversation so far, and what waits for the next request."""
+        ...
+
+    def send(self, text: "str | TextContent", *, of_person: bool = False) -> bool | None:
         """Send what the model reads before its next request. Returns None before its first request, False after its last."""
         ...
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
+from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.approvals import Policy
@@ -38,6 +39,8 @@ class FeatureRun(Protocol):
     """A model does the work, not a program."""
     must_end: ApprovalDeniedError | None
     """The reason why the run must end after the present call of its model. A feature may set it. None: it goes on."""
+    prompt: Sequence[UserContent]
+    """The prompt in parts, as the model reads it. A feature may set it in `RunPart.opening`; later it is empty."""
 
     @property
     def is_live(self) -> bool:
@@ -57,6 +60,15 @@ class FeatureRun(Protocol):
     @property
     def left(self) -> Budget:
         """The most that a child could be given at this moment."""
+        ...
+
+    @property
+    def conversation(self) -> Sequence[ModelMessage]:
+        """The messages so far, and those that wait for the next request."""
+        ...
+
+    def tell(self, text: str | TextContent) -> bool | None:
+        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
         ...
 
     def advisers(self, asker: "Asker") -> Sequence[Adviser]:

@@ -10,7 +10,7 @@ from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.from_code.actions import ActionRequests, OwnToolRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
-from freeact_sub.agents.from_code.people import QuestionRequests
+from freeact_sub.agents.from_code.people import InputRequests
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.tools import KernelAccess
 
@@ -85,7 +85,7 @@ class AgentResources:
             **McpRequests(self.calls, self.mcp).handlers,
             **OwnToolRequests(self.calls, self.kernel.get).handlers,
             **ActionRequests(self.calls).handlers,
-            **QuestionRequests(agent).handlers,
+            **InputRequests(agent).handlers,
             **ShellRequests(self.calls, agent.output_folder).handlers,
         }
 

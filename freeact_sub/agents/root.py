@@ -454,8 +454,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     )
     held.use_model(shared.model, is_given=model is not None)
     tree = Tree(shared=shared)
-    for problem in shared.skills.problems:
-        tree.notice(problem)
     agent = held.add_root(tree, checked_history(history))
     root = Root(tree, agent, held, output_type=output_type, closes_provider=kernel_provider is None)
     root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *taps)

@@ -30,7 +30,6 @@ from freeact_sub.kernels import KernelProvider
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
-from freeact_sub.skills import Skills, load_skills
 from freeact_sub.tools import OwnTools
 
 if TYPE_CHECKING:
@@ -188,7 +187,6 @@ class Shared:
     """All types of agents that there are, by name. A feature brings them."""
     servers: Mapping[str, McpServerConfig] = field(init=False)
     """All MCP servers that an agent of the tree may have, by name: those of the settings, and those of types."""
-    skills: Skills = field(default_factory=Skills)
     traffic: Traffic
     """Slots and pauses that all model requests share."""
     stream: RootStream = field(default_factory=RootStream)
@@ -276,7 +274,6 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
         toolsets=(*own_tools.toolsets, *toolsets),
         capabilities=tuple(capabilities),
         model_settings={**build_model_settings(config), **model_settings},
-        skills=load_skills(config.skill_contents.values()),
         journal=journal,
         features=Features(features),
     )

@@ -249,17 +249,22 @@ def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
     """`freeact-sub agents`: the named types of agents; errors in their files go to standard error: returns 1."""
     from freeact_sub.config.schema import AGENT_TYPES, user_folder  # noqa: PLC0415
     from freeact_sub.features.agent_types import load_agent_types  # noqa: PLC0415
+    from freeact_sub.features.skills.feature import unknown_skills  # noqa: PLC0415
+    from freeact_sub.features.skills.skill import load_skills  # noqa: PLC0415
     from freeact_sub.text import one_line, visible  # noqa: PLC0415
 
-    found = load_agent_types(settings(looking=True))
+    config = settings(looking=True)
+    found = load_agent_types(config)
+    skills = load_skills(config.skill_contents.values()).skills
+    problems = [*found.problems, *unknown_skills(found.types.values(), skills)]
     for kind in found.types.values():
         print_line(f"{kind.name}: {one_line(kind.description, 200)}{_details_of(kind)}\n    {kind.file}")
-    if not found.types and not found.problems:
+    if not found.types and not problems:
         folders = f"{AGENT_TYPES} of the workspace, and {user_folder() / AGENT_TYPES.name}"
         print_line(f"no agent types: write NAME.md into {folders}")
-    for problem in found.problems:
+    for problem in problems:
         sys.stderr.write(f"freeact-sub: {visible(problem)}\n")
-    return 1 if found.problems else 0
+    return 1 if problems else 0
 
 
 def _details_of(kind: "AgentType") -> str:

@@ -1,6 +1,6 @@
 """Reads files of a project for models: instructions such as AGENTS.md, and commands.
 
-An AGENTS.md or CLAUDE.md in a folder of the workspace counts for the files there: `agents/loaded_texts.py` shows it
+An AGENTS.md or CLAUDE.md in a folder of the workspace counts for the files there: `features/instructions.py` shows it
 to a model that uses one of them. All other instructions stand in every system prompt.
 """
 

@@ -1,4 +1,4 @@
-"""Reads the folders of skills as they are trusted: whole, and once. `freeact_sub/skills.py` gives the contents a meaning.
+"""Reads the folders of skills as they are trusted: whole, and once. `features/skills/skill.py` gives the contents a meaning.
 
 A skill is a folder with `SKILL.md`. Its text and its Python are kept as they were read, so what a person has looked at is
 what counts; all other files are only listed, with their digests.
@@ -58,6 +58,17 @@ class SkillFolder:
     def module(self) -> str:
         """The name of its Python after `skills.`."""
         return module_name(self.path.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillModule:
+    """A module of a skill, as a kernel gets it."""
+
+    name: str
+    """After `skills.`; the module of a skill, or one in its package."""
+    file: str
+    source: str
+    is_package: bool = False
 
 
 def module_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The features of an agent, one file each: a `Feature` (`agents/feature.py`), and all that belongs to it.
+"""The features of an agent, one file or folder each: a `Feature` (`agents/feature.py`), and all that belongs to it.
 
 `default_features` is the only list of their order around a call, outermost first. The core names none of them.
 """
@@ -14,13 +14,18 @@ if TYPE_CHECKING:
 def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     """Return new objects of all features, in their order. Args: hooks: functions of the program, besides those of files."""
     from freeact_sub.features.agent_types import AgentTypesFeature  # noqa: PLC0415
+    from freeact_sub.features.background import BackgroundFeature  # noqa: PLC0415
     from freeact_sub.features.compaction import CompactionFeature  # noqa: PLC0415
     from freeact_sub.features.effects import EffectsFeature  # noqa: PLC0415
     from freeact_sub.features.files import FilesFeature  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
+    from freeact_sub.features.instructions import InstructionsFeature  # noqa: PLC0415
+    from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
+    from freeact_sub.features.questions import QuestionsFeature  # noqa: PLC0415
     from freeact_sub.features.quotes.fan_outs import QuotesFeature  # noqa: PLC0415
     from freeact_sub.features.receipts import ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.sessions import SessionsFeature  # noqa: PLC0415
+    from freeact_sub.features.skills.feature import SkillsFeature  # noqa: PLC0415
     from freeact_sub.features.undo import UndoFeature  # noqa: PLC0415
 
     return [
@@ -30,7 +35,12 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         FilesFeature(),  # before receipts: its reports are in before receipts look at the files
         EffectsFeature(),  # its trials end before anybody looks at the files
         ReceiptsFeature(),  # a call that was denied has none, so the gate comes before
+        BackgroundFeature(),  # its tools come first; hooks hear of an answer when no child is left behind
         HooksFeature(hooks),  # innermost: they hear the result as the model reads it, and their notes stand in no receipt
         CompactionFeature(),  # beside calls; it hears hooks before it shortens
-        UndoFeature(),  # last: a prompt that hooks refuse is none that can be undone
+        UndoFeature(),  # after hooks: a prompt that they refuse is none that can be undone
+        SkillsFeature(),  # after hooks: nor is a skill announced that came with it
+        InstructionsFeature(),  # beside calls; it hears what files report
+        QuestionsFeature(),  # these two only give tools, and models read theirs in this order
+        PlanFeature(),
     ]

@@ -26,7 +26,6 @@ from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import ConfigError, sentence
 from freeact_sub.modes import INHERIT, CodeActions, Mode, Thinking
-from freeact_sub.skills import load_skills
 from freeact_sub.system.safe_files import files_in, read_file
 from freeact_sub.text import counted, unknown_name
 from freeact_sub.tools import TOOL_NAMES
@@ -137,14 +136,10 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
                 elif agent_type.name not in types:
                     types[agent_type.name], of_hooks[agent_type.name] = agent_type, left_out
     problems += _left_out(foreign)
-    names_skills = any(agent_type.skills for agent_type in types.values())
-    skills = load_skills(config.skill_contents.values()).skills if names_skills else {}
     for agent_type in types.values():
         problems += of_hooks[agent_type.name]
         unknown = [unknown_name("agent type", name, types) for name in agent_type.allow_agents or () if name not in types]
         problems += [f"{agent_type.file}: `allow_agents` names {problem}" for problem in unknown]
-        unknown = [unknown_name("skill", name, skills) for name in agent_type.skills or () if name not in skills]
-        problems += [f"{agent_type.file}: `skills` names {problem}" for problem in unknown]
     return AgentTypes(types=types, problems=tuple(problems))
 
 

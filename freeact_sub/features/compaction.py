@@ -45,7 +45,7 @@ from freeact_sub.agents.budgets.estimate import (
 )
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.loaded_texts import in_words, is_folder, loaded_in, loaded_only, name_in
+from freeact_sub.agents.named_texts import is_folder, loaded_in, loaded_only, name_in
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
@@ -213,8 +213,12 @@ def _text_of(content: Any) -> str:
 
 def _item_text(item: Any) -> str:
     if isinstance(item, TextContent):
-        return f"[{in_words(name)}]" if (name := name_in(item)) else item.content
+        return f"[{_in_words(name)}]" if (name := name_in(item)) else item.content
     return item if isinstance(item, str) else "[a picture or file]"
+
+
+def _in_words(name: str) -> str:
+    return f"the instructions for {name}" if is_folder(name) else f"the skill {name}"
 
 
 def _code_of(call: ToolCallPart) -> str:

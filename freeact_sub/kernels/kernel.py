@@ -15,10 +15,10 @@ from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.modes import Mode
 
 if TYPE_CHECKING:
+    from freeact_sub.config.skill_folders import SkillModule
     from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
     from freeact_sub.kernels.wall.sandbox import SandboxPolicy
     from freeact_sub.kernels.workspaces import OwnFiles
-    from freeact_sub.skills import SkillModule
 
 ADVICE: Final = (
     "The sandbox keeps what is run outside of it later: Python environments, repositories, the source of projects that are "

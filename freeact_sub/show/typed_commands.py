@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from freeact_sub.agent_names import agent_name, agents_meant, candidates
 from freeact_sub.config.parsing import prose_of_file
 from freeact_sub.errors import FreeactError
-from freeact_sub.skills import Skill
+from freeact_sub.features.skills.skill import Skill
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import

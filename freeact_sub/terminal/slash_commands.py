@@ -201,11 +201,14 @@ async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
 
 def tools(person: "Console", _rest: str) -> None:
     """`/tools`."""
-    from freeact_sub.tools import TOOLS, AskParent, load_definition  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.plan import UpdatePlan  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.questions import AskUser  # noqa: PLC0415
+    from freeact_sub.tools import TOOLS, Subagents, load_definition  # noqa: PLC0415
 
     config = person.present.config
     spawning = () if config.subagents.enabled else ("task", "delegate", "subagents")
-    names = [tool.name for tool in TOOLS if tool.name not in (AskParent.name, *spawning)]
+    tools = (*TOOLS, Subagents(), AskUser(), UpdatePlan())
+    names = [tool.name for tool in tools if tool.name not in spawning]
     words = {name: load_definition(name).description or "" for name in names}
     lines = [f"{name:<22}{one_line(words[name].partition('. ')[0], WORDS_CHARS)}" for name in names]
     servers = [f"agent.mcp.{name}" for name, server in config.mcp_servers.items() if not server.disabled]

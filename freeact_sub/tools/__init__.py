@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from freeact_sub.tools.ask import Ask, AskParent, AskUser, AskUserArguments, question_of, values_of
+from freeact_sub.tools.ask import Ask
 from freeact_sub.tools.children import Delegate, Subagents, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
 from freeact_sub.tools.mcp_search import SEARCH
-from freeact_sub.tools.plan import UpdatePlan
 from freeact_sub.tools.request import ChildRequest, NodeHandle
 from freeact_sub.tools.result_bounds import (
     Bounds,
@@ -31,7 +30,7 @@ from freeact_sub.tools.tool import (
     ToolContext,
     ToolResult,
 )
-from freeact_sub.tools.toolset import AgentToolset, OwnTools, load_definition
+from freeact_sub.tools.toolset import AgentToolset, OwnTools, built_in_names, load_definition
 
 TOOLS: Final[tuple[Tool, ...]] = (
     ExecuteIPythonCell(),
@@ -39,28 +38,25 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Ask(),
     Task(),
     Delegate(),
-    Subagents(),
-    AskParent(),
-    AskUser(),
-    UpdatePlan(),
 )
-"""All built-in tools; each agent has some of them."""
-TOOL_NAMES: Final = frozenset((*(tool.name for tool in TOOLS), SEARCH))
-HARMLESS_TOOLS: Final = frozenset((*(tool.name for tool in TOOLS if isinstance(tool, HarmlessTool)), SEARCH))
+"""The tools of the core. Features have others (`Feature.tools`)."""
+TOOL_NAMES: Final = built_in_names()
+"""The names of all built-in tools, those of features included."""
+HARMLESS_TOOLS: Final = frozenset(("ask", "ask_parent", "ask_user", "reset_kernel", "subagents", "update_plan", SEARCH))
+"""Those whose calls are harmless."""
 
 __all__ = [
     "HARMLESS_TOOLS",
     "TOOLS",
     "TOOL_NAMES",
     "AgentToolset",
-    "AskParent",
-    "AskUserArguments",
     "BackgroundChildren",
     "Bounds",
     "CellContext",
     "ChildRequest",
     "ChildState",
     "ExecuteIPythonCell",
+    "HarmlessTool",
     "KernelAccess",
     "NodeHandle",
     "Outcome",
@@ -76,10 +72,8 @@ __all__ = [
     "model_content",
     "outcome_of",
     "output_file",
-    "question_of",
     "run_cell",
     "text_of",
-    "values_of",
     "with_note",
     "without_files",
 ]

@@ -8,7 +8,6 @@ working ancestor, or to the root in its next run.
 import asyncio
 import itertools
 import secrets
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -29,11 +28,6 @@ StartedBy: TypeAlias = Literal["call", "background", "program"]
 
 ABANDONED: Final = "it was abandoned"
 NO_ANSWER: Final = "decide yourself, and say in your final answer what you have assumed"
-FORGOTTEN: Final = (
-    "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
-    "(subagents, action wait), or cancel it (action cancel); then give your whole final answer again, as only your last "
-    "reply counts."
-)
 
 
 class Child:
@@ -191,13 +185,6 @@ class OwnedChild(Child):
         """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
         self.given_up = True
         super().cancel()
-
-
-def about_forgotten(children: Iterable[OwnedChild]) -> str:
-    """Return the question for a model that would end its run while these are working. Empty: none is."""
-    labels = [child.label for child in children if child.ended is None and not child.agent.detached]
-    are = "is" if len(labels) == 1 else "are"
-    return FORGOTTEN.format(children=f"{', '.join(labels)} {are}") if labels else ""
 
 
 class Messages:

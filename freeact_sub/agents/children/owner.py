@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.call import check_spawn, permit
-from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy, about_forgotten
+from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
 from freeact_sub.agents.children.choices import check_model_name
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
@@ -83,8 +83,6 @@ class ChildOwner:
         """Children that are about to begin."""
         self._busy: set[asyncio.Task[Any]] = set()
         """Other work: see `in_run`."""
-        self._was_asked = False
-        """The model was asked about the children it left working."""
         self._changed = asyncio.Event()
         """Set when a child begins, asks or ends."""
         self.is_open = agent.run.is_live
@@ -94,7 +92,7 @@ class ChildOwner:
 
     def open(self) -> None:
         """Begin a run of the agent."""
-        self.left, self.is_open, self._was_asked = [], True, False
+        self.left, self.is_open = [], True
 
     async def run(self, request: ChildRequest, together: int, *, by: Maker = "code") -> OwnedChild:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
@@ -264,11 +262,9 @@ class ChildOwner:
             await self._next_change()
         self.is_open = False
 
-    def forgotten(self) -> str:
-        """Return the question for a model that would end its run while children are working. Empty: none."""
-        question = "" if self._was_asked else about_forgotten(self._in_background())
-        self._was_asked = self._was_asked or bool(question)
-        return question
+    def left_behind(self) -> Sequence[str]:
+        """Return the names of the background children that are working, and would be cancelled if the run ended now."""
+        return [child.label for child in self._in_background() if child.ended is None and not child.agent.detached]
 
     def cancel_all(self) -> None:
         """Cancel all children that do not outlive the agent's run."""

@@ -60,7 +60,7 @@ class HostRequests:
                 f"code in a node cannot call {method!r}, because no agent works in it: start a child with branch_of"
             )
         if handler is None:
-            raise FreeactError(f"unknown request {method!r}")
+            raise FreeactError(f"unknown request {method!r}: this agent has no feature that answers it")
         waits = nullcontext() if clock is None else in_cell(self._agent.agent_id)
         with acting_as(self._agent.principal), waits:
             return await handler(params, clock)

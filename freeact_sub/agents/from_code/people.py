@@ -1,4 +1,4 @@
-"""What code in a cell asks and tells people: input from the keyboard, questions, the steps of strategies (`progress`)."""
+"""What code in a cell asks and tells people: input from the keyboard, the steps of strategies (`progress`)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,12 +10,10 @@ from pydantic import Field, TypeAdapter
 from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import required
-from freeact_sub.calls import ToolCall
-from freeact_sub.events import Answer, StrategyProgress
+from freeact_sub.events import StrategyProgress
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.progress import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import AskUserArguments, question_of, values_of
 
 MAX_PROMPT_CHARS: Final = 10_000
 
@@ -27,24 +25,18 @@ class QuestionParams(Params):
     secret: bool = False
 
 
-class QuestionRequests:
-    """Handles `question`, for what reads from the keyboard (`input()`, `getpass`, a debugger), and `ask_user`."""
+class InputRequests:
+    """Handles `question`, for what reads from the keyboard (`input()`, `getpass`, a debugger)."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
-        self.handlers = {"question": self._read_line, "ask_user": self._ask_user}
+        self.handlers = {"question": self._read_line}
 
     async def _read_line(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
         asked = validated(QuestionParams.model_validate, params, "a question")
-        return str((await self._answer(PersonQuestion(prompt=asked.prompt, secret=asked.secret), clock)).text)
-
-    async def _ask_user(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        arguments = validated(AskUserArguments.model_validate, params, "agent.ask_user")
-        self._agent.rights.check(ToolCall(tool_name="ask_user", args={}))
-        return values_of(arguments, await self._answer(question_of(arguments), clock))
-
-    async def _answer(self, asked: PersonQuestion, clock: CellClock | None) -> Answer:
-        return required(await self._agent.ask_person(asked, tool_call_id=tool_call_id_of(clock), clock=clock))
+        question = PersonQuestion(prompt=asked.prompt, secret=asked.secret)
+        answer = await self._agent.ask_person(question, tool_call_id=tool_call_id_of(clock), clock=clock)
+        return str(required(answer).text)
 
 
 MAX_CHARS: Final = 500

@@ -23,7 +23,6 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.children.verifier import Verifier
 from freeact_sub.agents.from_code.run_requests import RunRequests
-from freeact_sub.agents.loaded_texts import FolderInstructions, LoadedTexts, with_skills
 from freeact_sub.agents.output_types import Refusal, by_value, or_refusal
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
@@ -42,7 +41,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
 from freeact_sub.models.failures import is_expected
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import TOOLS, AgentToolset, AskParent, ToolContext
+from freeact_sub.tools import TOOLS, AgentToolset, ToolContext
 
 if TYPE_CHECKING:
     from freeact_sub.tools.mcp import McpToolset
@@ -88,8 +87,7 @@ class AgentLoop:
             self._variables = saved.of_child(agent.agent_id, resources.kernel, asks_for(agent), self._notice)
         self._tree, self._parent = tree, parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
-        ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
-        self._ours = AgentToolset(ours, self.tool_context)
+        self._ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
         self._mcp: McpToolset | None = None
         if resources.server_names:
             from freeact_sub.agents.from_code.servers import mcp_toolset  # noqa: PLC0415  # most agents have no servers
@@ -97,9 +95,7 @@ class AgentLoop:
             self._mcp = mcp_toolset(agent, resources.mcp)
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
-        texts = LoadedTexts(lambda: self._turns.expected if self._turns else (), self.send)
-        self._instructions = FolderInstructions(agent, texts)
-        self.requests = RunRequests(agent, resources, self.children, self.single_requests, texts)
+        self.requests = RunRequests(agent, resources, self.children, self.single_requests)
         resources.requests.add(self.requests.handlers)
 
     def _run_of_child(
@@ -131,7 +127,7 @@ class AgentLoop:
         ending = RunResult(value="", status="cancelled", error="the run was cancelled")
         self._turns, self._takes_messages, self._doing = None, True, work
         run.has_model = work.program is None
-        run.features.add(self._instructions)
+        run.at_work = self
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -197,6 +193,11 @@ class AgentLoop:
     def history(self) -> Sequence[ModelMessage]:
         """The conversation so far."""
         return self._turns.messages if self._turns is not None and self.agent.run.is_live else self.agent.run.record.history
+
+    @property
+    def expected(self) -> Sequence[ModelMessage]:
+        """The conversation so far, and what waits for the next request."""
+        return self.agent.run.record.history if self._turns is None else self._turns.expected
 
     def rewrite(self, messages: Sequence[ModelMessage]) -> None:
         """Replace the conversation, in a run without a model."""
@@ -297,12 +298,15 @@ class AgentLoop:
         kernel.tell_loss()
         await kernel.bring_back()  # first: what is undone later goes back to that
         news = kernel.past.untold
-        told = await self.agent.run.features.opening(work.prompt, is_prompt=True)
+        run = self.agent.run
+        run.prompt = work.content or (work.prompt,)
+        told = await run.features.opening(work.prompt, is_prompt=True)
+        prompt, run.prompt = run.prompt, ()
         kernel.past.untold = ""
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         return opening_prompt(
-            await with_skills(work.content, self.history, self.agent.emitter) if work.content else (work.prompt,),
+            prompt,
             note=with_child_note(f"{work.note}\n\n{told}".strip(), self.agent),
             values="" if work.prepare is None else await work.prepare(await kernel.get()),
             messages=self.agent.shared.stream.take_messages() if self.agent.parent is None else (),
@@ -329,7 +333,7 @@ class AgentLoop:
             output_type = output_type if self.agent.parent is None else or_refusal(output_type)
         if (verifier := self._doing.verifier) is not None:
             verify = partial(verifier.reason_to_go_on, agent=self.agent, kernel=kernel)
-        hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten, verify=verify)
+        hooks = RunHooks(turns=turns, calls=calls, verify=verify)
         return await hooks.answer(
             content,
             output_type=output_type,

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from pydantic_ai.messages import ModelMessage, repair_messages
+from pydantic_ai.messages import ModelMessage, TextContent, UserContent, repair_messages
 from pydantic_ai.models import ModelRequestParameters
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.feature import NO_PARTS, RunParts
-from freeact_sub.agents.ports import KernelHolder
+from freeact_sub.agents.ports import AtWork, KernelHolder
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.approvals import Policy
@@ -233,6 +233,10 @@ class PresentRun:
     """Notes on calls of code, which the model reads with the result of their cell, by its call."""
     features: RunParts = NO_PARTS
     """What features do in it."""
+    at_work: AtWork | None = None
+    """The agent in it. None: it has not begun, or has ended."""
+    prompt: Sequence[UserContent] = ()
+    """The prompt in parts, as the model reads it, while features may change it."""
     has_model: bool = True
     """A model does the work, not a program."""
     fan_out: FanOut | None = None
@@ -287,6 +291,15 @@ class PresentRun:
         """Whether it, or the run of an ancestor, is being cancelled."""
         return any(run.scope is not None and run.scope.cancel_called for run in self._with_ancestors())
 
+    @property
+    def conversation(self) -> Sequence[ModelMessage]:
+        """The messages so far, and those that wait for the next request."""
+        return self.record.history if self.at_work is None else self.at_work.expected
+
+    def tell(self, text: str | TextContent) -> bool | None:
+        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
+        return False if self.at_work is None else self.at_work.send(text)
+
     def advisers(self, asker: Asker) -> Sequence[Adviser]:
         """Return the advisers of all features on a call."""
         return self.features.advisers(asker)
@@ -311,7 +324,7 @@ class PresentRun:
         if not self._is_root:  # the root's have a say while it is idle, and there is one of it
             self.features, self.parameters = NO_PARTS, NO_PARAMETERS
         self.is_to_end = _is_not
-        self.parent = None
+        self.parent = self.at_work = None
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None
 
     def cancel(self) -> bool:

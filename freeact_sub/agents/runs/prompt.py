@@ -11,13 +11,12 @@ from typing import Final, TypeAlias
 from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
 from pydantic_ai.messages import TextContent, UserContent
 
-from freeact_sub.agents.loaded_texts import skills_of, title_of
+from freeact_sub.agents.named_texts import title_of
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.instruction_files import instructions_for_all
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier
-from freeact_sub.skills import catalogue
 from freeact_sub.system.safe_files import read_file
 from freeact_sub.text import one_line
 
@@ -134,7 +133,7 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         mcp_servers: The names of the MCP servers that it has.
     """
     agent = agent.begins_as
-    config, skills, servers = agent.shared.config, skills_of(agent), ", ".join(map(_server, mcp_servers))
+    config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
     own = ", ".join(name for name in agent.shared.own_tools.names if agent.rights.has_tool(name))
     text = _template("system.md").substitute(
         kernel=kernel,
@@ -142,7 +141,7 @@ def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> s
         outside=SANDBOXED if agent.policy.wall == "workspace" else "",
         own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
         mcp=MCP.format(servers=servers) if servers else "",
-        skills=catalogue(skills) if skills else "",
+        features=agent.shared.features.instructions(agent),
         spawning=_spawning(agent) if agent.may_spawn and agent.rights.has_tool("task") else "",
     )
     body = f"\n\n{agent.rights.prompt}" if agent.rights.prompt else ""

@@ -57,8 +57,6 @@ class RunHooks(AbstractCapability[Any]):
 
     turns: Turns
     calls: ModelCalls
-    forgotten: Callable[[], str]
-    """Returns the question for a model that would end its run while children are working; empty: none."""
     verify: Callable[..., Awaitable[str]] | None
     """Checks an answer: see `Verifier.reason_to_go_on`. None: nothing does."""
     _is_cut_off: bool = field(default=False, init=False)
@@ -249,7 +247,7 @@ class RunHooks(AbstractCapability[Any]):
         return self.calls.failed(error)
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """See pydantic-ai. Hands on what a person has sent; asks it once if it would leave working children behind."""
+        """See pydantic-ai. Hands on what a person has sent; lets features say why it must go on."""
         del node
         turns = self.turns
         may_go_on = turns.ended is None and not turns.reporting and turns.may_go_on
@@ -260,10 +258,8 @@ class RunHooks(AbstractCapability[Any]):
             raise
         if isinstance(result, End):
             question = ""
-            if may_go_on:
-                question = self.forgotten()
-                if not question and not ctx.pending_messages:
-                    question = await turns.agent.run.features.answer(text_of(result.data.output))
+            if may_go_on and not ctx.pending_messages:
+                question = await turns.agent.run.features.answer(text_of(result.data.output))
             if self.verify and not (question or ctx.pending_messages or turns.ended or turns.reporting):
                 answer = turns.answers.whole(result.data.output)
                 question = await self.verify(answer, may_go_on=may_go_on)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.config.skill_folders import SkillModule
 from freeact_sub.errors import KernelStartError, UnusablePythonError
 from freeact_sub.kernels.forkserver.launchers import ForkLauncher
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer, ForkUnsafeError
@@ -30,7 +31,6 @@ from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
 from freeact_sub.kernels.wall.repositories import Repositories
 from freeact_sub.kernels.wall.sandbox import Gaps, SandboxPolicy
 from freeact_sub.modes import Mode
-from freeact_sub.skills import SkillModule
 from freeact_sub.system.closing import end_task
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1

@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from freeact_sub.config.skill_folders import SkillModule
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.pythons.about import lent
-from freeact_sub.skills import SkillModule
 from freeact_sub.system.closing import carry_out, end_guarded, end_task, end_with_loop, forget
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon

@@ -14,8 +14,8 @@ from freeact_sub import events as ev
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
+from freeact_sub.features.skills.skill import load_skills
 from freeact_sub.show.typed_commands import Rewind, own_commands, prompt_of, skill_commands, skill_of
-from freeact_sub.skills import load_skills
 from freeact_sub.system.process import WINDOW
 from freeact_sub.terminal.conversation.console import Console, Steering
 from freeact_sub.terminal.conversation.display import Display, how_to_continue, read_earlier

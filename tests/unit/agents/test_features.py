@@ -30,6 +30,7 @@ from freeact_sub import (
     default_features,
 )
 from freeact_sub.channel import hearing
+from freeact_sub.features.skills.skill import HEAD
 
 CELL = ToolCallPart("execute_ipython_cell", {"code": "print(1)"})
 
@@ -292,3 +293,61 @@ def test_an_object_belongs_to_one_agent(make):
 def test_wrong_features_are_refused_by_name(make, options, problem):
     with pytest.raises(InvalidRequestError, match=problem):
         make(["done"], **options)
+
+
+async def test_a_feature_reads_the_conversation_and_tells_the_model_something(make):
+    """It changes the prompt, adds to the system prompt, and says something between two requests."""
+    read, told = [], []
+
+    class Tells(Feature):
+        def instructions(self, agent):
+            return f"- You are at depth {agent.depth}."
+
+        def run(self, agent):
+            return TellsOfRun(agent.run)
+
+    class TellsOfRun(RunPart):
+        def __init__(self, run):
+            self.run = run
+
+        async def opening(self, said, *, is_prompt):
+            self.run.prompt = [*self.run.prompt, "Please."]
+            told.append(self.run.tell("too early"))
+            return ""
+
+        async def call(self, call, proceed):
+            told.append(self.run.tell("A cell has run."))
+            told.append([message.kind for message in self.run.conversation])
+            return await proceed()
+
+        def ended(self, result):
+            told.append(self.run.tell("too late"))
+
+    def script(messages, info):
+        read.append((info.instructions, str(messages[-1].parts)))
+        return [CELL, "done"][len(messages) // 2]
+
+    async with make(script, config={"mode": "full"}, features=[*default_features(), Tells()]) as agent:
+        assert (await agent.run("root").result()).output == "done"
+    assert told == [None, True, ["request", "response", "request"], False]
+    assert "\n- You are at depth 0.\n- A call may be denied" in read[0][0]
+    assert "root\\n\\nPlease." in read[0][1]
+    assert ["A cell has run." in said for _, said in read] == [False, True]
+
+
+async def test_a_bare_agent_has_no_tools_of_features_and_says_what_it_lacks(make):
+    seen = []
+
+    def script(messages, info):
+        seen.append(([tool.name for tool in info.function_tools], HEAD in info.instructions))
+        return "done"
+
+    async with make(script, features=()) as agent:
+        await agent.run("root")
+        with pytest.raises(FreeactError, match="this agent has no skills: it was made without that feature"):
+            agent.skill("x")
+        kernel = agent.provider.kernels[0]
+        for method in ("skill", "ask_user", "children"):
+            with pytest.raises(FreeactError, match=f"unknown request '{method}': this agent has no feature that answers it"):
+                await kernel.ask_host(method)
+    assert seen == [(["execute_ipython_cell", "reset_kernel", "ask", "task", "delegate"], False)]

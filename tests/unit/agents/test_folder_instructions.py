@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
 from support.tables import each
 
-from freeact_sub.agents.loaded_texts import MAX_FOLDERS, FolderInstructions, LoadedTexts, loaded_in
+from freeact_sub.agents.named_texts import loaded_in
 from freeact_sub.config.instruction_files import MAX_CHARS
 from freeact_sub.config.load import load_config
 from freeact_sub.features.compaction import texts_to_keep, transcript
+from freeact_sub.features.instructions import MAX_FOLDERS, InstructionsFeature
 
 
 class Conversation:
@@ -21,12 +22,15 @@ class Conversation:
             (workspace / folder / "AGENTS.md").write_text(text)
         self.messages, self.notices, self.works = [], [], True
         agent = SimpleNamespace(
-            shared=SimpleNamespace(config=load_config(workspace, environment={})),
+            config=load_config(workspace, environment={}),
             emitter=SimpleNamespace(put=lambda event: self.notices.append(event.content)),
+            run=SimpleNamespace(conversation=self.messages, tell=self.tell),
         )
-        self.used = partial(FolderInstructions(agent, LoadedTexts(lambda: self.messages, self.send)).used, agent)
+        feature = InstructionsFeature()
+        feature.root = SimpleNamespace(agent=agent)
+        self.used = partial(feature.run(agent).used, agent)
 
-    def send(self, text: TextContent) -> bool | None:
+    def tell(self, text: TextContent) -> bool | None:
         if self.works:
             self.messages.append(ModelRequest([UserPromptPart([text])]))
         return True if self.works else None

@@ -14,11 +14,12 @@ from support.windows import is_summary_request, text_of
 
 from freeact_sub import Agent, Config
 from freeact_sub.agents.history import last_exchanges
-from freeact_sub.agents.loaded_texts import content_of, loaded_in
+from freeact_sub.agents.named_texts import loaded_in
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, Compacted, SkillLoaded
 from freeact_sub.features.compaction import texts_to_keep, to_summarise, transcript, with_summary
-from freeact_sub.skills import Skill
+from freeact_sub.features.skills.feature import content_of
+from freeact_sub.features.skills.skill import Skill
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 

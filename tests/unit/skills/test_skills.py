@@ -16,8 +16,17 @@ from freeact_sub.cli import main
 from freeact_sub.config.skill_folders import MAX_FILES, read_skill, read_skill_folders
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import UntrustedError
+from freeact_sub.features.skills.skill import (
+    CATALOGUE_CHARS,
+    Skill,
+    Skills,
+    catalogue,
+    check_skill,
+    load_skills,
+    loaded_text,
+    signatures,
+)
 from freeact_sub.kernels.guest import skills as guest
-from freeact_sub.skills import CATALOGUE_CHARS, Skill, Skills, catalogue, check_skill, load_skills, loaded_text, signatures
 
 WHOLE = "---\nname: pdf-tables\ndescription: Reads tables. Use it for PDF files.\n---\n# Tables\n\nRead them.\n"
 EXAMPLES = Path(__file__).parents[3] / "examples/extending/skills/.agents/skills"

@@ -6,13 +6,33 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from support.tables import each
 
-from freeact_sub.tools import TOOL_NAMES, TOOLS, AgentToolset, load_definition
+from freeact_sub.features.background import AskParent
+from freeact_sub.features.plan import UpdatePlan
+from freeact_sub.features.questions import AskUser
+from freeact_sub.tools import HARMLESS_TOOLS, TOOL_NAMES, AgentToolset, HarmlessTool, Subagents, load_definition
+from freeact_sub.tools import TOOLS as OF_CORE
+from freeact_sub.tools.mcp_search import SEARCH
 
 FOLDER = Path(__file__).parents[3] / "tools"
+TOOLS = (*OF_CORE, Subagents(), AskParent(), AskUser(), UpdatePlan())
+"""In the order in which a model has them."""
 
 
 def test_every_file_has_a_tool_and_every_tool_a_file():
-    assert {path.stem for path in FOLDER.glob("*.json")} == TOOL_NAMES
+    assert {path.stem for path in FOLDER.glob("*.json")} == TOOL_NAMES == {SEARCH, *(tool.name for tool in TOOLS)}
+    assert {SEARCH, *(tool.name for tool in TOOLS if isinstance(tool, HarmlessTool))} == HARMLESS_TOOLS
+
+
+async def test_a_model_has_the_tools_in_this_order(make):
+    seen = []
+
+    def script(messages, info):
+        seen.append([tool.name for tool in info.function_tools])
+        return "done"
+
+    async with make(script) as agent:
+        await agent.run("go")
+    assert seen == [[tool.name for tool in TOOLS if tool.name != "ask_parent"]]
 
 
 @each("tool", TOOLS, ids=lambda tool: tool.name)

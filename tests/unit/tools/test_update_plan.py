@@ -9,7 +9,7 @@ from support.tables import each
 from freeact_sub.activity import MAX_PLANS, Activities, Activity
 from freeact_sub.events import AgentStarted, ApprovalRequest, PlanUpdated, ToolOutput
 from freeact_sub.events.progress import PlanStep
-from freeact_sub.tools.plan import MAX_STEPS, PlanArguments
+from freeact_sub.features.plan import MAX_STEPS, PlanArguments
 
 
 def update(*states, **arguments):

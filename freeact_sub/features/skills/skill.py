@@ -1,7 +1,7 @@
 """Agent Skills: folders with instructions, and perhaps Python, for one kind of work, in the open format (agentskills.io).
 
-`config/skill_folders.py` reads the folders, as they are trusted. `agents/loaded_texts.py` loads skills into conversations;
-in kernels `kernels/guest/skills.py` makes them importable.
+`config/skill_folders.py` reads the folders, as they are trusted. In kernels `kernels/guest/skills.py` makes their Python
+importable.
 
 `Skill` is what a folder with `SKILL.md` says. Read leniently: what can be used is, and each fault is one sentence for
 people. Faults that change what a skill does are told at every start (`Skills.problems`); what another program might refuse
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.parsing import prose_of_file
-from freeact_sub.config.skill_folders import CODE, SkillFolder
+from freeact_sub.config.skill_folders import CODE, SkillFolder, SkillModule
 from freeact_sub.errors import sentence
 from freeact_sub.text import one_line, whole_text
 
@@ -47,7 +47,7 @@ CATALOGUE_CHARS: Final = 24_000
 NAMED_FILES: Final = 40
 """Files that the text of a skill names."""
 HEAD: Final = (
-    "\n- Skills, guides to kinds of work. When the description of one fits what you are about to do, load it first, with "
+    "- Skills, guides to kinds of work. When the description of one fits what you are about to do, load it first, with "
     '`agent.skill("NAME")` in a cell; you read its text before your next step. '
 )
 OF_CODE: Final = "Functions after `skills.NAME` are imported: `from skills import NAME`. "
@@ -132,17 +132,6 @@ def _text(node: ast.expr) -> str:
 def _type(node: ast.expr) -> str:
     """A type; one in quotes without them."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _text(node)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SkillModule:
-    """A module of a skill, as a kernel gets it."""
-
-    name: str
-    """After `skills.`; the module of a skill, or one in its package."""
-    file: str
-    source: str
-    is_package: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

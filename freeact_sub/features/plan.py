@@ -1,13 +1,16 @@
-"""`update_plan`: show people the agent's plan, and how far it is."""
+"""`PlanFeature`: models show people their plans, and how far they are (`update_plan`)."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
+from freeact_sub.agents.feature import Feature
+from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStep
 from freeact_sub.titles import own_title
-from freeact_sub.tools.tool import HarmlessTool, ToolContext, ToolResult
+from freeact_sub.tools import HarmlessTool, Tool, ToolContext, ToolResult
 
 MAX_STEPS: Final = 30
 
@@ -39,3 +42,12 @@ class UpdatePlan(HarmlessTool):
         steps = tuple(PlanStep(step=own_title(step.step), status=step.status) for step in arguments.plan)
         await context.emit(PlanUpdated(steps=steps, explanation=own_title(arguments.explanation)))
         return ToolResult(text="The user sees the plan.")
+
+
+class PlanFeature(Feature):
+    """Plans of all agents."""
+
+    def tools(self, agent: FeatureAgent) -> Sequence[Tool]:
+        """Give each agent the tool."""
+        del agent
+        return (UpdatePlan(),)
