@@ -2,12 +2,16 @@
 
 An entry point of `freeact_sub.kernel_providers` names a function of the settings (`KernelConfig`) and `on_notice` that makes
 a provider (`kernels.KernelProvider`); one of `freeact_sub.session_stores` a function of the settings (`SessionsConfig`) that
-makes a store (`sessions.SessionStore`). Listing the names imports nothing.
+makes a store (`sessions.SessionStore`); one of `freeact_sub.features` a function without arguments, such as a class, that
+makes a feature (`Feature`) for a new agent. Listing the names imports nothing.
 """
 
 import difflib
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import ConfigError
@@ -24,8 +28,7 @@ class EntryPoints:
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return all entry points by name. Ours cannot be replaced; among others with one name the first one counts."""
-        found = {point.name: point for point in reversed(tuple(entry_points(group=self.name)))}
-        return {**found, **self._own}
+        return {**_found(self.name, tuple((place, _changed_at(place)) for place in sys.path)), **self._own}
 
     def check(self, name: str) -> str:
         """Return the name if it is installed.
@@ -56,6 +59,20 @@ class EntryPoints:
             ) from error
 
 
+@lru_cache(maxsize=8)
+def _found(group: str, places: tuple[tuple[str, int], ...]) -> dict[str, EntryPoint]:
+    """The entry points of all installed packages, whose files are read again only if a place of packages has changed."""
+    del places
+    return {point.name: point for point in reversed(tuple(entry_points(group=group)))}
+
+
+def _changed_at(place: str) -> int:
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 KERNEL_PROVIDERS: Final = EntryPoints(
     "freeact_sub.kernel_providers",
     "kernel provider",
@@ -65,6 +82,8 @@ KERNEL_PROVIDERS: Final = EntryPoints(
         "gateway": "freeact_sub.kernels.gateway:make_gateway",
     },
 )
+FEATURES: Final = EntryPoints("freeact_sub.features", "feature", {})
+"""Those of other packages; ours are a list (`features/__init__.py`)."""
 SESSION_STORES: Final = EntryPoints(
     "freeact_sub.session_stores", "session store", {"sqlite": "freeact_sub.sessions.sqlite:make_sqlite"}
 )

@@ -1,10 +1,14 @@
 """The features of an agent, one file or folder each: a `Feature` (`agents/feature.py`), and all that belongs to it.
 
-`default_features` is the only list of their order around a call, outermost first. The core names none of them.
+`default_features` is the only list of their order around a call, outermost first. The core names none of them. Features of
+other packages follow: the entry points of the group `freeact_sub.features`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from freeact_sub.config.entry_points import FEATURES
+from freeact_sub.errors import ConfigError
 
 if TYPE_CHECKING:
     from freeact_sub.agents.feature import Feature
@@ -12,7 +16,14 @@ if TYPE_CHECKING:
 
 
 def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
-    """Return new objects of all features, in their order. Args: hooks: functions of the program, besides those of files."""
+    """Return new objects of all features, in their order; those of other packages come last, by the name of the entry point.
+
+    Args:
+        hooks: Functions of the program, besides those of files.
+
+    Raises:
+        ConfigError: A feature of another package cannot be loaded or made.
+    """
     from freeact_sub.features.agent_types import AgentTypesFeature  # noqa: PLC0415
     from freeact_sub.features.background import BackgroundFeature  # noqa: PLC0415
     from freeact_sub.features.compaction import CompactionFeature  # noqa: PLC0415
@@ -43,4 +54,21 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         InstructionsFeature(),  # beside calls; it hears what files report
         QuestionsFeature(),  # these two only give tools, and models read theirs in this order
         PlanFeature(),
+        *_installed(),
     ]
+
+
+def _installed() -> "Iterator[Feature]":
+    """Make the features of other packages. None is left out silently: an agent may not be what its user relies on."""
+    from freeact_sub.agents.feature import Feature  # noqa: PLC0415
+
+    for name in sorted(FEATURES.installed()):
+        make = FEATURES.load(name)
+        try:
+            feature = make()
+        except Exception as error:  # border: the code of another package
+            raise ConfigError(f"the feature `{name}` cannot be made: {type(error).__name__}: {error}") from error
+        if not isinstance(feature, Feature):
+            made = f"a {type(feature).__name__}, and no Feature"
+            raise ConfigError(f"the feature `{name}` cannot be made: its entry point makes {made}")
+        yield feature

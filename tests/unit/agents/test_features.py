@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import of_kind, read
+from support.providers import installed
 from support.tables import each
 
 from freeact_sub import (
@@ -19,6 +20,7 @@ from freeact_sub import (
     ApprovalDeniedError,
     ApprovalRequest,
     CodeAction,
+    ConfigError,
     Feature,
     FreeactError,
     Hook,
@@ -30,6 +32,7 @@ from freeact_sub import (
     default_features,
 )
 from freeact_sub.channel import hearing
+from freeact_sub.config.entry_points import FEATURES
 from freeact_sub.features.skills.skill import HEAD
 
 CELL = ToolCallPart("execute_ipython_cell", {"code": "print(1)"})
@@ -333,6 +336,40 @@ async def test_a_feature_reads_the_conversation_and_tells_the_model_something(ma
     assert "\n- You are at depth 0.\n- A call may be denied" in read[0][0]
     assert "root\\n\\nPlease." in read[0][1]
     assert ["A cell has run." in said for _, said in read] == [False, True]
+
+
+MODULE = """
+from freeact_sub import Feature
+
+class Counts(Feature):
+    name = "counts"
+
+def fails():
+    raise ValueError("no licence")
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("counts = other_kernels:Counts", ""),
+        ("counts = other_kernels:Gone", "the feature `counts` cannot be loaded from `other_kernels:Gone`: AttributeError"),
+        ("counts = nowhere:Counts", "the feature `counts` cannot be loaded from `nowhere:Counts`: ModuleNotFoundError"),
+        ("counts = other_kernels:fails", "the feature `counts` cannot be made: ValueError: no licence"),
+        ("counts = builtins:dict", "the feature `counts` cannot be made: its entry point makes a dict, and no Feature"),
+    ],
+)
+async def test_a_package_gives_all_agents_its_features(make, tmp_path, entry, problem):
+    with installed(tmp_path / "site", entry, group=FEATURES.name, module=MODULE):
+        if problem:
+            with pytest.raises(ConfigError, match=problem):
+                make(["done"])
+            return
+        async with make(["done"]) as agent:
+            assert (await agent.run("root")).output == "done"
+            features = [type(feature).__name__ for feature in agent.debug.root.shared.features]
+        make(["done"], features=())
+    assert features == [*(type(feature).__name__ for feature in default_features()), "Counts"]
 
 
 async def test_a_bare_agent_has_no_tools_of_features_and_says_what_it_lacks(make):
