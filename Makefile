@@ -7,7 +7,12 @@ DEMO_STAMP := $(VENV)/.installed-demo
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: demo test test-fast test-all test-for test-bare check format docs docs-serve live bench clean
+OF_AGENTS := $(addprefix tests/unit/agents/,sessions/test_recording.py sessions/test_compacted.py undo/test_modes.py \
+	test_attribution.py test_receipts.py test_background.py test_forgotten.py test_hooks_of_agents.py test_compaction.py \
+	test_loaded_texts.py test_features.py)
+OF_FEATURES := $(OF_AGENTS) tests/unit/tools
+
+.PHONY: demo test test-fast test-all test-for test-without test-bare check format docs docs-serve live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	@$(BIN)/python examples/demo/demo.py $(ARGS)
@@ -19,11 +24,14 @@ test: $(STAMP)  ## those, and the ones with real kernels, servers, terminals and
 	$(BIN)/python -m pytest -n auto -m "contract or fast" $(ARGS)
 
 test-all: export THOROUGH ?= some
-test-all: test  ## all tests, with larger samples (THOROUGH=1: with all of what they else try a sample of)
+test-all: test test-without  ## all tests, with larger samples (THOROUGH=1: with all of what they else try a sample of)
 	$(BIN)/python -m pytest -n 3 -m "not (contract or fast)" $(ARGS)
 
 test-for: $(STAMP)  ## the tests for a change: make test-for FILE... (without FILE: for what differs from the last commit)
 	@$(BIN)/python tests/support/tests_for.py $(filter-out $@,$(MAKECMDGOALS))
+
+test-without: $(STAMP)  ## for each feature, the tests of the others with agents that lack it
+	$(BIN)/python -m pytest -n auto -m fast --without each $(OF_FEATURES) $(ARGS)
 
 test-bare: $(STAMP)  ## the tests of the core, with agents that have no features
 	$(BIN)/python -m pytest -n auto -m "not slow" --bare tests/unit/agents --ignore tests/unit/agents/sessions $(ARGS)

@@ -32,7 +32,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # jsonschema takes 1.2 s to build a grammar of addresses that nothing here reads; without it, it does not know them
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-pytest_plugins = ["support.leaks", "support.network", "support.order", "support.processes"]
+pytest_plugins = ["support.features", "support.leaks", "support.network", "support.order", "support.processes"]
 
 
 PLACES_OF_A_USER = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR", "IPYTHONDIR")
@@ -50,10 +50,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Tests of the core hold without any feature as well (`tests/unit/conftest.py`)."""
-    parser.addoption(
-        "--bare", action="store_true", help="agents of unit tests have no features; tests of features are left out"
-    )
     parser.addoption("--quarantined", action="store_true", help="run the tests of tests/quarantine.txt too")
 
 
@@ -67,10 +63,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         name = item.nodeid
         if not named.isdisjoint((name, name.partition("[")[0], name.partition("::")[0])):
             item.add_marker("contract")
-    if config.getoption("--bare"):
-        of_features = [item for item in items if item.get_closest_marker("features")]
-        config.hook.pytest_deselected(items=of_features)
-        items[:] = [item for item in items if not item.get_closest_marker("features")]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,21 +1,31 @@
 """What unit tests of agents share.
 
-With `--bare`, the agents of `tests/unit/agents` have no features, and tests marked `features` are left out: all others hold
-for the core alone.
+With `--bare`, agents have no features; with `--without NAME` they lack one (`tests/support/features.py`). Tests that do not
+need them hold all the same.
 """
 
 import os
 
 import pytest
+from support.features import all_but
 
 from freeact_sub import Agent, Config
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 
+@pytest.fixture
+def without(request):
+    """The feature that agents lack; empty: none."""
+    return getattr(request, "param", request.config.getoption("--without"))
+
+
 @pytest.fixture(autouse=True)
-def bare(request, monkeypatch):
+def present_features(request, monkeypatch, without):
+    """Those of agents that name none."""
     if request.config.getoption("--bare"):
         monkeypatch.setattr("freeact_sub.agent.default_features", lambda _hooks=(): ())
+    elif without:
+        monkeypatch.setattr("freeact_sub.agent.default_features", all_but(without))
 
 
 @pytest.fixture(autouse=True)

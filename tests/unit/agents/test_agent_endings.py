@@ -24,7 +24,7 @@ from freeact_sub.events import (
 )
 
 
-@pytest.mark.features
+@pytest.mark.features("receipts")
 async def test_the_turn_limit_ends_a_child_as_limit_with_a_report_of_what_it_has(make):
     def script(messages, info):
         if "child" not in str(messages[0].parts[-1].content):

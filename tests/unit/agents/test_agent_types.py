@@ -49,6 +49,7 @@ class Recorder:
         return turns[done] if done < len(turns) else "done"
 
 
+@pytest.mark.features("background", "plan", "questions")
 async def test_a_child_of_a_type_has_its_prompt_and_tools_and_its_parent_is_told_of_types(make, types):
     config = types(
         reader="mode: plan\ntools: {deny: [reset_kernel]}|Read only.",
@@ -120,6 +121,7 @@ async def test_a_plain_child_that_a_typed_agent_started_can_be_resumed_by_it(mak
     assert [re.match(r"\[agent-\w+: completed", text) is not None for text in outputs] == [True, True], outputs
 
 
+@pytest.mark.features("plan", "questions")
 async def test_what_a_type_forbids_holds_below_and_what_it_picks_does_not(make, types):
     config = types(boss="tools: {allow: [task, 'res*'], deny: [reset_kernel]}", worker="") | {"subagents": {"max_depth": 2}}
     script = Recorder({"root": [task("one", agent="boss"), "done"], "one": [task("two", agent="worker"), "done"]})
@@ -289,6 +291,7 @@ async def test_a_tool_that_is_not_offered_is_not_run(make, types):
     assert finished(events)[""].status == "completed"
 
 
+@pytest.mark.features("plan", "questions")
 async def test_who_does_not_have_task_starts_no_child_by_any_way(make, types):
     config = types(alone="tools: {deny: [task]}|Work alone.", helper="") | {"subagents": {"max_depth": 3}}
     agents = []

@@ -84,6 +84,7 @@ async def test_at_most_five_of_twelve_children_work_at_once_and_all_of_them_fini
     assert len({event.agent_id for event in events}) == 13
 
 
+@pytest.mark.features("background")
 async def test_children_cannot_have_children_by_default_and_can_where_it_is_configured(make):
     turns = {"root": [[task("level 1")], "r"], "level 1": [[task("level 2")], "one"], "level 2": ["two"]}
     spawning, offered = {"task", "delegate", "subagents"}, {}

@@ -98,6 +98,7 @@ async def test_one_question_is_withdrawn_and_the_run_goes_on(make):
     assert sorted(decided) == [(False, "the editor was closed"), (True, ""), (True, "")]
 
 
+@pytest.mark.features("questions")
 async def test_a_model_reads_why_its_question_was_withdrawn(make):
     events = []
     ask = ToolCallPart("ask_user", {"questions": [{"question": "Which one?"}]})

@@ -75,7 +75,7 @@ async def test_a_reader_is_asked_what_the_function_leaves_open_and_children_ask_
     assert left == [kind for kind, depth in heard if depth == 0] != []
 
 
-@pytest.mark.features
+@pytest.mark.features("sessions")
 async def test_a_store_is_an_object_of_the_program(make, tmp_path):
     store = MemoryStore(tmp_path / "store")
     async with make(["ok"], session="new", store=store) as agent:

@@ -52,7 +52,7 @@ ITEMS = [(name, item) for name in LISTS for item in (Plain(), "text", None)]
 ITEMS += [("hooks", print), ("toolsets", own), ("capabilities", own), ("features", Plain), ("taps", Plain), ("taps", later)]
 
 
-@pytest.mark.features
+@pytest.mark.features("hooks", "sessions")
 @each(("name", "item"), ITEMS)
 def test_an_item_of_another_kind_is_refused_by_the_arguments_name(make, name, item):
     with pytest.raises(FreeactError, match=name):

@@ -18,6 +18,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.testing import first_prompt
 
+pytestmark = pytest.mark.features("background")
 ALLOW = {"headless": "allow", "subagents": {"detach": False}}
 
 

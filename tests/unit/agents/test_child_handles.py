@@ -69,7 +69,7 @@ ENDS = {
 
 
 @each("case", ENDS)
-@pytest.mark.parametrize("session", [None, pytest.param("new", marks=pytest.mark.features)])
+@pytest.mark.parametrize("session", [None, pytest.param("new", marks=pytest.mark.features("sessions"))])
 @pytest.mark.process
 async def test_a_handle_tells_task_and_end_here_and_elsewhere(make, case, session):
     request, status, error, output = ENDS[case]
@@ -112,7 +112,7 @@ async def test_a_child_whose_program_was_killed_is_interrupted(make, tmp_path):
         assert child.record.output == "late"
 
 
-@pytest.mark.features
+@pytest.mark.features("sessions")
 async def test_each_handle_stands_for_its_own_run(make):
     def answers(messages, _info):
         return f"answer {sum(message.kind == 'response' for message in messages) + 1}"
@@ -129,7 +129,7 @@ async def test_each_handle_stands_for_its_own_run(make):
     ]
 
 
-@pytest.mark.features
+@pytest.mark.features("sessions")
 async def test_a_stored_child_is_resumed_in_another_session_of_work(make, tmp_path):
     async with make(turns, session="new") as agent:
         child = await agent.spawn("one")
@@ -142,6 +142,7 @@ async def test_a_stored_child_is_resumed_in_another_session_of_work(make, tmp_pa
     assert (result.status, result.agent_id) == ("completed", child.agent_id)
 
 
+@pytest.mark.features("sessions")
 async def test_a_session_that_is_gone_is_said(make):
     async with make(turns, session="new") as agent:
         child = await agent.spawn("one")

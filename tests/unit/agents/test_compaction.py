@@ -19,7 +19,7 @@ from freeact_sub.features.compaction import SMALLEST, transcript
 from freeact_sub.models.code_actions import SUMMARISED
 from freeact_sub.testing import FakeKernelProvider
 
-pytestmark = pytest.mark.features
+pytestmark = pytest.mark.features("compaction")
 
 WORDS = "one two six ten "
 FACT = re.compile(r"fact \d+ is \w+")

@@ -363,13 +363,13 @@ async def test_a_package_gives_all_agents_its_features(make, tmp_path, entry, pr
     with installed(tmp_path / "site", entry, group=FEATURES.name, module=MODULE):
         if problem:
             with pytest.raises(ConfigError, match=problem):
-                make(["done"])
+                default_features()
             return
-        async with make(["done"]) as agent:
+        async with make(["done"], features=default_features()) as agent:
             assert (await agent.run("root")).output == "done"
             features = [type(feature).__name__ for feature in agent.debug.root.shared.features]
         make(["done"], features=())
-    assert features == [*(type(feature).__name__ for feature in default_features()), "Counts"]
+    assert features == [*(type(feature).__name__ for feature in default_features()), "Counts"], "behind ours"
 
 
 async def test_a_bare_agent_has_no_tools_of_features_and_says_what_it_lacks(make):

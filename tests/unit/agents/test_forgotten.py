@@ -13,6 +13,7 @@ from freeact_sub import Budget
 from freeact_sub.events import AgentFinished, AgentStarted
 from freeact_sub.testing import first_prompt
 
+pytestmark = pytest.mark.features("background")
 ALLOW = {"headless": "allow", "subagents": {"detach": False}}
 DETACH = {"mode": "full", "subagents": {"max_depth": 3}}
 

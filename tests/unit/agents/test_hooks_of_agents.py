@@ -23,7 +23,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.testing import FakeKernelProvider
 
-pytestmark = pytest.mark.features
+pytestmark = pytest.mark.features("hooks")
 
 
 class Seen:
@@ -292,6 +292,7 @@ async def test_a_person_who_is_asked_is_notified(make):
     assert "asks to run this cell" in seen.read[0]["message"]
 
 
+@pytest.mark.features("compaction")
 async def test_a_conversation_that_a_hook_keeps_is_not_shortened(make):
     seen = Seen({"decision": "block", "reason": "all of it is needed"})
     async with make(["a", "b", "c", "d"], hooks=[Hook("PreCompact", seen, "manual")]) as agent:
@@ -302,6 +303,7 @@ async def test_a_conversation_that_a_hook_keeps_is_not_shortened(make):
     assert seen.read[0]["custom_instructions"] == "the numbers"
 
 
+@pytest.mark.features("compaction")
 @pytest.mark.parametrize("ends", [False, True])
 async def test_a_conversation_that_fills_its_window_is_kept_by_a_hook_or_the_run_ends(ends, tmp_path):
     says = {"continue": False, "stopReason": "enough"} if ends else {"decision": "block", "reason": "enough"}

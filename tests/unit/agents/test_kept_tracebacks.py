@@ -86,7 +86,7 @@ async def test_what_was_to_be_expected_is_in_the_result_and_not_in_the_log(make,
     assert not bugs(caplog)
 
 
-@pytest.mark.features
+@pytest.mark.features("sessions")
 async def test_a_session_has_the_sentence_and_not_the_exception(make, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     async with make(["ok"], session="new") as agent:

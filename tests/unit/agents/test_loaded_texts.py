@@ -41,6 +41,7 @@ def make(tmp_path, folder):
     return make_agent
 
 
+@pytest.mark.features("skills")
 async def test_a_person_loads_a_skill_with_a_prompt_and_it_is_there_once(make):
     seen = []
 
@@ -62,7 +63,7 @@ async def test_a_person_loads_a_skill_with_a_prompt_and_it_is_there_once(make):
     assert "Text of" not in seen[0]
 
 
-@pytest.mark.features
+@pytest.mark.features("skills", "compaction")
 @pytest.mark.slow
 async def test_a_skill_survives_a_summary_and_the_summary_of_that(make):
     def script(messages, info):

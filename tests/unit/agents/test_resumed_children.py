@@ -86,6 +86,7 @@ async def test_a_kept_kernel_is_its_own_again_and_is_kept_again(make):
     assert len(agent.provider.kernels) == 2  # the root's and the child's, which was never replaced
 
 
+@pytest.mark.features("background")
 async def test_a_message_to_a_child_that_has_ended_has_it_go_on_in_the_background(make):
     script = Reviewer(lambda agent_id: message(agent_id, "and now?"), ToolCallPart("subagents", {"action": "wait"}))
     async with make(script, config=FULL) as agent:
@@ -98,6 +99,7 @@ async def test_a_message_to_a_child_that_has_ended_has_it_go_on_in_the_backgroun
     assert script.seen[-1].endswith("and now?")
 
 
+@pytest.mark.features("background")
 async def test_it_is_asked_for_as_a_new_child_is(make):
     asked = []
 

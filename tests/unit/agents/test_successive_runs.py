@@ -125,7 +125,8 @@ WAYS = [
 
 @each("way", WAYS)
 @pytest.mark.parametrize(
-    "following", ["run", "run_cell", "run_program", "stream", pytest.param("undo", marks=pytest.mark.features), "task"]
+    "following",
+    ["run", "run_cell", "run_program", "stream", pytest.param("undo", marks=pytest.mark.features("undo")), "task"],
 )
 @pytest.mark.slow
 async def test_the_agent_can_be_used_at_once_after(way, following, make):

@@ -102,9 +102,10 @@ async def seen(agent, *prompts, cancel=False):
     return {"events": sorted(map(str, events)), "results": plain(results), "history": history}
 
 
+@pytest.mark.features("background", "plan", "questions")  # requests name their tools
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.features) if case == "a child" else case for case in CASES]
-)  # its report has receipts
+    "case", [pytest.param(case, marks=pytest.mark.features("receipts")) if case == "a child" else case for case in CASES]
+)
 async def test_a_run_is_as_it_was_recorded(make, monkeypatch, case):
     sent, request_stream = [], ScriptedModel.request_stream
 

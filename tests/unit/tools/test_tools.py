@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from pydantic import TypeAdapter
 from support.tables import each
 
@@ -23,6 +24,7 @@ def test_every_file_has_a_tool_and_every_tool_a_file():
     assert {SEARCH, *(tool.name for tool in TOOLS if isinstance(tool, HarmlessTool))} == HARMLESS_TOOLS
 
 
+@pytest.mark.features("background", "plan", "questions")
 async def test_a_model_has_the_tools_in_this_order(make):
     seen = []
 

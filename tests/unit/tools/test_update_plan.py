@@ -21,6 +21,7 @@ def states(event):
     return [step.status for step in event.steps]
 
 
+@pytest.mark.features("plan")
 @pytest.mark.parametrize("mode", ["plan", "ask"])
 async def test_a_plan_is_on_the_stream_of_its_agent_and_nobody_is_asked(make, mode):
     script = [

@@ -1,5 +1,6 @@
 """A conversation that was shortened is gone on with as it is; the events of what it leaves are still there."""
 
+import pytest
 from pydantic_ai.messages import CompactionPart, ModelMessagesTypeAdapter
 from support.agents import cell, of_kind, read
 from support.windows import WindowedModel, is_summary_request
@@ -11,6 +12,7 @@ from freeact_sub.testing import FakeKernelProvider
 WORDS = "one two six ten "
 
 
+@pytest.mark.features("compaction")
 async def test_a_shortened_conversation_is_stored_and_gone_on_with(tmp_path, store):
     def script(messages, info):
         if is_summary_request(messages):
