@@ -5,8 +5,8 @@ All methods are optional: the base does nothing. They are called in this order:
 
 1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
-3.  `Feature.tools`, once for each agent, before its first run. `Feature.kernel`, each time a kernel of an agent is about to
-    start. `Feature.requests`, when code in a kernel first asks the host something.
+3.  `Feature.kernel`, each time a kernel of an agent is about to start. `Feature.requests`, when code in a kernel first asks
+    the host something.
 4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
 5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
     `Feature.instructions` and `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside
@@ -199,18 +199,21 @@ class Feature:
         del agent
         return spec
 
-    def tools(self, agent: FeatureAgent) -> Sequence[Tool]:
-        """Return built-in tools for an agent, behind those of the core; `tools/NAME.json` describes each.
-
-        A feature of your own gives tools by a toolset in `RunPart.capability`.
-        """
-        del agent
-        return ()
-
     def instructions(self, agent: FeatureAgent) -> str:
         """Return lines for the list in an agent's system prompt: the same for all of one type, which share a cache."""
         del agent
         return ""
+
+
+class ToolsFeature(Feature):
+    """A feature with built-in tools. A feature of another package gives tools by a toolset in `RunPart.capability`."""
+
+    def tools(self, agent: FeatureAgent) -> Sequence[Tool]:
+        """Return tools for an agent, behind those of the core. Called once, before its first run.
+
+        `tools/NAME.json` describes each.
+        """
+        raise NotImplementedError
 
 
 class RunParts:
@@ -436,7 +439,7 @@ class Features:
 
     def tools(self, agent: FeatureAgent) -> list[Tool]:
         """Return the tools of all features."""
-        return [tool for feature in self._features for tool in feature.tools(agent)]
+        return [tool for feature in self._features if isinstance(feature, ToolsFeature) for tool in feature.tools(agent)]
 
     def instructions(self, agent: FeatureAgent) -> str:
         """Return the lines of all features, each behind a line break."""

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.agents.feature import Feature
+from freeact_sub.agents.feature import ToolsFeature
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStep
@@ -44,7 +44,7 @@ class UpdatePlan(HarmlessTool):
         return ToolResult(text="The user sees the plan.")
 
 
-class PlanFeature(Feature):
+class PlanFeature(ToolsFeature):
     """Plans of all agents."""
 
     def tools(self, agent: FeatureAgent) -> Sequence[Tool]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.agents.feature import Feature, Handler
+from freeact_sub.agents.feature import Handler, ToolsFeature
 from freeact_sub.agents.from_code.base import tool_call_id_of, validated
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.tree_agent import tree_agent
@@ -104,7 +104,7 @@ def _paired(fields: tuple[QuestionField, ...], values: list[str]) -> str:
     return "\n".join(f"{field.name}\n-> {value}" for field, value in zip(fields, values, strict=True))
 
 
-class QuestionsFeature(Feature):
+class QuestionsFeature(ToolsFeature):
     """Questions of all agents to people."""
 
     def tools(self, agent: FeatureAgent) -> Sequence[Tool]:

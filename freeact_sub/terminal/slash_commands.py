@@ -201,9 +201,10 @@ async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
 
 def tools(person: "Console", _rest: str) -> None:
     """`/tools`."""
-    from freeact_sub.features.plan import UpdatePlan  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.background import Subagents  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.plan import UpdatePlan  # noqa: PLC0415
     from freeact_sub.features.questions import AskUser  # noqa: PLC0415
-    from freeact_sub.tools import TOOLS, Subagents, load_definition  # noqa: PLC0415
+    from freeact_sub.tools import TOOLS, load_definition  # noqa: PLC0415
 
     config = person.present.config
     spawning = () if config.subagents.enabled else ("task", "delegate", "subagents")

@@ -3,7 +3,7 @@
 from typing import Final
 
 from freeact_sub.tools.ask import Ask
-from freeact_sub.tools.children import Delegate, Subagents, Task
+from freeact_sub.tools.children import Delegate, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
 from freeact_sub.tools.mcp_search import SEARCH
 from freeact_sub.tools.request import ChildRequest, NodeHandle
@@ -39,7 +39,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Task(),
     Delegate(),
 )
-"""The tools of the core. Features have others (`Feature.tools`)."""
+"""The tools of the core. Features have others (`ToolsFeature`)."""
 TOOL_NAMES: Final = built_in_names()
 """The names of all built-in tools, those of features included."""
 HARMLESS_TOOLS: Final = frozenset(("ask", "ask_parent", "ask_user", "reset_kernel", "subagents", "update_plan", SEARCH))
@@ -61,7 +61,6 @@ __all__ = [
     "NodeHandle",
     "Outcome",
     "OwnTools",
-    "Subagents",
     "Tool",
     "ToolContext",
     "ToolResult",

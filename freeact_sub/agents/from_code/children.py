@@ -1,4 +1,4 @@
-"""Handles `task`, `children` and `node`: children that code starts (`await agent.task(...)`), background children, nodes.
+"""Handles `task` and `node`: children that code starts (`await agent.task(...)`), and nodes.
 
 A child from code is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval and emits its events,
 `ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the requesting kernel knows
@@ -25,11 +25,9 @@ from freeact_sub.agents.from_code.ask import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.calls import ToolCall
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Kernel, block_type, hand_over, move_values, write_value
-from freeact_sub.tools import BackgroundChildren, ChildRequest, ChildState, Subagents
-from freeact_sub.tools.children import SubagentsArguments
+from freeact_sub.tools import ChildRequest
 from freeact_sub.tools.request import AskedChild
 
 if TYPE_CHECKING:
@@ -211,46 +209,6 @@ def _wire(result: RunResult, file: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise FreeactError(f"the child's answer cannot be sent to the kernel: {error}") from error
     return wire
-
-
-class BackgroundRequests:
-    """The tool `subagents` with values instead of text; `message` and `cancel` take one child."""
-
-    def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
-        self._calls = calls
-        self._children = children
-        self.handlers = {"children": self._reply}
-
-    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        arguments = validated(SubagentsArguments.model_validate, params, "agent.children")
-
-        async def work() -> EndedCall[Any]:
-            with paused(clock if arguments.action == "wait" else None):
-                value = await self._do(arguments, clock)
-            return EndedCall(value=value, text=str(value), outcome="success")
-
-        call: ToolCall = Subagents().call(arguments)
-        return await self._calls.carry_out(call.tool_name, call, call.args, clock, work)
-
-    async def _do(self, arguments: SubagentsArguments, clock: CellClock | None) -> Any:
-        children, ids = self._children, arguments.agent_ids
-        match arguments.action:
-            case "list":
-                return [_plain(child) for child in children.list()]
-            case "wait":
-                return [_plain(child) for child in await children.wait(ids, arguments.seconds)]
-            case "message":
-                return await children.message(ids[0], arguments.text, tool_call_id_of(clock))
-            case "cancel":
-                return _plain(await children.cancel(ids[0]))
-
-
-def _plain(state: ChildState) -> dict[str, Any]:
-    values = {
-        name: getattr(state, name)
-        for name in ("agent_id", "description", "task", "status", "action", "ended", "seconds", "error")
-    }
-    return {**values, "output": to_jsonable_python(state.output, fallback=str), "question": state.question}
 
 
 class NodeParams(Params):
