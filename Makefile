@@ -9,7 +9,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 
 OF_AGENTS := $(addprefix tests/unit/agents/,sessions/test_recording.py sessions/test_compacted.py undo/test_modes.py \
 	test_attribution.py test_receipts.py test_background.py test_forgotten.py test_hooks_of_agents.py test_compaction.py \
-	test_loaded_texts.py test_features.py)
+	test_loaded_texts.py test_features.py test_agent_types.py)
 OF_FEATURES := $(OF_AGENTS) tests/unit/tools
 
 .PHONY: demo test test-fast test-all test-for test-without test-bare check format docs docs-serve live bench clean

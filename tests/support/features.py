@@ -38,8 +38,11 @@ def all_but(name: str) -> "Callable[..., Sequence[Feature]]":
 
 def needed(item: pytest.Item) -> set[str]:
     """The names of the features that a test needs."""
+    marks = [*item.iter_markers("features")]
+    if not all(mark.args for mark in marks):
+        raise pytest.UsageError(f"{item.nodeid}: the mark `features` names the features")
     of_folder = (found for folder, found in FOLDERS.items() if item.nodeid.startswith(folder))
-    return {*(name for mark in item.iter_markers("features") for name in mark.args), *_flat(of_folder)}
+    return {*(name for mark in marks for name in mark.args), *_flat(of_folder)}
 
 
 def _flat(lists: Iterator[Sequence[str]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, Notice, ToolOutput
 from freeact_sub.features.agent_types import load_agent_types
 from freeact_sub.testing import first_prompt
 
-pytestmark = pytest.mark.features
+pytestmark = pytest.mark.features("agent_types")
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ async def test_a_person_sees_what_was_chosen_and_to_allow_children_allows_no_oth
     ]
 
 
-@pytest.mark.features
+@pytest.mark.features("agent_types")
 async def test_a_dear_model_of_a_type_and_the_parents_own_are_seen_too(make, tmp_path):
     (tmp_path / "types").mkdir()
     (tmp_path / "types/judge.md").write_text("---\ndescription: Judges.\nmodel: big\n---\n")
@@ -201,7 +201,7 @@ async def test_a_dear_model_of_a_type_and_the_parents_own_are_seen_too(make, tmp
     ]
 
 
-@pytest.mark.features
+@pytest.mark.features("agent_types")
 async def test_a_type_says_how_much_its_model_thinks_and_what_stands_in_for_it(make, tmp_path):
     (tmp_path / "types").mkdir()
     head = "description: Judges.\nmodel: big\nfallback_models: [small]\nthinking: high"

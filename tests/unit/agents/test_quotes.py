@@ -15,7 +15,7 @@ from freeact_sub.features.quotes import fan_outs as fan_out
 from freeact_sub.features.quotes.figures import bound_for
 from freeact_sub.testing import FakeKernelProvider, first_prompt
 
-pytestmark = pytest.mark.features
+pytestmark = pytest.mark.features("quotes")
 
 ROWS = 60
 FAN_OUTS = 20

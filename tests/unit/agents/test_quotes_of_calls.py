@@ -12,7 +12,7 @@ from freeact_sub.calls import FanOut
 from freeact_sub.strategies import Member, vote
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
-pytestmark = pytest.mark.features
+pytestmark = pytest.mark.features("quotes")
 
 
 def delegated(number):

@@ -14,7 +14,7 @@ def children(events):
     return {event.prompt.splitlines()[0]: event for event in of_kind(events, AgentStarted) if event.depth}
 
 
-@pytest.mark.features
+@pytest.mark.features("agent_types")
 async def test_a_child_is_linked_to_the_call_that_started_it_and_tells_its_type_mode_and_model(make, tmp_path):
     folder = tmp_path / "types"
     folder.mkdir()
