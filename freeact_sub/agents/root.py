@@ -26,12 +26,12 @@ from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.runs.run import RootRun, Run
-from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.approvals import Approve
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
@@ -224,7 +224,7 @@ class Root:
         """Make a run without a model that runs a cell in the agent's kernel; the code `!command` runs a command."""
         if not isinstance(code, str):
             raise InvalidRequestError(f"agent.run_cell: code is a text, not {type(code).__name__}")
-        return self.begin(Work(prompt=code, program=partial(run_user_cell, self.opened, code)))
+        return self.begin(Work(prompt=code, program=partial(_run_user_cell, self.opened, code)))
 
     def run_program(self, program: AgentProgram, budget: Budget = NO_BOUNDS) -> Run[Any]:
         """Make a run that a program drives. Raises: see `Agent.run`."""
@@ -396,6 +396,22 @@ def _title_of(program: AgentProgram) -> str:
     told = (inspect.getdoc(program) or "").partition("\n")[0] if inspect.isroutine(program) else ""
     name = getattr(program, "__name__", "").replace("<lambda>", "")
     return told or f"[program {name}]".replace(" ]", "]")
+
+
+async def _run_user_cell(loop: AgentLoop, code: str) -> str:
+    """Run a cell of a person in a run without a model: under the agent's rules, its mode and its wall.
+
+    The answer is empty: the output of the cell is among the events.
+
+    Raises:
+        LimitReachedError: The budget has no call left.
+        ApprovalDeniedError: It is denied.
+        KernelLostError: The kernel is lost for good.
+    """
+    kernel = loop.resources.kernel
+    await kernel.bring_back()
+    await run_own_cell(code, "user-", loop.agent, kernel.get, loop.tool_context, may_replace_kernel=True)
+    return ""
 
 
 def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]:
