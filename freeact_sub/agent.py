@@ -18,7 +18,7 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
-from freeact_sub.agents.arguments import check_arguments, check_config
+from freeact_sub.agents.arguments import arguments_of, check_arguments, check_config
 from freeact_sub.agents.budgets.estimate import ContextUse, context_use
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
@@ -153,25 +153,10 @@ class Agent(Generic[OutputT]):
                 answer can be of `output_type`.
             SessionError: The session does not exist or cannot be read.
         """
+        given = locals()
         check_config(config)
-        check_arguments(locals())
-        self._root = root = make_root(
-            config or Config(),
-            model=model,
-            models=models or {},
-            features=_features(features, hooks, session, factory),
-            own_tools=(tools, deps),
-            toolsets=toolsets,
-            capabilities=capabilities,
-            output_type=output_type,
-            model_settings=model_settings or {},
-            kernel_provider=kernel_provider,
-            taps=taps,
-            history=history,
-            session=session,
-            store=store,
-            approve=approve,
-        )
+        check_arguments(given)
+        self._root = root = make_root(arguments_of(given, _features(features, hooks, session, factory)))
         weakref.finalize(self, end_left_behind_soon).atexit = False
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
         self._from_program, self._own_kernel = FromProgram(root), OwnKernel(root)

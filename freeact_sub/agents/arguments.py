@@ -2,16 +2,64 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from pydantic_ai import AbstractToolset
+from pydantic_ai import AbstractToolset, Tool
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.feature import Feature
+from freeact_sub.approvals import Approve
+from freeact_sub.channel import Tap
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
+from freeact_sub.kernels import KernelProvider
+from freeact_sub.sessions import SessionStore
 from freeact_sub.text import one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of an `Agent`, which says what they are."""
+
+    config: Config
+    model: Model | None
+    """None: that of the settings."""
+    features: Sequence[Feature]
+    """All of them, with those that other arguments ask for."""
+    tools: Sequence[Tool[Any] | Callable[..., Any]]
+    deps: Any
+    toolsets: Sequence[AbstractToolset[Any]]
+    capabilities: Sequence[AbstractCapability[Any]]
+    output_type: Any
+    model_settings: Mapping[str, Any]
+    kernel_provider: KernelProvider | None
+    taps: Sequence[Tap]
+    history: Sequence[ModelMessage]
+    session: str | None
+    store: SessionStore | None
+    approve: Approve | None
+
+
+def arguments_of(given: Mapping[str, Any], features: Sequence[Feature]) -> Arguments:
+    """Return what is given to `Agent`. Args: given: checked, by name.
+
+    Raises:
+        ConfigError: Another model has the name of a setting, or is no model.
+    """
+    config, model = given["config"] or Config(), given["model"]
+    if given["models"]:
+        config = config.model_copy(update={"models": config.models.with_names(given["models"])})
+    if isinstance(model, str):
+        config, model = config.model_copy(update={"model": model}), None
+    settings = given["model_settings"] or {}
+    told: dict[str, Any] = {field.name: given[field.name] for field in fields(Arguments)}
+    told |= {"config": config, "model": model, "features": features, "model_settings": settings}
+    return Arguments(**told)
+
 
 PROVIDER: Final = ("place", "hook", "start", "aclose")
 OF_NAME: Final = "a provider is named by the settings, as `Config(kernel={{'provider': {!r}}})`"

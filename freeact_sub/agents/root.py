@@ -8,15 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypedDict
 
-from pydantic_ai import BinaryContent, Tool
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import Model
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai import BinaryContent
 
+from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.children.spawn import AgentProgram, Work
-from freeact_sub.agents.feature import Feature, FeatureRoot
+from freeact_sub.agents.feature import FeatureRoot
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.output_types import check_output
@@ -32,17 +29,14 @@ from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.own_calls import run_own_cell
-from freeact_sub.approvals import Approve
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.schema import Config, notices_on
+from freeact_sub.config.schema import notices_on
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
-from freeact_sub.kernels import Kernel, KernelProvider, put_values
+from freeact_sub.kernels import Kernel, put_values
 from freeact_sub.modes import MODES, Mode
-from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import carry_out, end_left_behind, end_task, is_left_behind
 from freeact_sub.system.process import hear_of_children
-from freeact_sub.tools.toolset import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
 NOT_OPEN: Final = "the agent is not open: use it as `async with Agent(...) as agent`"
@@ -424,55 +418,23 @@ def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]
     return prepare
 
 
-def make_root(  # noqa: PLR0913  # what a user may replace; all are given by name
-    config: Config,
-    *,
-    model: Model | str | None,
-    models: Mapping[str, Model | str],
-    features: Sequence[Feature],
-    own_tools: tuple[Sequence[Tool[Any] | Callable[..., Any]], Any],
-    toolsets: Sequence[AbstractToolset[Any]],
-    capabilities: Sequence[AbstractCapability[Any]],
-    output_type: Any,
-    model_settings: Mapping[str, Any],
-    kernel_provider: KernelProvider | None,
-    taps: Sequence[Tap],
-    history: Sequence[ModelMessage],
-    session: str | None,
-    store: SessionStore | None,
-    approve: Approve | None,
-) -> Root:
-    """Make the root of a new tree. Arguments and errors: see `Agent`. Args: own_tools: `tools` and `deps`."""
-    if session not in (None, NEW) and history:
+def make_root(arguments: Arguments) -> Root:
+    """Make the root of a new tree. Raises: see `Agent`."""
+    if arguments.session not in (None, NEW) and arguments.history:
         raise ConfigError("give either `history` or a session id, not both: a session has its own history")
-    if models:
-        config = config.model_copy(update={"models": config.models.with_names(models)})
-    if isinstance(model, str):
-        config, model = config.model_copy(update={"model": model}), None
+    has_model = arguments.model is not None
 
     def notice(text: str) -> None:
         tree.notice(text)
 
-    held = AgentSession(session, config, notice, has_model=model is not None, store=store)
-    shared = make_shared(
-        held.config,
-        model=model,
-        features=features,
-        session_id=held.session_id or "",
-        own_tools=make_own_tools(*own_tools),
-        toolsets=toolsets,
-        capabilities=capabilities,
-        model_settings=model_settings,
-        kernel_provider=kernel_provider,
-        approve=approve,
-        journal=held.journal,
-        on_notice=notice,
-    )
-    held.use_model(shared.model, is_given=model is not None)
+    held = AgentSession(arguments.session, arguments.config, notice, has_model=has_model, store=arguments.store)
+    shared = make_shared(replace(arguments, config=held.config), held.journal, held.session_id or "", notice)
+    held.use_model(shared.model, is_given=has_model)
     tree = Tree(shared=shared)
-    agent = held.add_root(tree, checked_history(history))
-    root = Root(tree, agent, held, output_type=output_type, closes_provider=kernel_provider is None)
-    root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *taps)
+    agent = held.add_root(tree, checked_history(arguments.history))
+    closes_provider = arguments.kernel_provider is None
+    root = Root(tree, agent, held, output_type=arguments.output_type, closes_provider=closes_provider)
+    root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *arguments.taps)
     for problem in notices_on(shared.servers):
         tree.notice(problem)
     return root

@@ -14,12 +14,13 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
-from freeact_sub.agents.feature import Feature, Features
+from freeact_sub.agents.arguments import Arguments
+from freeact_sub.agents.feature import Features
 from freeact_sub.agents.rights import AgentType
 from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
-from freeact_sub.approvals import Approve, Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
+from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config, McpServerConfig, user_folder
@@ -31,6 +32,7 @@ from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.tools import OwnTools
+from freeact_sub.tools.toolset import make_own_tools
 
 if TYPE_CHECKING:
     from freeact_sub.mcp import McpCatalogue
@@ -230,50 +232,37 @@ class Shared:
         self.prefixes = Prefixes()
 
 
-def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name
-    config: Config,
-    *,
-    model: Model | None,
-    session_id: str,
-    own_tools: OwnTools,
-    toolsets: Sequence[AbstractToolset[Any]],
-    capabilities: Sequence[AbstractCapability[Any]],
-    model_settings: Mapping[str, Any],
-    kernel_provider: KernelProvider | None,
-    approve: Approve | None,
-    journal: Journal,
-    features: Sequence[Feature],
-    on_notice: Callable[[str], None],
-) -> Shared:
-    """Make what the agents of a new root share: see `Agent`. Args: on_notice: shows a text to people.
+def make_shared(arguments: Arguments, journal: Journal, session_id: str, on_notice: Callable[[str], None]) -> Shared:
+    """Make what the agents of a new root share. Args: on_notice: shows a text to people.
 
     Raises:
         ConfigError: No model is set, or it cannot be built; or a rule file is invalid.
     """
     from freeact_sub.kernels.provider import make_provider  # noqa: PLC0415  # it needs Jupyter
 
+    config, own_tools = arguments.config, make_own_tools(arguments.tools, arguments.deps)
     traffic, trust = make_traffic(config), Trust(user_folder())
     rules = RuleFiles(config.permission_files, config.workspace, trust)
     return Shared(
         config=config,
-        model=usable_model(config, traffic, model),
+        model=usable_model(config, traffic, arguments.model),
         traffic=traffic,
-        provider=kernel_provider or make_provider(config.kernel, on_notice=on_notice),
+        provider=arguments.kernel_provider or make_provider(config.kernel, on_notice=on_notice),
         gate=Gate(
             headless=config.headless,
             project=ProjectRules(config.workspace, trust),
             files=rules,
             timeout_seconds=config.approval_timeout_seconds,
-            approve=approve,
+            approve=arguments.approve,
         ),
         questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
         rule_files=rules,
         policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
         session_id=session_id,
         own_tools=own_tools,
-        toolsets=(*own_tools.toolsets, *toolsets),
-        capabilities=tuple(capabilities),
-        model_settings={**build_model_settings(config), **model_settings},
+        toolsets=(*own_tools.toolsets, *arguments.toolsets),
+        capabilities=tuple(arguments.capabilities),
+        model_settings={**build_model_settings(config), **arguments.model_settings},
         journal=journal,
-        features=Features(features),
+        features=Features(arguments.features),
     )
