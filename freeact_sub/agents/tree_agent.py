@@ -53,16 +53,16 @@ class TreeAgent:
     """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
     kernel: UsedKernel | None = None
     """The kernel that it holds. None: it has none, or somebody else has taken it over."""
-    _run: list[PresentRun] = field(init=False, default_factory=list)
+    _run: PresentRun = field(init=False)
 
     @property
     def run(self) -> PresentRun:
         """Its present or last run."""
-        return self._run[0]
+        return self._run
 
     def use_run(self, run: PresentRun) -> None:
         """Note a new run."""
-        self._run[:] = [run]
+        self._run = run
 
     @property
     def description(self) -> str:
