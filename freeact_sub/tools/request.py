@@ -88,7 +88,9 @@ class ChildRequest(ChildChoices):
     @property
     def choices(self) -> ChildChoices:
         """The choices alone, which an agent keeps: no prompt, no functions of a program."""
-        return ChildChoices.model_construct(**{name: getattr(self, name) for name in ChildChoices.model_fields})
+        own = {name: getattr(self, name) for name in ChildChoices.model_fields}
+        node_id = getattr(self.branch_of, "node_id", self.branch_of)  # an agent that has ended holds no node
+        return ChildChoices.model_construct(**own | {"branch_of": node_id})
 
     @property
     def continues_all(self) -> bool:
