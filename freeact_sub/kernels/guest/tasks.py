@@ -27,9 +27,9 @@ def explain_choices(task: Callable[..., Any]) -> None:
     more, lines = list[inspect.Parameter](), list[str]()
     for name, (form, default, text) in CHOICES.items():
         more.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Form(form)))
-        lines.append(textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 12, subsequent_indent=" " * 16))
+        lines.append(textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8))
     setattr(task, "__signature__", inspect.Signature([*own, *more]))  # noqa: B010  # mypy knows of no such attribute
-    task.__doc__ = (task.__doc__ or "").replace("            choices: CHOICES", "\n".join(lines))
+    task.__doc__ = (inspect.getdoc(task) or "").replace("    choices: CHOICES", "\n".join(lines))
 
 
 class _Form:

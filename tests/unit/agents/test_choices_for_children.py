@@ -234,7 +234,7 @@ def test_each_choice_stands_in_the_tool_and_in_the_signature_for_cells():
     for name in ChildChoices.model_fields:
         assert told[name]["description"], name
         assert in_cells[name].kind is inspect.Parameter.KEYWORD_ONLY, name
-        assert f"\n            {name}: " in AgentProxy.task.__doc__, name
+        assert f"\n    {name}: " in inspect.getdoc(AgentProxy.task), name
 
 
 def test_the_description_of_task_stays_short():
