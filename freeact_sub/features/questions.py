@@ -1,6 +1,6 @@
 """`QuestionsFeature`: models and code ask people: the tool `ask_user`, and `agent.ask_user` in cells.
 
-What reads from the keyboard in a cell (`input()`) needs no feature: `agents/from_code/people.py`.
+What reads from the keyboard in a cell (`input()`) needs no feature: `agents/from_code/actions.py`.
 """
 
 import json

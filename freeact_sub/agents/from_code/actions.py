@@ -1,4 +1,4 @@
-"""What code in a cell does that may need approval: actions of its own (`check`), commands outside the wall (`shell`), tools.
+"""What code in a cell does that may need a person: actions (`check`), commands outside the wall (`shell`), tools, `input()`.
 
 A kernel's hook asks `check` before code starts a program, changes a file or connects. An action that rules and mode allow
 leaves no event; one that needs a person appears like any other question. What cannot be read as an action is denied.
@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from pydantic import Field
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ApprovalRequired
 from pydantic_ai.usage import RunUsage
@@ -24,17 +25,21 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.actions import FileOperation
 from freeact_sub.agents.call import permit
-from freeact_sub.agents.from_code.base import CodeCalls, tool_call_id_of
+from freeact_sub.agents.from_code.base import CodeCalls, Params, tool_call_id_of, validated
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.runs.results import text_of
+from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.approvals import required
 from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import Decision
+from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, block_type, write_value
 from freeact_sub.spans import environment_of, note, span, span_beside
 from freeact_sub.system.closing import guarded_shell
 
+MAX_PROMPT_CHARS: Final = 10_000
 MAX_COMMAND_CHARS: Final = 100_000
 """Nobody could judge a longer one."""
 MAX_NAME_CHARS: Final = 8_000
@@ -230,3 +235,24 @@ class OwnToolRequests:
             messages=[*agent.run.record.history],
             tool_call_id=tool_call_id_of(clock),
         )
+
+
+class QuestionParams(Params):
+    """The parameters of a question."""
+
+    prompt: str = Field(max_length=MAX_PROMPT_CHARS)
+    secret: bool = False
+
+
+class InputRequests:
+    """Handles `question`, for what reads from the keyboard (`input()`, `getpass`, a debugger)."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
+        self.handlers = {"question": self._read_line}
+
+    async def _read_line(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
+        asked = validated(QuestionParams.model_validate, params, "a question")
+        question = PersonQuestion(prompt=asked.prompt, secret=asked.secret)
+        answer = await self._agent.ask_person(question, tool_call_id=tool_call_id_of(clock), clock=clock)
+        return str(required(answer).text)
