@@ -1,12 +1,12 @@
-"""`ChildRequest`: a child as its parent asks for it. `AskedChild`: what a model, or code in a cell, says of one.
+"""`ChildRequest`: a child as its parent asks for it. `AskedChild`: a child as a model, or code in a cell, asks for it.
 
-Both have the choices of `ChildChoices` (`calls.py`), and nothing of them is listed here again.
+Both inherit the choices of `ChildChoices` (`calls.py`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self
 
-from pydantic import ConfigDict, Field, SkipValidation, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, SkipValidation, ValidationError, field_validator
 from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 from pydantic_core import to_json
@@ -111,12 +111,6 @@ class AskedChild(ChildChoices):
         default=None, ge=1, description="Model responses that it may use.", json_schema_extra={"default": 10}
     )
     """The bound `turns` of its budget. None: that of the setting."""
-
-    @model_validator(mode="after")
-    def _turns_are_said_once(self) -> Self:
-        if None not in (self.max_turns, self.budget.turns):
-            raise ValueError("max_turns and budget['turns'] are the same limit: give one of them")
-        return self
 
     @property
     def chosen(self) -> dict[str, Any]:

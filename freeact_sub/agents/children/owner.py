@@ -94,7 +94,7 @@ class ChildOwner:
         """Begin a run of the agent."""
         self.left, self.is_open = [], True
 
-    async def run(self, request: ChildRequest, together: int, *, by: Maker = "code") -> OwnedChild:
+    async def run(self, request: ChildRequest, together: int, *, by: Maker) -> OwnedChild:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
 
         Args:
@@ -123,7 +123,7 @@ class ChildOwner:
     async def run_for_model(self, request: ChildRequest) -> ToolResult:
         """Do the same, and return the report for the agent's model."""
         try:
-            child = await self.run(request, self._agent.run.children_asked)
+            child = await self.run(request, self._agent.run.children_asked, by="model")
         except (ApprovalDeniedError, SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
             if isinstance(error, ApprovalDeniedError) and (error.ends_run or self._agent.shared.config.on_denial == "end"):
                 raise
@@ -339,7 +339,7 @@ class ChildOwner:
         origin = self._origin_of(new.request)
         if new.request.is_branch:
             await self._resources.kernel.bring_back()
-        plan = await planned(new, self._agent, self._tree)
+        plan = await planned(new, self._tree)
         kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
         self._check_open()
         return self._make(plan, started_by, origin, kept)

@@ -16,7 +16,7 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.rights import AgentType
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.events import AgentStarted
 from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
@@ -109,7 +109,7 @@ class PlannedChild:
     earlier: EarlierChild | None
     """The ended child that this run resumes. None: the child is new."""
     new: NewChild
-    starter: TreeAgent
+    """The child as it was asked for."""
 
     def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan. run: does its work."""
@@ -119,23 +119,23 @@ class PlannedChild:
         check, verify = self.request.check, self.request.verify
         verifier = None
         if check or verify:
-            of_program = self.new.by == "program"
-            verifier = Verifier(check=check, verify=verify, starter=self.starter, of_program=of_program)
+            starter, of_program = tree_agent(self.new.agent), self.new.by == "program"
+            verifier = Verifier(check=check, verify=verify, starter=starter, of_program=of_program)
         work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
         if self.earlier is not None or verifier is not None:
             return run(work)  # what it answers follows from what it has done before, and what was checked is in its kernel
         return run(replace(work, request=self.request))
 
 
-async def planned(new: NewChild, agent: TreeAgent, tree: Tree) -> PlannedChild:
-    """Ask the type what a child of an agent is to be, or what one was that has ended.
+async def planned(new: NewChild, tree: Tree) -> PlannedChild:
+    """Complete the request for a child by its type, or by the ended child that it resumes.
 
     Raises:
         SpawnForbiddenError: There is to be no such child.
         InvalidRequestError: There is no such type, or no such child.
         ConfigError: Its model cannot be built.
     """
-    request, earlier = new.request, None
+    agent, request, earlier = tree_agent(new.agent), new.request, None
     if request.check is not None:
         request = request.replace(check=checked_check(request.check))
     if request.resume is not None:
@@ -156,5 +156,4 @@ async def planned(new: NewChild, agent: TreeAgent, tree: Tree) -> PlannedChild:
         model=model,
         earlier=earlier,
         new=new,
-        starter=agent,
     )

@@ -14,9 +14,9 @@ import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.children.nodes import Nodes
@@ -57,6 +57,12 @@ class TaskParams(AskedChild):
     """The type of an answer that is a variable of the child."""
     together: int = Field(default=1, ge=1)
     """The number of children that code starts at once, this one included."""
+
+    @model_validator(mode="after")
+    def _turns_are_said_once(self) -> Self:
+        if None not in (self.max_turns, self.budget.turns):
+            raise ValueError("max_turns and budget['turns'] are the same limit: give one of them")
+        return self
 
     @property
     def variables(self) -> str:
@@ -150,7 +156,7 @@ class TaskRequests:
     async def _carry_out(self, asked: TaskParams, request: ChildRequest, clock: CellClock | None) -> RunResult:
         async def work() -> EndedCall[RunResult]:
             with paused(clock):
-                child = await self._children.run(request, asked.together)
+                child = await self._children.run(request, asked.together, by="code")
             return EndedCall(
                 value=await child.result(), text=child.report, outcome="success" if child.completed else "failed"
             )

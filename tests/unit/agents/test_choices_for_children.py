@@ -19,6 +19,7 @@ from freeact_sub.events import AgentStarted, ApprovalRequest, Decision, Notice, 
 from freeact_sub.kernels.guest.agent import AgentProxy
 from freeact_sub.testing import ScriptedModel, prompts
 from freeact_sub.tools import load_definition
+from freeact_sub.tools.children import TaskArguments
 
 
 class Seen:
@@ -235,6 +236,11 @@ def test_each_choice_stands_in_the_tool_and_in_the_signature_for_cells():
         assert told[name]["description"], name
         assert in_cells[name].kind is inspect.Parameter.KEYWORD_ONLY, name
         assert f"\n    {name}: " in inspect.getdoc(AgentProxy.task), name
+
+
+def test_the_number_of_turns_that_a_model_names_counts_more_than_its_budget():
+    asked = TaskArguments(prompt="x", max_turns=3, budget={"turns": 9, "tokens": 100})
+    assert (asked.request.budget.turns, asked.request.budget.tokens) == (3, 100)
 
 
 def test_the_description_of_task_stays_short():

@@ -153,19 +153,22 @@ async def test_a_feature_that_fails_at_the_end_costs_no_answer(make):
 class Careful(Feature):
     """Lets no child write, and starts none with a forbidden word."""
 
+    def __init__(self):
+        self.started = []
+
     def run(self, agent):
-        return CarefulPart()
+        return CarefulPart(self.started)
 
 
 class CarefulPart(RunPart):
-    def __init__(self):
-        self.started = []
+    def __init__(self, started):
+        self.started = started
 
     async def child(self, child, proceed):
         if "forbidden" in child.request.prompt:
             raise SpawnForbiddenError("that word is forbidden")
         started = await proceed(replace(child, request=child.request.replace(mode="plan", description="careful")))
-        self.started.append((child.by, child.waits))
+        self.started.append((child.request.prompt, child.by, child.waits))
         return started
 
 
@@ -173,8 +176,8 @@ async def test_a_feature_changes_and_refuses_children_whoever_starts_them(make):
     calls = [ToolCallPart("task", {"prompt": prompt}) for prompt in ("one", "forbidden")]
     background = ToolCallPart("task", {"prompt": "two", "background": True})
     script = {"root": [calls, background, ToolCallPart("subagents", {"action": "wait"}), "done"]}
-    features = [*default_features(), Careful()]
-    async with make(script, config={"headless": "allow"}, features=features) as agent:
+    careful = Careful()
+    async with make(script, config={"headless": "allow"}, features=[*default_features(), careful]) as agent:
         events, result = await read(agent.run("root"))
         assert result.status == "completed", result.error
         started = {event.prompt: (event.mode, event.description) for event in of_kind(events, AgentStarted)}
@@ -183,8 +186,7 @@ async def test_a_feature_changes_and_refuses_children_whoever_starts_them(make):
         with pytest.raises(SpawnForbiddenError, match="that word is forbidden"):
             await agent.spawn("forbidden")
         assert (await agent.spawn_and_run("three")).status == "completed"
-        [part] = agent.debug.root.run.features.all(CarefulPart)
-    assert part.started == [("program", True)]
+    assert careful.started == [("one", "model", True), ("two", "model", False), ("three", "program", True)]
 
 
 async def test_a_method_of_a_missing_feature_names_it(make):
