@@ -1,7 +1,7 @@
-"""`Rights`: what an agent may. `AgentType`: a named type of agents, which narrows that, and chooses what its agents are.
+"""`Rights`: the tools, servers, skills and types that an agent may use. `AgentType`: a named type, which narrows them.
 
-The root may what the settings say. A child may what its parent may, narrowed by its type and by the list of tools with which
-it was started. A child without a type has its parent's. What a type forbids (`deny`, `mcp`, `skills`, `allow_agents`) also
+The root may use what the settings name. A child may use what its parent may use, but for what its type and its list of tools
+take away. A child without a type has its parent's. What a type forbids (`deny`, `mcp`, `skills`, `allow_agents`) also
 holds for all descendants; what it selects (`allow`) applies to its own agents only, so that a coordinator may start workers.
 The mode is no part of it: rules, not lists, say what a mode allows (`approvals/`).
 """
@@ -77,12 +77,12 @@ class AgentType:
 
 @dataclass(frozen=True, kw_only=True)
 class Rights:
-    """What an agent may."""
+    """The tools, servers, skills and types that an agent may use."""
 
     types: tuple[AgentType, ...] = ()
     """Its type, then those of all above it, from below, each once. Empty: it has none."""
     lists: tuple[tuple[str, ...], ...] = ()
-    """The only tools that who started it, or an agent above it, leaves it: those that are in all lists."""
+    """Lists of tools, its own and those of the agents above it. It has only tools that stand in all of them."""
     servers: Mapping[str, McpServerConfig] = field(default_factory=dict)
     """The MCP servers that it may use, by name."""
     skills: frozenset[str] | None = None

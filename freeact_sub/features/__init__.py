@@ -40,7 +40,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.undo import UndoFeature  # noqa: PLC0415
 
     return [
-        AgentTypesFeature(),  # beside calls; what the root may stands first
+        AgentTypesFeature(),  # beside calls; the rights of the root come first
         QuotesFeature(),  # outside of what is known already, which it does not count
         SessionsFeature(),  # outermost: a call is on disk before anything of it happens
         FilesFeature(),  # before receipts: its reports are in before receipts look at the files
