@@ -176,7 +176,7 @@ class AgentKernel:
 
     def _audit(self, rules: Rules) -> AuditSettings | None:
         """The actions that the agent's code takes without asking."""
-        policy = replace(self._agent.policy.with_rules(rules), scratch=())  # a kernel knows its own folders
+        policy = self._agent.policy.with_rules(rules).with_scratch(())  # a kernel knows its own folders
         if policy != self._judged:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
             folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
@@ -235,7 +235,7 @@ class AgentKernel:
 
     def assign(self, holder: TreeAgent) -> None:
         """See `AgentResources.assign`. A node's kernel is not replaced when it dies."""
-        self._agent, self._kept = holder, holder.principal is not holder
+        self._agent, self._kept = holder, holder.owner is not None
         self.is_branch, self.deaths = False, 0
         if (starting := self._starting) is not None and starting.done() and not self._failed(starting):
             holder.use_kernel(folders_of(holder, starting.result()))

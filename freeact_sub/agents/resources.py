@@ -64,7 +64,6 @@ class AgentResources:
         agent, mode = self._agent, self._agent.shared.gate.mode
         if mode is not None and mode != agent.policy.mode:
             agent.policy = agent.shared.policy = replace(agent.policy, mode=mode)
-            agent.run.policy = replace(agent.run.policy, mode=mode)
             self.kernel.use_mode()
 
     def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentResources":

@@ -18,7 +18,7 @@ from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
 from freeact_sub.agents.runs.results import NO_BOUNDS
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.approvals import Policy, narrowed
+from freeact_sub.approvals import narrowed
 from freeact_sub.calls import ChildChoices
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
@@ -79,7 +79,7 @@ class Tree:
         )
         shared.kernel_places.take_now(root)
         self.agents[agent_id] = root
-        run = self._make_run(root, shared.policy, self.ledger.open(agent_id, self._root_budget(NO_BOUNDS)), None)
+        run = self._make_run(root, self.ledger.open(agent_id, self._root_budget(NO_BOUNDS)), None)
         run.record.history = history
         return root
 
@@ -88,7 +88,7 @@ class Tree:
         root, last = self.root, self.root.run
         self._forget_ended()
         account = self.ledger.open(root.agent_id, self._root_budget(budget))
-        run = self._make_run(root, last.policy, account, None)
+        run = self._make_run(root, account, None)
         run.record.history, run.parameters = last.record.history, last.parameters
         run.begin()
 
@@ -114,7 +114,7 @@ class Tree:
             earlier: The child is resumed: the agents between the parent and it, then the child itself.
             payer: An account below that of the parent's run, which pays. None: the run's.
         """
-        config, policy = self.shared.config.subagents, parent.run.policy
+        config, policy = self.shared.config.subagents, parent.policy
         choices = request.choices.model_copy(update={"thinking": request.thinking or parent.choices.thinking})
         same_kind = agent_type is parent.rights.agent_type and model is None
         above = parent
@@ -141,7 +141,7 @@ class Tree:
             budget = budget.cut(payer.remaining())
         account = self.ledger.open(agent.agent_id, budget, payer or parent.run.account)
         self.agents[agent.agent_id] = agent
-        self._make_run(agent, agent.policy, account, parent.run).begin()
+        self._make_run(agent, account, parent.run).begin()
         return agent
 
     def _forget_ended(self) -> None:
@@ -193,26 +193,25 @@ class Tree:
             key=stored.key,
             parent=parent,
             choices=choices,
-            policy=narrowed(parent.run.policy, stored.mode),
+            policy=narrowed(parent.policy, stored.mode),
             model=parent.model,
             rights=parent.rights.for_child(kind, choices.tools),
         )
         self.agents[agent.agent_id] = agent
-        self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)
+        self._make_run(agent, self.ledger.open(agent.agent_id, NO_BOUNDS), None)
         return agent
 
-    def _make_run(self, agent: TreeAgent, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
+    def _make_run(self, agent: TreeAgent, account: Account, parent: PresentRun | None) -> PresentRun:
         shared = self.shared
         run = PresentRun(
             record=RunRecord(),
             account=account,
             parent=parent,
-            policy=policy,
             slots=shared.slots,
             kernel_places=shared.kernel_places,
             holder=agent,
         )
-        agent.use_run(run)
+        agent.own_run = run
         run.features = shared.features.run(agent)
         return run
 

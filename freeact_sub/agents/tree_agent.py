@@ -30,7 +30,10 @@ OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreeAgent:
-    """The identity of an agent, fixed when it is created, but for `run`, `kernel`, and the root's rights and policy."""
+    """An agent, or a node: a live kernel without an agent, whose code is a part of its owner's run.
+
+    What it is stays as it was made. Its run, its kernel and the policy change; features complete the rights of the root.
+    """
 
     shared: Shared
     agent_id: str
@@ -40,7 +43,7 @@ class TreeAgent:
     choices: ChildChoices = NO_CHOICES
     """The choices for it, as the factory, its type and its parent completed them. The root has none."""
     policy: Policy
-    """Decides on its calls. The policy of its `run` also includes its kernel's folders."""
+    """Decides on its calls at this moment; includes the folders of its kernel."""
     model: Model
     rights: Rights = field(default_factory=Rights)
     tool_call_id: str | None = None
@@ -51,18 +54,17 @@ class TreeAgent:
     """It may outlive its parent's run."""
     continues: bool = False
     """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
+    owner: "TreeAgent | None" = None
+    """It is a node, and this is the agent that keeps it. None: it is an agent."""
     kernel: UsedKernel | None = None
     """The kernel that it holds. None: it has none, or somebody else has taken it over."""
-    _run: PresentRun = field(init=False)
+    own_run: PresentRun = field(init=False)
+    """Its present or last run. A node has none."""
 
     @property
     def run(self) -> PresentRun:
-        """Its present or last run."""
-        return self._run
-
-    def use_run(self, run: PresentRun) -> None:
-        """Note a new run."""
-        self._run = run
+        """Its present or last run; a node's is its owner's."""
+        return self.principal.own_run
 
     @property
     def description(self) -> str:
@@ -81,17 +83,17 @@ class TreeAgent:
 
     @property
     def principal(self) -> "TreeAgent":
-        """The agent whose run its code belongs to: itself, except for the code of a node (`NodeCode`)."""
-        return self
+        """The agent whose run its code belongs to: itself, or the one above a node."""
+        return self if self.owner is None else self.owner.principal
 
     @property
     def present_policy(self) -> Policy:
-        """The policy in effect at this moment."""
-        return self.run.policy
+        """The policy in effect at this moment, as features know it."""
+        return self.policy
 
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
         """Note a new kernel. Args: folders: its own folders besides the workspace."""
-        self.run.use_kernel(folders)
+        self.policy = self.policy.with_scratch(folders)
 
     async def ask_person(
         self, asked: PersonQuestion, *, tool_call_id: str | None = None, clock: CellClock | None = None
@@ -134,23 +136,27 @@ class TreeAgent:
     @property
     def output_folder(self) -> Path:
         """The folder for the agent's long outputs and its long answer."""
-        return self.shared.config.workspace / OUTPUT_FOLDER / self.agent_id
+        return self.shared.config.workspace / OUTPUT_FOLDER / self.principal.agent_id
 
     @property
     def emitter(self) -> Emitter:
         """Writes its events to the root's present stream."""
-        channel = self.shared.stream.channel
-        return Emitter(channel=channel, agent_id=self.agent_id, parent_id=self.parent_id, depth=self.depth)
+        channel, of = self.shared.stream.channel, self.principal
+        return Emitter(channel=channel, agent_id=of.agent_id, parent_id=of.parent_id, depth=of.depth)
 
     @property
     def label(self) -> str:
         """The agent's name for models, which name it by its whole id."""
-        return f"{self.agent_id} ({self.description})" if self.description else self.agent_id
+        return self._named(self.agent_id)
 
     @property
     def name(self) -> str:
         """The agent's name for people."""
-        return short_id(self.agent_id) + (f" ({self.description})" if self.description else "")
+        return self._named(short_id(self.agent_id))
+
+    def _named(self, agent_id: str) -> str:
+        named = f"{agent_id} ({self.description})" if self.description else agent_id
+        return named if self.owner is None else f"node {named}"
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -203,4 +203,4 @@ class BackgroundFeature(ToolsFeature):
             loop = self.whole_root.callers_loop
             return await BackgroundRequests(loop.resources.calls, loop.children).reply(params, clock)
 
-        return {"children": children} if whole.principal is whole else {}
+        return {"children": children} if whole.owner is None else {}

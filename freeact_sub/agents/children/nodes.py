@@ -1,16 +1,14 @@
 """`OwnedNode`: a live kernel without an agent, either a kept child's or a branch without a model.
 
 Code that runs in a node is a cell of its owner, the agent that made it: the owner's run asks for approval, counts it and
-emits its events. The node's own mode and type, which may be narrower, decide what it may do. `NodeCode` represents it.
+emits its events. The node's own mode and type, which may be narrower, decide what it may do.
 """
 
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pydantic_ai.messages import ModelMessage
@@ -20,12 +18,10 @@ from freeact_sub.agents.call import permit
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
+from freeact_sub.agents.runs.present_run import no_kernel_left
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.own_calls import run_own_cell
-from freeact_sub.approvals import Policy
 from freeact_sub.calls import FileWrite
-from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import give_values, hand_over, own_files_of
@@ -44,54 +40,6 @@ PROMOTE_SECONDS: Final = 600.0
 T = TypeVar("T")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class NodeCode(TreeAgent):
-    """The code in a node; its parent is the node's owner."""
-
-    owner: TreeAgent
-    folders: list[Path] = field(default_factory=list)
-    """Its kernel's folders."""
-
-    @property
-    def principal(self) -> TreeAgent:
-        """The agent whose run its code belongs to: the owner's."""
-        return self.owner.principal
-
-    @property
-    def run(self) -> PresentRun:
-        """The owner's present or last run."""
-        return self.owner.run
-
-    @property
-    def emitter(self) -> Emitter:
-        """Writes the owner's events to the root's present stream."""
-        return self.owner.emitter
-
-    @property
-    def output_folder(self) -> Path:
-        """The owner's folder for long outputs and its long answer."""
-        return self.owner.output_folder
-
-    @property
-    def label(self) -> str:
-        """The agent's name for models, which name it by its whole id."""
-        return f"node {super().label}"
-
-    @property
-    def name(self) -> str:
-        """The agent's name for people."""
-        return f"node {super().name}"
-
-    @property
-    def present_policy(self) -> Policy:
-        """The policy in effect at this moment."""
-        return self.policy.with_scratch(self.folders)
-
-    def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """Note a new kernel. Args: folders: its own folders besides the workspace."""
-        self.folders[:] = folders
-
-
 class InRun(Protocol):
     """Where nodes work: in their owner's run."""
 
@@ -103,7 +51,7 @@ class OwnedNode(KernelNode):
     """A node, as its owner keeps it."""
 
     def __init__(
-        self, code: NodeCode, resources: AgentResources, owner: "Nodes", history: Sequence[ModelMessage] = ()
+        self, code: TreeAgent, resources: AgentResources, owner: "Nodes", history: Sequence[ModelMessage] = ()
     ) -> None:
         self.code = code
         self.resources = resources
@@ -199,7 +147,7 @@ class OwnedNode(KernelNode):
         return f"<{self.code.label}, {'open' if self.is_open else 'closed'}>"
 
     def _context(self, call_id: str) -> CellContext:
-        owner = self.code.owner
+        owner = self.code.principal
         return CellContext(
             config=owner.shared.config,
             tool_call_id=call_id,
@@ -273,14 +221,14 @@ class Nodes:
         Raises:
             KernelError: The child has no live kernel.
         """
-        code = NodeCode(
+        code = TreeAgent(
             shared=child.shared,
             agent_id=child.agent_id,
             key=self._agent.key,
             parent=self._agent,
             owner=self._agent,
             choices=child.choices.model_copy(update={"keep": True}),
-            policy=child.present_policy,
+            policy=child.policy.with_scratch(()),
             model=child.model,
             rights=child.rights,
         )
@@ -327,7 +275,7 @@ class Nodes:
                 await self._resources.kernel.become(node.resources.kernel)
 
         await self.in_run(take)
-        self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
+        self._agent.shared.journal.kernel_changed(node.code.principal.agent_id)
 
     async def promote(self, origin: KernelNode) -> "Changes":
         """Take over the files that a node has changed in its copy of the workspace."""
@@ -361,14 +309,14 @@ class Nodes:
 
     async def _branch(self, origin: OwnedNode | None, description: str, *, own_files: bool) -> OwnedNode:
         above = origin.code if origin is not None else self._agent
-        code = NodeCode(
+        code = TreeAgent(
             shared=self._agent.shared,
             agent_id=f"node-{secrets.token_hex(4)}",
             key=self._agent.key,
             parent=self._agent,
             owner=self._agent,
             choices=above.choices.model_copy(update={"description": description, "keep": True}),
-            policy=above.present_policy,
+            policy=above.policy.with_scratch(()),
             model=self._agent.model,
             rights=above.rights,
         )

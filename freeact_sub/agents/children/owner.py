@@ -356,7 +356,7 @@ class ChildOwner:
         return origin
 
     async def _kept(self, earlier: EarlierChild, request: ChildRequest) -> OwnedNode | None:
-        mode = self._agent.run.policy.mode
+        mode = self._agent.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:
             try:

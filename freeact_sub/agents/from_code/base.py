@@ -55,7 +55,7 @@ class HostRequests:
         while self._makers:
             self._handlers.update(self._makers.pop(0)())
         handler = self._handlers.get(method)
-        if handler is None and self._agent.principal is not self._agent:
+        if handler is None and self._agent.owner is not None:
             raise FreeactError(
                 f"code in a node cannot call {method!r}, because no agent works in it: start a child with branch_of"
             )

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -26,7 +25,6 @@ from freeact_sub.agents.feature import NO_PARTS, RunParts
 from freeact_sub.agents.ports import AtWork, KernelHolder
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.runs.results import AgentStatus, RunResult
-from freeact_sub.approvals import Policy
 from freeact_sub.approvals.advice import Adviser
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget, Usage
@@ -215,8 +213,6 @@ class PresentRun:
     account: Account
     parent: "PresentRun | None"
     """The parent agent's run, until this one ends. None: this is the root's."""
-    policy: Policy
-    """Decides on the agent's calls; includes the folders of the present kernel."""
     slots: anyio.Semaphore
     kernel_places: KernelPlaces
     holder: KernelHolder
@@ -333,10 +329,6 @@ class PresentRun:
             return False
         self.scope.cancel()
         return True
-
-    def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """Note a new kernel. Args: folders: its own folders besides the workspace."""
-        self.policy = self.policy.with_scratch(folders)
 
     def note_outside_action(self) -> None:
         """Note an action with an outside effect, for the agent and its ancestors."""

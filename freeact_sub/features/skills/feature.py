@@ -105,7 +105,7 @@ class SkillsFeature(Feature):
                 raise InvalidRequestError(unknown_name("skill", name, skills))
             return await _load(skills[name], whole, clock)
 
-        return {"skill": load} if whole.principal is whole else {}
+        return {"skill": load} if whole.owner is None else {}
 
     @property
     def descriptions(self) -> dict[str, str]:
