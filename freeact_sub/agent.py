@@ -1,14 +1,14 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
 
-Each method forwards to the object that owns its topic: `Root` (open, run, close), `FromProgram` (children, `ask`, `task`),
-`OwnKernel`, or to a feature.
+Each method is short: it calls the object that owns its topic, such as `Root` (open, run, close), or a feature. Code that an
+agent runs, such as a tool, acts on that agent's behalf: the children that it starts are that agent's.
 """
 
+import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
 
 from pydantic_ai import BinaryContent, Tool
 from pydantic_ai.capabilities import AbstractCapability
@@ -16,64 +16,57 @@ from pydantic_ai.messages import ModelMessage, TextContent
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import to_json
 from typing_extensions import TypeVar
 
 from freeact_sub.agents.arguments import arguments_of, check_arguments, check_config
+from freeact_sub.agents.ask import AskParams, typed_for_program
 from freeact_sub.agents.budgets.estimate import ContextUse, context_use
+from freeact_sub.agents.call import in_cell_of
+from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
-from freeact_sub.agents.from_program import FromProgram
-from freeact_sub.agents.own_kernel import OwnKernel
-from freeact_sub.agents.root import RunOptions, make_root
+from freeact_sub.agents.ports import KernelNode
+from freeact_sub.agents.requests import validated
+from freeact_sub.agents.root import RunOptions, make_root, outcome, request_for, request_of
+from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.shared import ExecutionContext
+from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.approvals import Approve
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import InvalidRequestError
-from freeact_sub.events import Compacted, Event
+from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
+from freeact_sub.events import CodeExecutionOutput, Compacted, Event
 from freeact_sub.features import default_features
-from freeact_sub.kernels import KernelProvider
+from freeact_sub.kernels import KernelProvider, put_values
 from freeact_sub.modes import Mode
 from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import end_left_behind_soon
+from freeact_sub.tools import ChildRequest
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
     from freeact_sub.features.factory import AgentFactory
     from freeact_sub.features.undo import UndoFeature, UndoReport
     from freeact_sub.hooks import Hook
+    from freeact_sub.kernels.workspaces import Changes
     from freeact_sub.mcp import McpServers
 
-P = ParamSpec("P")
 T = TypeVar("T")
 OutputT = TypeVar("OutputT", default=str)
 """The type of a root's answer."""
 
 
-class Forward:
-    """Makes methods of `Agent` that call those of one of its facets, with the same signatures and docstrings."""
-
-    def __init__(self, facet: str) -> None:
-        """Args: facet: the agent's attribute that holds the facet."""
-        self._facet = facet
-
-    def __call__(self, method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-        """Return the agent's method for a method of the facet."""
-
-        @wraps(method)
-        def forward(agent: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return method(getattr(agent, self._facet), *args, **kwargs)
-
-        return forward
-
-
-FROM_PROGRAM: Final = Forward("_from_program")
-OWN_KERNEL: Final = Forward("_own_kernel")
+CALLS: Final = "program_"
+"""The prefix of the ids of calls that run a program's own code."""
+BUSY: Final = (
+    "the kernel is busy: a cell in it waits for what asks this, so nothing else can be done with it until that returns"
+)
 
 
 class Agent(Generic[OutputT]):
@@ -159,7 +152,6 @@ class Agent(Generic[OutputT]):
         self._root = root = make_root(arguments_of(given, _features(features, hooks, session, factory)))
         weakref.finalize(self, end_left_behind_soon).atexit = False
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
-        self._from_program, self._own_kernel = FromProgram(root), OwnKernel(root)
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, *, at: int | None = None, **options: Any) -> Self:
@@ -398,12 +390,102 @@ class Agent(Generic[OutputT]):
         """The prompts that can be redone, the next one first; a new prompt forgets them."""
         return self._undo.redoable
 
-    spawn = FROM_PROGRAM(FromProgram.spawn)
-    spawn_and_run = FROM_PROGRAM(FromProgram.spawn_and_run)
-    run_parallel = FROM_PROGRAM(FromProgram.run_parallel)
-    ask = FROM_PROGRAM(FromProgram.ask)
-    task = FROM_PROGRAM(FromProgram.task)
-    progress = FROM_PROGRAM(FromProgram.progress)
+    async def spawn(self, request: ChildRequest | str) -> Child:
+        """Start a child without waiting for it; a string is its prompt.
+
+        When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
+        bound by its depth, mode and budget, and is cancelled when that agent's run ends. Otherwise it belongs to the root
+        and its present run. If no run is live, one begins (see `present_run`) and lasts until no child is working; its
+        events reach the taps only, and its approval requests get the answer for unattended runs. Raises SpawnForbiddenError
+        if no child, or none of this type, may be started now.
+        """
+        return await self._root.callers_loop.children.spawn(request_for(request))
+
+    async def spawn_and_run(self, request: ChildRequest | str) -> RunResult:
+        """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
+
+        An agent whose tool waits here lends its slot to other agents meanwhile.
+        """
+        return await self._spawn_and_run(request_for(request))
+
+    async def _spawn_and_run(self, request: ChildRequest, together: int = 1) -> RunResult:
+        result = await self._root.callers_loop.children.spawn_and_wait(request, together)
+        await self._root.settle()
+        return result
+
+    async def run_parallel(self, requests: Iterable[ChildRequest | str]) -> list[RunResult | Exception]:
+        """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
+        if isinstance(requests, str):
+            raise InvalidRequestError("agent.run_parallel takes a list of requests, not one text: use agent.task for that")
+        wanted, children = [*requests], self._root.callers_loop.children
+
+        async def run(request: ChildRequest | str) -> RunResult:
+            return await self._spawn_and_run(request_for(request), len(wanted))
+
+        async def run_all() -> list[RunResult | Exception]:
+            return await asyncio.gather(*(outcome(run(request)) for request in wanted))
+
+        # a question about a long list needs a live run
+        is_long = len(wanted) > self._root.callers_loop.agent.shared.config.models.quote_above
+        return await (children.in_run(run_all) if is_long else run_all())
+
+    @overload
+    async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: type[AnswerT], model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> AnswerT: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: Any = None, model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> Any: ...
+    async def ask(
+        self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = (), label: str = ""
+    ) -> Any:
+        """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
+
+        The model reads the prompt, and before it `history`: earlier prompts and answers, alternating. `model` is a name in
+        the setting `models`; the default is the agent's own model. `output` is the type of the answer, such as `int`, a
+        dataclass or a pydantic model, and the call returns a value of it. `label` names the request for people. Raises
+        FreeactError if no run is live, or the request is denied or fails.
+        """
+        loop = self._root.callers_loop
+        if not loop.agent.run.is_live:
+            raise FreeactError(
+                "agent.ask must be called within a run, whose budget pays for it, such as "
+                "`await agent.run_program(lambda: agent.ask(...)).result()`"
+            )
+        params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
+        asked = validated(AskParams.model_validate, params, "agent.ask")
+        asks, in_run = loop.requests.asks, loop.children.in_run
+        if output is None or output is str:
+            return await in_run(lambda: asks.ask(asked, None, of_program=True))
+        adapter, typed = typed_for_program(output)
+        return adapter.validate_json(to_json(await in_run(lambda: asks.ask(asked, typed, of_program=True))))
+
+    async def progress(self, /, **step: Any) -> None:
+        """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""
+        loop = self._root.callers_loop
+        if loop.agent.run.is_live:
+            await loop.requests.progress.report(step)
+
+    @overload
+    async def task(self, /, prompt: "Prompt", *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    @overload
+    async def task(self, /, prompt: "Prompt", *, output: None = None, **options: Any) -> RunResult[str]: ...
+    @overload
+    async def task(self, /, prompt: "Prompt", *, output: Any, **options: Any) -> RunResult[Any]: ...
+    async def task(self, /, prompt: "Prompt", *, output: Any = None, **options: Any) -> RunResult[Any]:
+        """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
+
+        `prompt` and `output` are as for `run`. The options are `inputs` (values that it finds as variables in its kernel, by
+        name), `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `ChildRequest`. Raises TaskError if the
+        child does not complete; `error.result` has what it achieved.
+        """
+        result = await self.spawn_and_run(request_of(prompt, {"output": output, **options}))
+        if result.status != "completed":
+            raise TaskError(result)
+        return result
 
     @overload
     async def ask_many(self, prompts: Iterable[str], *, model: str | None = None) -> list[str | Exception]: ...
@@ -441,13 +523,109 @@ class Agent(Generic[OutputT]):
 
         return await map_rows(self._root, frame, template, output, model, kept_in)
 
-    execute = OWN_KERNEL(OwnKernel.execute)
-    put = OWN_KERNEL(OwnKernel.put)
-    get = OWN_KERNEL(OwnKernel.get)
-    variables = OWN_KERNEL(OwnKernel.variables)
-    branch = OWN_KERNEL(OwnKernel.branch)
-    adopt = OWN_KERNEL(OwnKernel.adopt)
-    promote = OWN_KERNEL(OwnKernel.promote)
+    async def execute(self, code: str) -> CodeExecutionOutput:
+        """Run code in the agent's kernel, as one cell, and return how it ended, its text and what it displayed.
+
+        Nobody is asked whether it may run, for it is the program's own. The agent's wall holds for it, and what it does
+        (files, programs, connections, children) needs approval like what the model's cells do. An error that it raises is
+        a `status`. It waits for a cell that is running, and the model reads nothing of it. Raises KernelLostError if the
+        kernel ends, and LimitReachedError if the budget has no call left.
+        """
+        if not isinstance(code, str):
+            raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
+        loop = self._free_loop()
+        kernel = loop.resources.kernel
+
+        async def run() -> CodeExecutionOutput:
+            await kernel.bring_back()
+            return await run_own_cell(code, CALLS, loop.agent, kernel.get, loop.tool_context, is_asked=False)
+
+        return await loop.children.in_run(run)
+
+    async def put(self, /, **values: Any) -> None:
+        """Put values of the program into variables of the agent's kernel: `await agent.put(df=df)`.
+
+        They are pickled, with classes and functions of the program's own modules, and travel in a file of which the kernel
+        maps large arrays and frames. They are variables like any other: cells may change and replace them, and a session
+        brings them back. Nothing tells the model of them; `run(inputs=...)` does. Raises InvalidRequestError for a value
+        that cannot be pickled or a name that no variable can have, and KernelError if the kernel cannot read it.
+        """
+        if values:
+            loop = await self._ready()
+            await put_values(values, await loop.resources.kernel.get())
+            loop.agent.shared.journal.kernel_changed(loop.agent.agent_id)
+
+    @overload
+    async def get(self, name: str, *, output: type[T], trust: bool = False) -> T: ...
+    @overload
+    async def get(self, name: str, *, output: Any = None, trust: bool = False) -> Any: ...
+    async def get(self, name: str, *, output: Any = None, trust: bool = False) -> Any:
+        """Return the value of a variable of the agent's kernel: `df = await agent.get("df")`.
+
+        Frames, series and indexes of pandas, arrays of numpy and bytes come as they are. All other values come as JSON does:
+        models and dataclasses as dicts, tuples and sets as lists, times as texts. `output` makes values of a type of them,
+        such as `Report`, `set[int]` or `datetime`, and raises for those of another type. An array or a frame may stand in
+        a list or a dict. Nothing that the kernel has written is unpickled, because its code, which a model may have written,
+        decides what a pickle does where it is read.
+
+        With `trust` the value is unpickled: all that pickle can carry comes back, a fitted model for example. Reading it can
+        run any code in this process, with all its rights and outside the agent's wall. Do so only if you trust all
+        code that has run in the kernel as much as your own.
+
+        At most 1 GiB, and 128 MiB of JSON. Raises KernelValueError if there is no such variable, it cannot be taken, takes
+        longer than `kernel.cell_timeout_seconds`, or is not of the type; and KernelLostError if the kernel ends.
+        """
+        loop = await self._ready()
+        return await loop.resources.kernel.take(name, output, trust=trust)
+
+    async def variables(self) -> dict[str, str]:
+        """Return the variables that cells have made in the agent's kernel, oldest first: by name, a line on each.
+
+        The line has the type and the size, such as `df: pandas.DataFrame, shape (3, 2)`, or the value of a number. It waits
+        for a cell that is running. Raises KernelError if the kernel does not answer within `kernel.cell_timeout_seconds`.
+        """
+        return await (await self._ready()).resources.kernel.variables()
+
+    async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
+        """Make a node by copying the kernel of the agent whose child `spawn` would start. No model works in it.
+
+        It counts towards `kernel.max_live` and is closed with the agent or by `KernelNode.close`. With `own_files`, it and
+        its branches work in copies of the workspace: nobody else sees what they write there. `description` is a label.
+        Raises KernelBranchError if the kernel cannot be copied, and SpawnForbiddenError if all kernels belong to nodes and
+        to waiting agents.
+        """
+        return await self._root.callers_loop.children.nodes.branch(None, description, own_files=own_files)
+
+    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
+        """Take variables of one of the agent's nodes over into the agent's kernel. The node stays open.
+
+        The named variables are pickled; without names, the agent's kernel becomes a copy of the node's. Raises KernelError
+        if that cannot be done, and FreeactError if the node may do less than the agent.
+        """
+        await self._root.callers_loop.children.nodes.adopt(node, names)
+
+    async def promote(self, node: KernelNode) -> "Changes":
+        """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
+
+        Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards. Returns what was
+        taken over; files that freeact or git obey never are, and `left_out` names them. Raises WorkspaceConflictError if
+        the workspace has changed in the same places, ApprovalDeniedError if a path was denied, and OSError if writing
+        failed; then the workspace is unchanged.
+        """
+        return await self._root.callers_loop.children.nodes.promote(node)
+
+    def _free_loop(self) -> AgentLoop:
+        loop = self._root.callers_loop
+        if in_cell_of(loop.agent.agent_id):
+            raise FreeactError(BUSY)
+        return loop
+
+    async def _ready(self) -> AgentLoop:
+        """The loop of the agent, when its kernel has the variables that a session brings back."""
+        loop = self._free_loop()
+        if loop.resources.kernel.is_due:
+            await loop.children.in_run(loop.resources.kernel.bring_back)  # a person may be asked about them
+        return loop
 
     async def compact(self, keep: str = "") -> Compacted | None:
         """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.agents.call import asks_for, in_cell_of
-from freeact_sub.agents.from_code.base import HostRequests
 from freeact_sub.agents.requested_call import Asker
+from freeact_sub.agents.requests import HostRequests
 from freeact_sub.agents.sessions.variables import News, Variables
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
@@ -213,12 +213,12 @@ class AgentKernel:
         raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
 
     async def take(self, variable: str, output: Any, *, trust: bool = False) -> Any:
-        """Return the value of a variable: see `OwnKernel.get`."""
+        """Return the value of a variable: see `Agent.get`."""
         seconds = self._agent.shared.config.kernel.cell_timeout_seconds
         return await take_value(variable, await self.get(), output=output, trust=trust, seconds=seconds)
 
     async def variables(self) -> dict[str, str]:
-        """Return a line on each variable: see `OwnKernel.variables`."""
+        """Return a line on each variable: see `Agent.variables`."""
         return await described_variables(await self.get(), self._agent.shared.config.kernel.cell_timeout_seconds)
 
     async def live(self) -> Kernel:

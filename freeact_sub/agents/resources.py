@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.feature import Handler
-from freeact_sub.agents.from_code.actions import ActionRequests, InputRequests, OwnToolRequests, ShellRequests
-from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
+from freeact_sub.agents.requests import (
+    ActionRequests,
+    CodeCalls,
+    HostRequests,
+    InputRequests,
+    OwnToolRequests,
+    ShellRequests,
+)
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.tools import KernelAccess
 

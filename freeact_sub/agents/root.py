@@ -14,15 +14,15 @@ from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.feature import FeatureRoot
-from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.output_types import check_output
+from freeact_sub.agents.requests import validated
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.course import Course
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
-from freeact_sub.agents.runs.run import RootRun, Run
+from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import make_shared
@@ -37,6 +37,7 @@ from freeact_sub.kernels import Kernel, put_values
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.system.closing import carry_out, end_left_behind, end_task, is_left_behind
 from freeact_sub.system.process import hear_of_children
+from freeact_sub.tools import ChildRequest
 
 CLOSE_SECONDS: Final = 60.0
 NOT_OPEN: Final = "the agent is not open: use it as `async with Agent(...) as agent`"
@@ -46,6 +47,16 @@ LOOP_ENDED: Final = (
 )
 NOT_A_PROGRAM: Final = "agent.run_program takes an async function without parameters, not {given}"
 MODE_CHANGED: Final = "calls are judged by mode {mode} from now on; its wall is around the kernel from the next prompt on"
+
+TASK_FIELDS: Final = frozenset(ChildRequest.model_fields) - {
+    "prompt",
+    "content",
+    "prepare",
+    "verify",
+    "tool_call_id",
+    "output_schema",
+}
+"""The options of `Agent.task` that are fields of the request."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -146,13 +157,13 @@ class Root:
 
     def begin(self, work: Work, budget: Budget = NO_BOUNDS) -> Run[Any]:
         """Make a run, which begins when it is first used. Raises: see `Agent.run`."""
-        return RootRun(self._course(work, budget))
+        return Run(self._course(work, budget))
 
     @property
     def present_run(self) -> Run[Any] | None:
         """The live run. None: no run is live."""
         course = self.live_run
-        return None if course is None else (course.run and course.run()) or RootRun(course)
+        return None if course is None else (course.run and course.run()) or Run(course)
 
     def _course(self, work: Work, budget: Budget = NO_BOUNDS) -> Course:
         loop = self.opened
@@ -416,6 +427,42 @@ def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]
         return f"These variables are in your kernel, until it is reset:\n{lines}"
 
     return prepare
+
+
+def request_for(request: ChildRequest | str) -> ChildRequest:
+    """Return the request for a child. Args: request: it, or the prompt of the child."""
+    return request if isinstance(request, ChildRequest) else request_of(request, {})
+
+
+def request_of(prompt: "Prompt", options: Mapping[str, Any]) -> ChildRequest:
+    """Return the request for a child. Args: options: see `Agent.task`.
+
+    Raises:
+        InvalidRequestError: An option is invalid; the message names it.
+    """
+    rest = {name: value for name, value in options.items() if value is not None}
+    inputs, output, turns = rest.pop("inputs", {}), rest.pop("output", None), rest.pop("max_turns", None)
+    if unknown := [name for name in rest if name not in TASK_FIELDS]:
+        raise InvalidRequestError(
+            f"agent.task: unknown option {unknown[0]!r}: the known ones are {', '.join(sorted(TASK_FIELDS))}"
+        )
+    budget = validated(Budget.model_validate, rest.pop("budget", {}), "agent.task: budget")
+    if turns is not None:
+        budget = validated(Budget.model_validate, {**dict(budget), "turns": turns}, "agent.task: max_turns")
+    if not isinstance(inputs, Mapping):
+        raise InvalidRequestError(f"agent.task: inputs are values by their names, not {type(inputs).__name__}")
+    if output is not None:
+        rest["output_type"] = check_output(output, "agent.task")
+    text, content = read_prompt(prompt)
+    return ChildRequest(prompt=text, content=content, budget=budget, prepare=with_inputs(inputs) if inputs else None, **rest)
+
+
+async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
+    """Return the result of one of several pieces of work, or its exception."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
+        return error
 
 
 def make_root(arguments: Arguments) -> Root:

@@ -36,6 +36,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
+from freeact_sub.agents.ask import SingleRequests
 from freeact_sub.agents.budgets.estimate import (
     BYTES_PER_TOKEN,
     estimate_uncounted,
@@ -51,7 +52,6 @@ from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
-from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
 from freeact_sub.kernels import CellClock, CellOutputBuffer

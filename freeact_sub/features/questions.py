@@ -1,6 +1,6 @@
 """`QuestionsFeature`: models and code ask people: the tool `ask_user`, and `agent.ask_user` in cells.
 
-What reads from the keyboard in a cell (`input()`) needs no feature: `agents/from_code/actions.py`.
+What reads from the keyboard in a cell (`input()`) needs no feature: `agents/requests.py`.
 """
 
 import json
@@ -10,8 +10,8 @@ from typing import Any, Final
 from pydantic import BaseModel, Field
 
 from freeact_sub.agents.feature import Handler, ToolsFeature
-from freeact_sub.agents.from_code.base import tool_call_id_of, validated
 from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.requests import tool_call_id_of, validated
 from freeact_sub.agents.tree_agent import tree_agent
 from freeact_sub.approvals import required
 from freeact_sub.calls import ToolCall

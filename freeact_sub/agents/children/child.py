@@ -1,4 +1,4 @@
-"""`Child`: a program's handle on a child; `OwnedChild`: the child as its owner keeps it, which has messages for it.
+"""`ChildWork`: a child, as its owner keeps it; `Child`: a program's handle on it; `Messages`: between agent and children.
 
 Questions, answers, steering and ends are all delivered like steering: the model reads them before its next request. A call
 that waits for a child returns its questions and its end instead. A message to an agent that has ended goes to its nearest
@@ -30,93 +30,6 @@ ABANDONED: Final = "it was abandoned"
 NO_ANSWER: Final = "decide yourself, and say in your final answer what you have assumed"
 
 
-class Child:
-    """A program's handle on a child; `Agent.spawn` makes it."""
-
-    def _hold(self, agent: TreeAgent, task: str) -> None:
-        self._agent = agent
-        self._prompt = task
-        writer = agent.shared.journal.writer
-        self._session_id = "" if writer is None else writer.session_id  # that stays when the agent is closed
-        self._number = agent.shared.journal.runs[agent.agent_id] + 1  # its run is about to begin
-        self._run = agent.run  # a resumed child gets another one
-        self._work: asyncio.Task[RunResult] | None = None
-
-    @property
-    def agent_id(self) -> str:
-        """Its id, as in its events."""
-        return self._agent.agent_id
-
-    @property
-    def status(self) -> AgentStatus:
-        """Its activity, or its outcome."""
-        return self._run.status
-
-    @property
-    def task(self) -> str:
-        """Its prompt."""
-        return self._prompt
-
-    @property
-    def description(self) -> str:
-        """The label of its work. Empty: it has none."""
-        return self._agent.description
-
-    @property
-    def error(self) -> str:
-        """Why it did not complete, in one sentence. Empty: it did, or it has not ended."""
-        return "" if self.ended is None else self.ended.error
-
-    @property
-    def ended(self) -> RunResult | None:
-        """Its result. None: it has not ended."""
-        return self._result if self._work is not None and self._work.done() else None
-
-    @property
-    def record(self) -> ChildRecord:
-        """The child at this moment, in a form that can be stored and renewed in another program."""
-        ended = self.ended
-        return ChildRecord(
-            agent_id=self.agent_id,
-            key=self._agent.key,
-            session_id=self._session_id,
-            run=self._number,
-            task=self.task,
-            description=self.description,
-            status=self.status if ended is None else ended.status,
-            error=self.error,
-            output="" if ended is None else ended.text,
-            receipts=None if ended is None else ended.receipts,
-        )
-
-    async def result(self) -> RunResult:
-        """Wait until it ends, however it ends. Cancelling the wait does not cancel the child.
-
-        Raises:
-            SpawnForbiddenError: It waits for a kernel that could never become free while the calling agent waits.
-            FreeactError: The caller is the child itself or one of its descendants.
-        """
-        if self._work is None or self._work.done():
-            return self._result
-        waiting = caller_in(self._agent.shared)
-        if waiting is not None and self._agent in waiting.ancestors():
-            raise FreeactError(f"{waiting.agent_id} cannot wait for the end of {self.agent_id}: its own run is part of it")
-        is_live = waiting is not None and waiting.run.is_live  # otherwise the task has outlived the run that created it
-        async with waiting.run.waiting_for_child() if waiting is not None and is_live else nullcontext():
-            await asyncio.wait({self._work})
-        return self._result
-
-    def cancel(self) -> None:
-        """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
-        self._run.cancel()
-
-    @property
-    def _result(self) -> RunResult:
-        if self._work is None or self._work.cancelled() or self._work.exception() is not None:
-            return RunResult(value="", status="failed", error=ABANDONED, agent_id=self.agent_id)
-        return self._work.result()
-
-
 @dataclass(kw_only=True, eq=False)
 class ChildQuestion:
     """A child's question that waits for its parent's answer."""
@@ -126,13 +39,24 @@ class ChildQuestion:
     answer: asyncio.Future[str]
 
 
-class OwnedChild(Child):
-    """A child, as its owner keeps it."""
+class ChildWork:
+    """A child, as the agent that owns it keeps it."""
 
     def __init__(self, agent: TreeAgent, task: str, started_by: StartedBy) -> None:
-        self._hold(agent, task)
-        self.agent = agent
-        self.started_by = started_by
+        """Nothing is started yet: `begin` does.
+
+        Args:
+            agent: The child.
+            task: Its prompt.
+            started_by: What has started it.
+        """
+        self.agent, self.task, self.started_by = agent, task, started_by
+        writer = agent.shared.journal.writer
+        self._session_id = "" if writer is None else writer.session_id  # that stays when the agent is closed
+        self._number = agent.shared.journal.runs[agent.agent_id] + 1  # its run is about to begin
+        self.run = agent.run
+        """Its run; a resumed child gets another one."""
+        self._running: asyncio.Task[RunResult] | None = None
         self.waiters = 0
         """Calls that wait for it; they return its end and its questions."""
         self.given_up = False
@@ -147,15 +71,20 @@ class OwnedChild(Child):
         return self.agent.label
 
     @property
-    def work(self) -> asyncio.Task[RunResult]:
+    def running(self) -> asyncio.Task[RunResult]:
         """The asyncio task in which it works."""
-        if self._work is None:
+        if self._running is None:
             raise RuntimeError("the child has no asyncio task yet")
-        return self._work
+        return self._running
 
-    def work_in(self, work: asyncio.Task[RunResult]) -> None:
+    def begin(self, work: asyncio.Task[RunResult]) -> None:
         """Set the asyncio task in which it works."""
-        self._work = work
+        self._running = work
+
+    @property
+    def ended(self) -> RunResult | None:
+        """Its result. None: it has not ended."""
+        return self._result if self._running is not None and self._running.done() else None
 
     @property
     def completed(self) -> bool:
@@ -165,7 +94,7 @@ class OwnedChild(Child):
     @property
     def state(self) -> ChildState:
         """The child at this moment, for its parent."""
-        agent, run, ended = self.agent, self._run, self.ended
+        agent, run, ended = self.agent, self.run, self.ended
         return ChildState(
             agent_id=agent.agent_id,
             description=agent.description,
@@ -181,10 +110,102 @@ class OwnedChild(Child):
             question=self.question.text if self.question else "",
         )
 
+    @property
+    def record(self) -> ChildRecord:
+        """See `Child.record`."""
+        ended = self.ended
+        return ChildRecord(
+            agent_id=self.agent.agent_id,
+            key=self.agent.key,
+            session_id=self._session_id,
+            run=self._number,
+            task=self.task,
+            description=self.agent.description,
+            status=self.run.status if ended is None else ended.status,
+            error="" if ended is None else ended.error,
+            output="" if ended is None else ended.text,
+            receipts=None if ended is None else ended.receipts,
+        )
+
+    async def result(self) -> RunResult:
+        """See `Child.result`."""
+        if self._running is None or self._running.done():
+            return self._result
+        waiting = caller_in(self.agent.shared)
+        if waiting is not None and self.agent in waiting.ancestors():
+            raise FreeactError(
+                f"{waiting.agent_id} cannot wait for the end of {self.agent.agent_id}: its own run is part of it"
+            )
+        is_live = waiting is not None and waiting.run.is_live  # otherwise the task has outlived the run that created it
+        async with waiting.run.waiting_for_child() if waiting is not None and is_live else nullcontext():
+            await asyncio.wait({self._running})
+        return self._result
+
     def cancel(self) -> None:
         """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
         self.given_up = True
-        super().cancel()
+        self.run.cancel()
+
+    @property
+    def _result(self) -> RunResult:
+        if self._running is None or self._running.cancelled() or self._running.exception() is not None:
+            return RunResult(value="", status="failed", error=ABANDONED, agent_id=self.agent.agent_id)
+        return self._running.result()
+
+
+class Child:
+    """A program's handle on a child; `Agent.spawn` makes it."""
+
+    def __init__(self, work: ChildWork) -> None:
+        self._work = work
+
+    @property
+    def agent_id(self) -> str:
+        """Its id, as in its events."""
+        return self._work.agent.agent_id
+
+    @property
+    def status(self) -> AgentStatus:
+        """Its activity, or its outcome."""
+        return self._work.run.status
+
+    @property
+    def task(self) -> str:
+        """Its prompt."""
+        return self._work.task
+
+    @property
+    def description(self) -> str:
+        """The label of its work. Empty: it has none."""
+        return self._work.agent.description
+
+    @property
+    def error(self) -> str:
+        """Why it did not complete, in one sentence. Empty: it did, or it has not ended."""
+        return "" if self.ended is None else self.ended.error
+
+    @property
+    def ended(self) -> RunResult | None:
+        """Its result. None: it has not ended."""
+        return self._work.ended
+
+    @property
+    def record(self) -> ChildRecord:
+        """The child at this moment, in a form that can be stored and renewed in another program."""
+        return self._work.record
+
+    async def result(self) -> RunResult:
+        """Wait until it ends, however it ends. Cancelling the wait does not cancel the child.
+
+        Raises:
+            SpawnForbiddenError: It waits for a kernel that could never become free while the calling agent waits.
+            FreeactError: The caller is the child itself or one of its descendants.
+        """
+        return await self._work.result()
+
+    def cancel(self) -> None:
+        """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
+        self._work.cancel()
 
 
 class Messages:
@@ -194,7 +215,7 @@ class Messages:
         self._agent = agent
         self._tree = tree
 
-    async def ask(self, child: OwnedChild, text: str, asked: asyncio.Event) -> str:
+    async def ask(self, child: ChildWork, text: str, asked: asyncio.Event) -> str:
         """Ask the parent on behalf of a child, and return the answer.
 
         Args:
@@ -226,7 +247,7 @@ class Messages:
         finally:
             child.question = None
 
-    def send(self, child: OwnedChild, text: str) -> str:
+    def send(self, child: ChildWork, text: str) -> str:
         """Answer a child's question, or steer the child; returns what was done.
 
         Raises:
@@ -244,11 +265,11 @@ class Messages:
         self._put("status", child, text)
         return f"{child.label} reads it before its next request."
 
-    def show_cancel(self, child: OwnedChild) -> None:
+    def show_cancel(self, child: ChildWork) -> None:
         """Emit an event: the agent cancels a child."""
         self._put("cancel", child)
 
-    def show_end(self, child: OwnedChild, result: RunResult) -> None:
+    def show_end(self, child: ChildWork, result: RunResult) -> None:
         """Emit an event: the report on a child's end that the agent's model is about to read."""
         answer = shortened(result.text, ANSWER_BYTES)
         text = "\n".join(part for part in (status_line(result), *result.doubts, result.error, answer) if part)
@@ -265,7 +286,7 @@ class Messages:
         else:
             child.agent.emitter.put(message)
 
-    def send_end(self, child: OwnedChild) -> None:
+    def send_end(self, child: ChildWork) -> None:
         """Send the agent's model the report on a child's end."""
         text = f"[{child.label} has ended]\n{child.report}"
         if self._deliver(self._agent, text):
@@ -279,7 +300,7 @@ class Messages:
         loop = self._tree.at_work.get(agent.agent_id)
         return loop is not None and bool(loop.send(text))
 
-    def _put(self, kind: MessageKind, child: OwnedChild, text: str = "", **facts: Any) -> None:
+    def _put(self, kind: MessageKind, child: ChildWork, text: str = "", **facts: Any) -> None:
         """Emit a message between the agent and a child. Only a child makes requests; all others are the agent's."""
         sender, to = (child.agent, self._agent) if kind == "request" else (self._agent, child.agent)
         sender.emitter.put(

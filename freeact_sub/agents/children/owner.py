@@ -8,23 +8,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
-
-from pydantic_ai.messages import ModelMessage
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from freeact_sub.agents.call import check_spawn, permit
-from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
+from freeact_sub.agents.children.child import Child, ChildWork, Messages, StartedBy
 from freeact_sub.agents.children.choices import check_model_name
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
-from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
+from freeact_sub.agents.children.spawn import PlannedChild, planned
 from freeact_sub.agents.history import last_exchanges
 from freeact_sub.agents.requested_call import Asker, Maker, NewChild
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree import Tree
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import (
     ApprovalDeniedError,
     ConfigError,
@@ -36,6 +32,9 @@ from freeact_sub.errors import (
 from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out, until_done
 from freeact_sub.tools import ChildRequest, ChildState, ToolResult
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.runs.loop import AgentLoop
 
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
@@ -52,32 +51,12 @@ logger = logging.getLogger(__name__)
 class ChildOwner:
     """See above. The model's tools use it as `freeact_sub.tools.BackgroundChildren`."""
 
-    def __init__(
-        self,
-        agent: TreeAgent,
-        tree: Tree,
-        resources: AgentResources,
-        *,
-        make_run: MakeRun,
-        history: Callable[[], Sequence[ModelMessage]],
-        begin_run: Callable[[], Awaitable[None]] | None,
-    ) -> None:
-        """Start without children.
-
-        Args:
-            agent: The agent.
-            tree: All agents of its root.
-            resources: The agent's.
-            make_run: Makes the run of a child.
-            history: Returns the agent's conversation so far.
-            begin_run: Begins a run of the agent that lasts until it is idle. None: a child needs a live run.
-        """
-        self._agent, self._tree = agent, tree
-        self._make_run, self._history, self._begin_run = make_run, history, begin_run
-        self._resources = resources
+    def __init__(self, loop: "AgentLoop") -> None:
+        """Start without children. Args: loop: of the agent."""
+        self._loop, self._agent, self._tree, self._resources = loop, loop.agent, loop.tree, loop.resources
         self._nodes: Nodes | None = None
-        self._messages = Messages(agent, tree)
-        self._children: dict[str, OwnedChild] = {}
+        self._messages = Messages(loop.agent, loop.tree)
+        self._children: dict[str, ChildWork] = {}
         """Working children, and background children of this run that have ended."""
         self._starting = set[object]()
         """Children that are about to begin."""
@@ -85,7 +64,7 @@ class ChildOwner:
         """Other work: see `in_run`."""
         self._changed = asyncio.Event()
         """Set when a child begins, asks or ends."""
-        self.is_open = agent.run.is_live
+        self.is_open = loop.agent.run.is_live
         """Whether the agent's run accepts children."""
         self.left: list[str] = []
         """One sentence for each child that was cancelled because the run ended."""
@@ -94,7 +73,7 @@ class ChildOwner:
         """Begin a run of the agent."""
         self.left, self.is_open = [], True
 
-    async def run(self, request: ChildRequest, together: int, *, by: Maker) -> OwnedChild:
+    async def run(self, request: ChildRequest, together: int, *, by: Maker) -> ChildWork:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
 
         Args:
@@ -110,10 +89,10 @@ class ChildOwner:
         """
         return await self._begin(request, "call", by, self._until_its_end, together)
 
-    async def _until_its_end(self, child: OwnedChild) -> OwnedChild:
+    async def _until_its_end(self, child: ChildWork) -> ChildWork:
         async with self._agent.run.waiting_for_child():
             try:
-                await asyncio.wait({child.work})
+                await asyncio.wait({child.running})
             except asyncio.CancelledError:
                 child.cancel()
                 await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
@@ -132,16 +111,14 @@ class ChildOwner:
 
     async def spawn(self, request: ChildRequest) -> Child:
         """Start a child for a program without waiting for it. Raises: see `run`."""
-        if self._begin_run is not None:
-            await self._begin_run()
-        return await self._begin(request, "program", "program", _at_once)
+        await self._loop.until_live()
+        return Child(await self._begin(request, "program", "program", _at_once))
 
     async def spawn_and_wait(self, request: ChildRequest, together: int) -> RunResult:
         """Start a child for a program and wait until it ends. Args: together: see `run`. Raises: see `run`."""
-        if self._begin_run is not None:
-            await self._begin_run()
+        await self._loop.until_live()
 
-        async def result_of(child: OwnedChild) -> RunResult:
+        async def result_of(child: ChildWork) -> RunResult:
             try:
                 return await child.result()
             except (asyncio.CancelledError, FreeactError):
@@ -159,8 +136,7 @@ class ChildOwner:
         Raises:
             FreeactError: The agent's run is not live, or has ended before the work.
         """
-        if self._begin_run is not None:
-            await self._begin_run()
+        await self._loop.until_live()
         self._check_open()
         task = asyncio.create_task(work(), name=f"work in the run of {self._agent.agent_id}")
         self._busy.add(task)
@@ -218,7 +194,7 @@ class ChildOwner:
             child.waiters += 1
             try:
                 child.cancel()
-                await asyncio.wait({child.work}, timeout=END_SECONDS)
+                await asyncio.wait({child.running}, timeout=END_SECONDS)
             finally:
                 child.waiters -= 1
         return child.state
@@ -304,7 +280,7 @@ class ChildOwner:
         request: ChildRequest,
         started_by: StartedBy,
         by: Maker,
-        then: Callable[[OwnedChild], Awaitable[T]],
+        then: Callable[[ChildWork], Awaitable[T]],
         together: int | None = None,
     ) -> T:
         """Start a child, with all features around it. Args: together: None: nobody waits for its end."""
@@ -334,7 +310,7 @@ class ChildOwner:
         self._starting.discard(starting)
         self._changed.set()
 
-    async def _start(self, new: NewChild, started_by: StartedBy) -> OwnedChild:
+    async def _start(self, new: NewChild, started_by: StartedBy) -> ChildWork:
         self._check_open()
         origin = self._origin_of(new.request)
         if new.request.is_branch:
@@ -367,7 +343,7 @@ class ChildOwner:
 
     def _make(
         self, plan: PlannedChild, started_by: StartedBy, origin: OwnedNode | None, kept: OwnedNode | None
-    ) -> OwnedChild:
+    ) -> ChildWork:
         """Make a child and begin its run, with no `await` from the checks to its account and its task."""
         kept = kept if kept is not None and kept.is_open else None
         request = plan.request if kept is None else plan.request.replace(keep=True)
@@ -389,7 +365,7 @@ class ChildOwner:
             copied = origin.resources if origin is not None else self._resources if request.is_branch else None
             branch_of = None if copied is None else copied.kernel
             if request.history != "none":
-                read = origin.history if origin is not None else self._history()
+                read = origin.history if origin is not None else self._loop.history
                 started.run.keep_history(last_exchanges(read, request.history))
             if plan.earlier is not None:
                 started.run.keep_history(plan.earlier.history)
@@ -399,33 +375,34 @@ class ChildOwner:
             else:
                 resources = self.nodes.take_back(kept, started)
             bring_back = plan.earlier is not None and kept is None
-            work = plan.run(started, self._make_run(started, resources, request.output_type, bring_back=bring_back))
+            of_child = self._loop.of_child(started, resources, request.output_type, bring_back=bring_back)
+            work = of_child.run(plan.work(started))
         except BaseException:
             self._tree.withdraw(started, before)
             raise
-        child = self._children[started.agent_id] = OwnedChild(started, request.prompt, started_by)
-        child.work_in(asyncio.create_task(self._run(child, work), name=f"run of {started.agent_id}"))
-        child.work.add_done_callback(lambda _: self._has_ended(child))
+        child = self._children[started.agent_id] = ChildWork(started, request.prompt, started_by)
+        child.begin(asyncio.create_task(self._run(child, work), name=f"run of {started.agent_id}"))
+        child.running.add_done_callback(lambda _: self._has_ended(child))
         return child
 
-    async def _run(self, child: OwnedChild, work: Any) -> RunResult:
+    async def _run(self, child: ChildWork, work: Any) -> RunResult:
         result: RunResult = await work
         if child.started_by != "program":
             child.report = await report(result, child.agent.output_folder, root=self._agent.shared.config.workspace)
         return result
 
-    def _has_ended(self, child: OwnedChild) -> None:
+    def _has_ended(self, child: ChildWork) -> None:
         self._changed.set()
-        if not child.work.cancelled() and (error := child.work.exception()) is not None:
+        if not child.running.cancelled() and (error := child.running.exception()) is not None:
             logger.error("the run of %s failed", child.label, exc_info=error)
         if child.started_by != "background":
-            self._children.pop(child.agent_id, None)
+            self._children.pop(child.agent.agent_id, None)
         elif not child.waiters and not child.given_up and (self.is_open or child.agent.detached):
             self._messages.send_end(child)
 
-    async def _until_ended(self, children: Iterable[OwnedChild]) -> None:
+    async def _until_ended(self, children: Iterable[ChildWork]) -> None:
         """Wait for cancelled children; abandon those that do not end."""
-        tasks = {child.work: child for child in children}
+        tasks = {child.running: child for child in children}
         for task in (await asyncio.wait(tasks, timeout=END_SECONDS))[1] if tasks else ():
             logger.error("child %s does not end when it is cancelled: it is abandoned", tasks[task].label)
             task.cancel()
@@ -438,15 +415,15 @@ class ChildOwner:
         if not self.is_open:
             raise FreeactError("the agent cannot start children now: its run has not begun, or is ending")
 
-    def _in_background(self) -> Iterable[OwnedChild]:
+    def _in_background(self) -> Iterable[ChildWork]:
         return (child for child in self._children.values() if child.started_by == "background")
 
-    def _find(self, agent_id: str) -> OwnedChild:
-        known = {child.agent_id: child for child in self._in_background()}
+    def _find(self, agent_id: str) -> ChildWork:
+        known = {child.agent.agent_id: child for child in self._in_background()}
         if agent_id not in known:
             raise FreeactError(f"{agent_id!r} is not a background child of yours, these are: {', '.join(known) or 'none'}")
         return known[agent_id]
 
 
-async def _at_once(child: OwnedChild) -> OwnedChild:
+async def _at_once(child: ChildWork) -> ChildWork:
     return child

@@ -1,9 +1,9 @@
 """Plans a child: combines what the request, features and the type say."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
@@ -12,9 +12,7 @@ from freeact_sub.agents.children.choices import check_tools, chosen_model, resol
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.verifier import Verifier, checked_check
 from freeact_sub.agents.requested_call import NewChild
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.rights import AgentType
-from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.events import AgentStarted
@@ -71,32 +69,6 @@ class Work:
         )
 
 
-RunOfChild: TypeAlias = Callable[[Work], Coroutine[Any, Any, RunResult]]
-"""Does a child's work, to its end."""
-
-
-class MakeRun(Protocol):
-    """Makes the run of a child."""
-
-    def __call__(
-        self,
-        child: TreeAgent,
-        resources: AgentResources,
-        output_type: Any,
-        *,
-        bring_back: bool,
-    ) -> RunOfChild:
-        """Make the run; it begins when it is called.
-
-        Args:
-            child: The child.
-            resources: Its kernel and connections.
-            output_type: The type of its answer, as pydantic-ai's `output_type`.
-            bring_back: It has ended before: its new kernel gets the variables that it had.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedChild:
     """A child that does not exist yet."""
@@ -111,11 +83,11 @@ class PlannedChild:
     new: NewChild
     """The child as it was asked for."""
 
-    def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
-        """Run the child to its end. Args: child: made for this plan. run: does its work."""
+    def work(self, child: TreeAgent) -> Work:
+        """The work of the child. Args: child: made for this plan."""
         prompt, program = self.request.prompt, self.new.program
         if program is not None:
-            return run(Work(prompt=prompt, program=lambda: program(prompt, child.context)))
+            return Work(prompt=prompt, program=lambda: program(prompt, child.context))
         check, verify = self.request.check, self.request.verify
         verifier = None
         if check or verify:
@@ -123,8 +95,8 @@ class PlannedChild:
             verifier = Verifier(check=check, verify=verify, starter=starter, of_program=of_program)
         work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
         if self.earlier is not None or verifier is not None:
-            return run(work)  # what it answers follows from what it has done before, and what was checked is in its kernel
-        return run(replace(work, request=self.request))
+            return work  # what it answers follows from what it has done before, and what was checked is in its kernel
+        return replace(work, request=self.request)
 
 
 async def planned(new: NewChild, tree: Tree) -> PlannedChild:

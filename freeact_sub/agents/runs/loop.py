@@ -10,19 +10,19 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
 from freeact_sub import events as ev
+from freeact_sub.agents.ask import SingleRequests
 from freeact_sub.agents.call import acting_as, asks_for
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
-from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
+from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.children.verifier import Verifier
-from freeact_sub.agents.from_code.run_requests import RunRequests
 from freeact_sub.agents.output_types import Refusal, by_value, or_refusal
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
@@ -35,7 +35,6 @@ from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.run_hooks import RunHooks
-from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelError
@@ -44,6 +43,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import TOOLS, AgentToolset, ToolContext
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.run_requests import RunRequests
     from freeact_sub.tools.mcp import McpToolset
 
 ABANDON_SECONDS: Final = 1.0
@@ -77,15 +77,14 @@ class AgentLoop:
             parent: Owns the agent. None: it is the root.
             begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
         """
-        self.agent, self.resources = agent, resources
-        self.children = ChildOwner(
-            agent, tree, resources, make_run=self._run_of_child, history=lambda: self.history, begin_run=begin_run
-        )
+        self.agent, self.tree, self.resources = agent, tree, resources
+        self._begin_run = begin_run
+        self.children = ChildOwner(self)
         self.single_requests = SingleRequests(agent)
         saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
             self._variables = saved.of_child(agent.agent_id, resources.kernel, asks_for(agent), self._notice)
-        self._tree, self._parent = tree, parent
+        self._parent = parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         self._ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
         self._mcp: McpToolset | None = None
@@ -95,16 +94,33 @@ class AgentLoop:
             self._mcp = mcp_toolset(agent, resources.mcp)
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
-        self.requests = RunRequests(agent, resources, self.children, self.single_requests)
-        resources.requests.add(self.requests.handlers)
+        resources.requests.add(lambda: self.requests.handlers())  # noqa: PLW0108  # they are made when code first asks
 
-    def _run_of_child(
-        self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool
-    ) -> RunOfChild:
-        loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
+    @cached_property
+    def requests(self) -> "RunRequests":
+        """Answers what its code asks of its run; a program asks by the same object."""
+        from freeact_sub.agents.run_requests import RunRequests  # noqa: PLC0415  # most runs are asked nothing
+
+        return RunRequests(self.agent, self.resources, self.children, self.single_requests)
+
+    def of_child(self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool) -> "AgentLoop":
+        """Make the loop of a child, for one run.
+
+        Args:
+            child: The child.
+            resources: Its kernel and connections.
+            output_type: The type of its answer, as pydantic-ai's `output_type`.
+            bring_back: It has ended before: its new kernel gets the variables that it had.
+        """
+        loop = AgentLoop(child, self.tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
             resources.kernel.past.due = kernel_is_new if loop._variables is None else loop._variables.restore
-        return loop.run
+        return loop
+
+    async def until_live(self) -> None:
+        """Begin a run of the root that lasts until it is idle, unless one is live."""
+        if self._begin_run is not None:
+            await self._begin_run()
 
     def _notice(self, text: str) -> None:
         self.agent.emitter.put(ev.Notice(content=text))
@@ -112,13 +128,13 @@ class AgentLoop:
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
         self.resources.use_mode()
-        self._tree.begin_root(budget)
+        self.tree.begin_root(budget)
         self.children.open()
 
     async def run(self, work: Work) -> RunResult:
         """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
         agent, run = self.agent, self.agent.run
-        self._tree.at_work[agent.agent_id] = self
+        self.tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
         run.features.begins(work.prompt, work.request)
         self._emit(work.started(agent))
@@ -233,12 +249,12 @@ class AgentLoop:
 
     def _finish(self, ending: RunResult) -> RunResult:
         """Report the end, once; abandoned descendants end here too, so that no end follows its parent's."""
-        agent, at_work = self.agent, self._tree.at_work
+        agent, at_work = self.agent, self.tree.at_work
         result = self._measured(ending)
         if agent.agent_id not in at_work:
             return result
         for agent_id, other in reversed([*at_work.items()]):
-            descendant = self._tree.agents[agent_id]
+            descendant = self.tree.agents[agent_id]
             if other is not self and agent in descendant.ancestors() and not descendant.outlives(agent):
                 other.give_up()
         if agent.parent is None and not agent.shared.stream.is_followed:
@@ -247,7 +263,7 @@ class AgentLoop:
         del at_work[agent.agent_id]
         agent.run.features.ended(result)
         if agent.parent is not None:
-            self._tree.keep_history(agent, result.reused_from)
+            self.tree.keep_history(agent, result.reused_from)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
             self._parent.child_ends(agent.agent_id, result)
@@ -286,7 +302,7 @@ class AgentLoop:
         return self._turns.send(text, of_person=of_person)
 
     def _emit(self, event: ev.AgentStarted | ev.AgentFinished) -> None:
-        if self.agent.outlives(self._tree.root):
+        if self.agent.outlives(self.tree.root):
             self.agent.shared.stream.emit_or_keep(event, self.agent.emitter)
         else:
             self.agent.emitter.put(event)

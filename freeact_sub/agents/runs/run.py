@@ -54,10 +54,20 @@ class Run(Generic[AnswerT]):
     next call waits for it. The end of a run cancels no task of the program.
     """
 
-    def _hold(self, course: Course) -> None:
+    def __init__(self, course: Course) -> None:
+        """Programs do not call this. Args: course: its course."""
         self._course = course
         self._unsent: list[str] = []
         course.run = weakref.ref(self)
+
+    def __del__(self) -> None:
+        course = self._course
+        if not course.is_used:
+            warnings.warn(
+                NOT_USED.format(prompt=one_line(course.work.prompt, 40)), ResourceWarning, stacklevel=2, source=self
+            )
+        elif course.begun_by != "start" and not course.has_ended:
+            course.leave()
 
     @property
     def status(self) -> AgentStatus:
@@ -271,22 +281,6 @@ class Run(Generic[AnswerT]):
             self._unsent.clear()
             return False
         return True
-
-
-class RootRun(Run[AnswerT]):
-    """A run, as its agent makes it."""
-
-    def __init__(self, course: Course) -> None:
-        self._hold(course)
-
-    def __del__(self) -> None:
-        course = self._course
-        if not course.is_used:
-            warnings.warn(
-                NOT_USED.format(prompt=one_line(course.work.prompt, 40)), ResourceWarning, stacklevel=2, source=self
-            )
-        elif course.begun_by != "start" and not course.has_ended:
-            course.leave()
 
 
 class EventLoop(AsyncIterator[ev.Event]):

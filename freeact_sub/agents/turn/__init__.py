@@ -24,11 +24,11 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
     `ModelCalls` (`model_calls.py`) make the call: `make` (`../call.py`) emits ToolCallStarted, counts the call, asks
     for approval, runs the tool, and emits ToolOutput. `on_tool_execute_error` turns an exception of the tool into an answer;
     `bound_result` (`tools/result_bounds.py`) cuts what the model reads.
-    The calls of code in a cell go through `make` as well (`../from_code/base.py`).
+    The calls of code in a cell go through `make` as well (`../requests.py`).
 8.  `Repeats` notices a call that repeats with the same result: the model is advised, then the run ends.
 9.  `after_node_run`: features read what a person has sent to the working agent, and it is handed on (`PersonMessages`). A
     model that would end its run while children are working is asked about them once, and features may have the run go on.
 
 Whoever decides that the run must end notes the reason (`Turns.ended`), because a user's capability may turn our refusal into
-a normal result; the loop makes the status of it. `single_request.py` makes one request without tools (`ask`): steps 4 to 6.
+a normal result; the loop makes the status of it. `../ask.py` makes one request without tools (`ask`): steps 4 to 6.
 """

@@ -14,15 +14,13 @@ from pydantic import TypeAdapter
 from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
+from freeact_sub.agents.ask import AskParams, TypedAnswer, typed_for_program
 from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
-from freeact_sub.agents.from_code.ask import AskParams, typed_for_program
-from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.from_program import outcome
-from freeact_sub.agents.root import Root
+from freeact_sub.agents.requests import validated
+from freeact_sub.agents.root import Root, outcome
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import AnswerT
 from freeact_sub.agents.sessions.known_answers import digest_of_ask
-from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Notice, StrategyProgress
 from freeact_sub.features.maps.kept_answers import NAME, KeptAnswers

@@ -13,9 +13,9 @@ from pydantic import Field
 from pydantic_ai.messages import TextContent
 
 from freeact_sub.agents.feature import Feature, FeatureRoot, Handler, RunPart
-from freeact_sub.agents.from_code.base import Params, tool_call_id_of, validated
 from freeact_sub.agents.named_texts import loaded_in, name_in, named_text
 from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.requests import Params, tool_call_id_of, validated
 from freeact_sub.agents.rights import AgentType, only
 from freeact_sub.agents.root import whole_root
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent

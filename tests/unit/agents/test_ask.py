@@ -12,7 +12,7 @@ from support.agents import cell, of_kind, read, task
 from support.tables import each
 from support.waiting import turns
 
-from freeact_sub.agents.from_code.ask import typed_answer_of
+from freeact_sub.agents.ask import typed_answer_of
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, ToolOutput, UsageUpdated
 from freeact_sub.testing import first_prompt

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.tables import each
 from support.thorough import examples
 
-from freeact_sub.agents.from_code.actions import action_of
+from freeact_sub.agents.requests import action_of
 from freeact_sub.approvals import Policy, decide, make_rules, narrowed, unasked_writes
 from freeact_sub.approvals.rules.rule import Rules, shipped_rules
 from freeact_sub.calls import FileWrite, NetworkConnect, ShellCommand

@@ -12,7 +12,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ToolCallPart
 from support.tables import each
 
-from freeact_sub.agents.from_code.ask import MAX_NODES, output_type_of
+from freeact_sub.agents.ask import MAX_NODES, output_type_of
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.schemas import schema_of
 from freeact_sub.testing import ScriptedModel

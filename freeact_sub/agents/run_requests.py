@@ -1,9 +1,11 @@
-"""Handles `task` and `node`: children that code starts (`await agent.task(...)`), and nodes.
+"""What code of an agent may ask that its own run answers: children and nodes, questions to a model, steps of strategies.
 
-A child from code is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval and emits its events,
-`ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the requesting kernel knows
-the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for one. A frame or an array
-is taken from the child's kernel as the program takes it, and written for the requesting kernel.
+Most runs are never asked, so `AgentLoop` imports this when code first asks something.
+
+A child from code (`await agent.task(...)`) is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval
+and emits its events, `ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the
+requesting kernel knows the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for
+one. A frame or an array is taken from the child's kernel as the program takes it, and written for the requesting kernel.
 
 The agent owns its nodes (`await agent.branch()`), as it owns those of a program (`Nodes`), within its own bounds: a cell in
 a node needs approval and counts like one of the agent's, a promotion needs approval for each path, and each node takes a
@@ -13,19 +15,25 @@ place of `kernel.max_live`.
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 from pydantic_core import to_jsonable_python
 
+from freeact_sub.agents.ask import AskRequests, SingleRequests, output_type_of
 from freeact_sub.agents.children.nodes import Nodes
 from freeact_sub.agents.children.owner import ChildOwner
-from freeact_sub.agents.from_code.ask import output_type_of
-from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
+from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.requested_call import EndedCall
+from freeact_sub.agents.requests import CodeCalls, Params, paused, tool_call_id_of, validated
+from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import FreeactError, InvalidRequestError
+from freeact_sub.events import StrategyProgress
+from freeact_sub.events.progress import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock, Kernel, block_type, hand_over, move_values, write_value
 from freeact_sub.tools import ChildRequest
 from freeact_sub.tools.request import AskedChild
@@ -33,11 +41,87 @@ from freeact_sub.tools.request import AskedChild
 if TYPE_CHECKING:
     from freeact_sub.kernels.workspaces import Changes
 
+STEP_CHARS: Final = 500
+"""Characters of each text in a step: code in a kernel writes them."""
+MAX_NUMBER: Final = 10**9
 CHECK_SECONDS: Final = 30.0
 """Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
 MAX_PROBLEM_CHARS: Final = 2000
 
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+@dataclass
+class RunRequests:
+    """What code and programs may ask of the run of one agent."""
+
+    agent: TreeAgent
+    resources: AgentResources
+    children: ChildOwner
+    single_requests: SingleRequests
+
+    @cached_property
+    def asks(self) -> AskRequests:
+        """Questions to a model."""
+        return AskRequests(self.resources.calls, self.single_requests)
+
+    @cached_property
+    def tasks(self) -> "TaskRequests":
+        """Children that are waited for."""
+        return TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
+
+    @cached_property
+    def progress(self) -> "ProgressRequests":
+        """Steps of strategies."""
+        return ProgressRequests(self.agent)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """By the name of the request."""
+        return {
+            **self.tasks.handlers,
+            **self.asks.handlers,
+            **self.progress.handlers,
+            **NodeRequests(self.children.nodes, self.resources.kernel.get).handlers,
+        }
+
+
+class ProgressRequests:
+    """Handles `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
+        self.handlers = {"progress": self._reply}
+
+    async def _reply(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
+        await self.report(params, tool_call_id_of(clock))
+
+    async def report(self, step: Mapping[str, Any], tool_call_id: str | None = None) -> None:
+        """Emit the event. Args: step: the fields of a `StrategyStep`.
+
+        Raises:
+            InvalidRequestError: A field is invalid.
+        """
+        valid = validated(_step().validate_python, step, "agent.progress")
+        node = None if valid.node is None else replace(valid.node, **_bounded(valid.node))
+        step = {**vars(valid), **_bounded(valid), "node": node}
+        await self._agent.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)
+
+
+def _bounded(value: StrategyStep | SearchedState) -> dict[str, Any]:
+    fields = dict[str, Any]()
+    for name, given in vars(value).items():
+        if isinstance(given, str):
+            fields[name] = given[:STEP_CHARS]
+        elif isinstance(given, float):
+            fields[name] = min(1.0, max(0.0, given))  # no number is 0
+        elif isinstance(given, int):
+            fields[name] = type(given)(min(MAX_NUMBER, max(0, given)))
+    return fields
+
+
+@cache
+def _step() -> TypeAdapter[StrategyStep]:
+    return TypeAdapter(StrategyStep)
 
 
 class TaskParams(AskedChild):
