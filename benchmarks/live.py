@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.live_tasks import TASKS, LiveTask, Outcome
 from freeact_sub import Agent, Budget, Config
-from freeact_sub.agents.turn.answer_check import is_empty
+from freeact_sub.agents.answers import is_empty
 from freeact_sub.events import Event, ToolOutput
 from freeact_sub.modes import CodeActions
 

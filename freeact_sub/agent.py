@@ -34,7 +34,7 @@ from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.shared import ExecutionContext
-from freeact_sub.agents.turn.own_calls import run_own_cell
+from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.approvals import Approve
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap

@@ -44,16 +44,15 @@ from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameter
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_core import to_json, to_jsonable_python
 
+from freeact_sub.agents.answers import DESCRIPTION, NAME, AnswerCheck, check_output, output_tool
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.output_types import DESCRIPTION, NAME, check_output, output_tool
 from freeact_sub.agents.requested_call import EndedCall, Maker, Question
 from freeact_sub.agents.requests import CodeCalls, Params, paused, validated
 from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.traces import traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.answer_check import AnswerCheck
-from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.agents.turn import Turns
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, LimitReachedError

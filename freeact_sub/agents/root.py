@@ -10,12 +10,12 @@ from typing import Any, Final, TypedDict
 
 from pydantic_ai import BinaryContent
 
+from freeact_sub.agents.answers import check_output
 from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.feature import FeatureRoot
 from freeact_sub.agents.history import checked_history
-from freeact_sub.agents.output_types import check_output
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.course import Course
@@ -26,9 +26,9 @@ from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import make_shared
+from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import notices_on

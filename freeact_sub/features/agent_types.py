@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from freeact_sub.agents.answers import schema_output_type
 from freeact_sub.agents.feature import Feature, FeatureRoot
-from freeact_sub.agents.output_types import schema_output_type
 from freeact_sub.agents.rights import AgentType, only, unknown_tool
 from freeact_sub.agents.tree_agent import tree_agent
 from freeact_sub.channel import Tap

@@ -19,8 +19,8 @@ from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import no_kernel_left
+from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.agents.turn.own_calls import run_own_cell
 from freeact_sub.calls import FileWrite
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from freeact_sub.agents.answers import Refusal
 from freeact_sub.agents.call import permit
-from freeact_sub.agents.output_types import Refusal
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.requests import action_of, reply_to_check
 from freeact_sub.agents.tree_agent import TreeAgent

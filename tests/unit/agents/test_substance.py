@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.tables import each
 
-from freeact_sub.agents.turn.answer_check import EMPTY, SHOWN, SHOWN_AGAIN, WRITTEN, is_empty, problem_with
+from freeact_sub.agents.answers import EMPTY, SHOWN, SHOWN_AGAIN, WRITTEN, is_empty, problem_with
 from freeact_sub.tools.toolset import load_definition
 
 TOOLS = {name: load_definition(name).parameters_json_schema for name in ("execute_ipython_cell", "task")}

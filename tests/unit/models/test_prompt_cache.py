@@ -327,7 +327,7 @@ async def test_a_child_at_the_deepest_level_that_inherits_is_offered_children_an
 async def test_the_first_of_children_is_sent_before_the_others_where_writing_the_cache_costs(tmp_path, monkeypatch, waits):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     if not waits:
-        monkeypatch.setattr("freeact_sub.agents.turn.run_hooks.prefix_of", lambda agent: None)
+        monkeypatch.setattr("freeact_sub.agents.turn.prefix_of", lambda agent: None)
 
     async def all_have_come():
         """Or as many as come at once."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 
-from freeact_sub.agents.turn.run_hooks import emit_events
+from freeact_sub.agents.turn import emit_events
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.models.borrowed_stream import closed_after
 

@@ -1,14 +1,17 @@
-"""`ModelCalls`: makes the model's tool calls through `make`, and returns what the model reads.
+"""Makers of tool calls: `ModelCalls` for the model, `run_own_cell` for programs and people. All calls go through `make`.
 
-`UnmadeCalls` reports the calls that no tool is run for, `Repeats` notices a model that goes in circles.
+`UnmadeCalls` reports the calls of the model that no tool is run for, `Repeats` notices a model that goes in circles.
 """
 
 import asyncio
 import json
 import logging
 import re
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,27 +30,36 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.call import Refusal, error_text, make, permit
 from freeact_sub.agents.requested_call import EndedCall, RequestedCall
-from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import Call, CodeAction, ToolCall
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
-from freeact_sub.events import ToolCallStarted, ToolOutput
+from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput
+from freeact_sub.kernels import Kernel
 from freeact_sub.models.failures import is_expected
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
     AgentToolset,
     Bounds,
+    CellContext,
+    Outcome,
     ToolResult,
     bound_error,
     bound_result,
     model_content,
     outcome_of,
+    run_cell,
     text_of,
     with_note,
     without_files,
 )
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.turn import Turns
     from freeact_sub.tools.mcp import McpToolset
+
+NO_LOCK: Final = nullcontext()
+_NOTED: Final[ContextVar[set[str] | None]] = ContextVar("freeact_sub_own_calls", default=None)
 
 
 class Repeats:
@@ -112,7 +124,7 @@ class UnmadeCalls:
     pydantic-ai answers it by itself, and calls no hook that would know its answer: it stands in the history.
     """
 
-    turns: Turns
+    turns: "Turns"
     _left: list[ToolCallPart] = field(default_factory=list)
     _outputs: Collection[str] = ()
     """Names of the tools that hand over an answer, which are no calls."""
@@ -186,7 +198,7 @@ _ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
 class ModelCalls:
     """Makes every call of the model in one run, including those of a user's tools."""
 
-    turns: Turns
+    turns: "Turns"
     ours: AgentToolset
     mcp: "McpToolset | None"
     """None: the agent has no servers."""
@@ -353,3 +365,66 @@ def wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
     required = schema.get("required", ())
     names = [name if name in required else f"{name} (may be left out)" for name in schema.get("properties", {})]
     return f"{tool.name} was not called; its arguments are wrong: {wrong}. It takes: {', '.join(names) or 'none'}."
+
+
+@contextmanager
+def calls_noted(ids: set[str]) -> Iterator[None]:
+    """Add the id of each call that the block makes. Events about a call have it as their `tool_call_id`."""
+    token = _NOTED.set(ids)
+    try:
+        yield
+    finally:
+        _NOTED.reset(token)
+
+
+async def run_own_cell(
+    code: str,
+    prefix: str,
+    agent: TreeAgent,
+    kernel: Callable[[], Awaitable[Kernel]],
+    context_of: Callable[[str], CellContext],
+    lock: AbstractAsyncContextManager[Any] = NO_LOCK,
+    *,
+    is_asked: bool = True,
+    may_replace_kernel: bool = False,
+) -> CodeExecutionOutput:
+    """Run a cell without a model, as a call with events.
+
+    Args:
+        code: Its code.
+        prefix: The beginning of the call's id.
+        agent: The agent or the node that makes the call.
+        kernel: Returns the kernel.
+        context_of: Returns the context of the cell's run, from the id of the call.
+        lock: Held while the cell runs.
+        is_asked: Rules and people judge the cell, not only what it does.
+        may_replace_kernel: A kernel that ends in the cell is no error if another one may take its place.
+
+    Raises:
+        LimitReachedError: The budget has no call left.
+        ApprovalDeniedError: It is denied.
+        KernelLostError: The kernel has ended.
+    """
+    call_id = f"{prefix}{secrets.token_hex(8)}"
+    if (ids := _NOTED.get()) is not None:
+        ids.add(call_id)
+
+    async def work(made: RequestedCall) -> EndedCall[CodeExecutionOutput]:
+        async with lock:
+            live = await kernel()
+            output = await run_cell(made.args["code"], live, context_of(call_id))
+        if live.lost_reason is not None and not (may_replace_kernel and live.may_be_replaced):
+            raise KernelLostError(f"the kernel of {agent.label} is gone: {live.lost_reason}")
+        outcome: Outcome = "success" if output.status == "ok" else "failed"
+        return EndedCall(value=output, text=output.text, outcome=outcome)
+
+    requested = RequestedCall(
+        agent=agent,
+        by="program",
+        is_asked=is_asked,
+        name=CELL_TOOL,
+        args={"code": code},
+        call=CodeAction(code=code),
+        tool_call_id=call_id,
+    )
+    return (await make(requested, work)).value
