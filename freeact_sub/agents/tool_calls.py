@@ -1,6 +1,6 @@
 """Makers of tool calls: `ModelCalls` for the model, `run_own_cell` for programs and people. All calls go through `make`.
 
-`UnmadeCalls` reports the calls of the model that no tool is run for, `Repeats` notices a model that goes in circles.
+`Repeats` notices a model that goes in circles.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,16 +25,17 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
     UnexpectedModelBehavior,
 )
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.call import Refusal, error_text, make, permit
 from freeact_sub.agents.requested_call import EndedCall, RequestedCall
 from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.upstream import UnmadeCalls
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
-from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput
+from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Kernel
 from freeact_sub.models.failures import is_expected
 from freeact_sub.text import wrong_fields
@@ -116,68 +117,6 @@ def _last_line(text: str) -> str:
     return _ADDRESS.sub("#", lines[-1]) if lines else "(no text)"
 
 
-@dataclass(kw_only=True)
-class UnmadeCalls:
-    """The calls of the latest response of a run for which no tool has been run so far.
-
-    Such a call counts as well, and is announced and reported: no tool has its name, or its arguments are not valid.
-    pydantic-ai answers it by itself, and calls no hook that would know its answer: it stands in the history.
-    """
-
-    turns: "Turns"
-    _left: list[ToolCallPart] = field(default_factory=list)
-    _outputs: Collection[str] = ()
-    """Names of the tools that hand over an answer, which are no calls."""
-    _is_told: bool = True
-    """The answers to the calls of the latest response are reported."""
-
-    def responded(self, response: ModelResponse, outputs: Collection[str]) -> None:
-        """A response has come. Args: outputs: names of the tools that hand over an answer, which are no calls."""
-        self._left = [call for call in response.tool_calls if call.tool_name not in outputs]
-        self._outputs, self._is_told = outputs, False
-
-    def made(self, call_id: str) -> None:
-        """Run a tool for a call, which `make` reports."""
-        self._take(call_id)
-
-    def tell(self, messages: Sequence[ModelMessage]) -> None:
-        """Count and report the calls that the newest message answers, before the run continues. At a limit, it must end."""
-        if self._is_told or not messages or not isinstance(messages[-1], ModelRequest):
-            return
-        self._is_told = True
-        for part in messages[-1].parts:
-            if isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name not in self._outputs:
-                self._report(part)
-
-    def end(self, messages: Sequence[ModelMessage], error: str = "") -> None:
-        """The same when the run has ended. Args: error: why it could not answer the rest; empty: it has answered all."""
-        limit = self.turns.ended
-        self.tell(messages)
-        while error and self._left:
-            call = self._left[0]
-            self._report(ToolReturnPart(call.tool_name, error, call.tool_call_id))
-        self.turns.ended = limit  # what has ended cannot end at a limit
-
-    def _report(self, answer: ToolReturnPart) -> None:
-        emitter, call = self.turns.agent.emitter, self._take(answer.tool_call_id)
-        if call is not None:  # otherwise it was run, and its tool has asked for another try
-            started = ToolCallStarted(tool_name=call.tool_name, args=call.args_as_dict())
-            emitter.put(started, tool_call_id=call.tool_call_id)
-            try:
-                self.turns.agent.run.account.take_tool_call()
-            except LimitReachedError as error:
-                self.turns.end(error)
-        text = answer.model_response_str(wrap_if_error=False)
-        output = ToolOutput(tool_name=answer.tool_name, content=text, outcome="retried")
-        emitter.put(output, tool_call_id=answer.tool_call_id)
-
-    def _take(self, call_id: str) -> ToolCallPart | None:
-        call = next((call for call in self._left if call.tool_call_id == call_id), None)
-        if call is not None:
-            self._left.remove(call)
-        return call
-
-
 logger = logging.getLogger(__name__)
 
 MAX_CHANGED_CHARS: Final = 8_000
@@ -210,7 +149,7 @@ class ModelCalls:
     """Ids of calls that a person approved when the tool said so while it ran: it runs again."""
 
     def __post_init__(self) -> None:
-        self.unmade = UnmadeCalls(turns=self.turns)
+        self.unmade = UnmadeCalls(agent=self.turns.agent)
 
     async def make(
         self, part: ToolCallPart, tool: ToolDefinition, args: Any, run_tool: Callable[[Any], Awaitable[Any]]

@@ -6,9 +6,8 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
 1.  `prepare_tools`: the tools that the agent's type leaves it (`rights.py`). If no turn is left, the run
     must end, and no tools are offered.
 2.  `wrap_model_request`: of children that begin alike the first is sent first, so that the others read its prefix from
-    the provider's cache (`prefix_of`). `RequestProgress` shows a request that takes long, `InnerTasks`
-    notes the tasks of pydantic-ai, and `Booking.paid` (`budgets/booking.py`) gives up a request that brings
-    no response.
+    the provider's cache (`prefix_of`). `RequestProgress` shows a request that takes long, `InnerTasks` (`upstream.py`)
+    notes the tasks of pydantic-ai, and `Booking.paid` (`budgets/booking.py`) gives up a request that brings no response.
 3.  The capabilities of features, in front of a user's (`RunPart.capability`): a conversation that would fill the window of
     the model is shortened, which may take a request of its own (`SingleRequests`).
 4.  `before_model_request`: withholds the spawning tools if no child may be started. `Booking.reserve` estimates the request
@@ -20,7 +19,7 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
     the run.
 7.  For each tool call in the response, side by side: the arguments are validated. If some are wrong or there is no such
     tool, pydantic-ai answers; `on_tool_validate_error` says in a sentence what is wrong with the arguments, and
-    `UnmadeCalls` counts and reports such calls before the next request. Else `wrap_tool_execute` has
+    `UnmadeCalls` (`upstream.py`) counts and reports such calls. Else `wrap_tool_execute` has
     `ModelCalls` (`tool_calls.py`) make the call: `make` (`call.py`) emits ToolCallStarted, counts the call, asks
     for approval, runs the tool, and emits ToolOutput. `on_tool_execute_error` turns an exception of the tool into an answer;
     `bound_result` (`tools/result_bounds.py`) cuts what the model reads.
@@ -49,20 +48,19 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
+    FunctionToolResultEvent,
     InstructionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
-    RetryFeedbackPart,
     TextContent,
     TextPart,
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
-    ToolReturnPart,
     UserContent,
 )
 from pydantic_ai.models import ModelRequestContext
@@ -80,6 +78,7 @@ from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.tool_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.traces import name_of, traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.upstream import COUNTED_BY_US, RETRIES, InnerTasks, UnusableReplies
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
 from freeact_sub.events import ModelProgress, Notice
@@ -87,15 +86,9 @@ from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.borrowed_stream import closed_after
 from freeact_sub.models.observers import Meter, bills_cache_writes, watch
 from freeact_sub.models.traffic import FirstRequest
-from freeact_sub.text import whole_text, wrong_fields
+from freeact_sub.text import whole_text
 from freeact_sub.tools import TOOL_NAMES
 
-RETRIES: Final = 5
-"""Unusable replies in a row that a model may send; the bound on turns applies as well."""
-COUNTED_HERE: Final = 1_000_000_000
-"""What pydantic-ai is told instead: it counts those of the whole run, not those in a row."""
-INNER_TASKS_SECONDS: Final = 0.5
-"""Seconds that a cancelled run waits for tasks that pydantic-ai has left."""
 FIRST_SECONDS: Final = 2.0
 """Quicker requests show nothing."""
 STEP_SECONDS: Final = 1.0
@@ -207,37 +200,6 @@ class RequestProgress:
         )
 
 
-class InnerTasks:
-    """The asyncio tasks that pydantic-ai makes for a run, so that a cancelled run leaves none behind.
-
-    pydantic-ai 2.68 loses its inner tasks (of the run, and of a streamed request) if the run is cancelled at the very moment
-    of their hand-over; they would wait for ever.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Allow the task to be cancelled while it is inside the block."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("there is no asyncio task")
-        self._tasks.add(task)
-        try:
-            yield
-        finally:
-            self._tasks.discard(task)
-
-    async def end(self) -> None:
-        """End the tasks that a cancelled run has left."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=INNER_TASKS_SECONDS)
-
-
 @dataclass(kw_only=True)
 class Turns:
     """The turns of one run."""
@@ -262,8 +224,7 @@ class Turns:
     """The live history, valid also after an error or a cancel."""
     context: RunContext[Any] | None = None
     """The context of the latest step; steering goes through it."""
-    unusable: int = 0
-    """The number of successive replies that the model was asked to correct."""
+    unusable: UnusableReplies = field(default_factory=UnusableReplies)
 
     def __post_init__(self, account: Account | None, is_question: bool) -> None:
         self.booking = Booking(self.agent, account or self.agent.run.account, of_conversation=not is_question)
@@ -324,17 +285,6 @@ class Turns:
             return False
         return True
 
-    def count_unusable(self, request: ModelRequestContext) -> None:
-        """Count the reply before a request, if the request tells the model what was wrong with it.
-
-        Raises:
-            UnexpectedModelBehavior: There were too many in a row.
-        """
-        problem = _problem_told(request)
-        self.unusable = 0 if problem is None else self.unusable + 1
-        if self.unusable > RETRIES:
-            raise UnexpectedModelBehavior(f"Exceeded maximum output retries ({RETRIES})") from ModelRetry(problem or "")
-
     def check(self, response: ModelResponse, tools: Schemas | None = None) -> None:
         """Check whether a response is a complete answer. Args: tools: see `AnswerCheck.check`.
 
@@ -362,17 +312,6 @@ class Turns:
         if self.ended is not None:
             raise self.ended
         return self.answers.whole(output)
-
-
-def _problem_told(request: ModelRequestContext) -> str | None:
-    """The text of a request that tells the model about an unusable reply. None: it has no such text."""
-    outputs = {tool.name for tool in request.model_request_parameters.output_tools}
-    for part in request.messages[-1].parts if request.messages else ():
-        is_retried = isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name in outputs
-        if isinstance(part, RetryFeedbackPart) or is_retried:
-            told: Any = getattr(part, "content", "")
-            return wrong_fields(told) if isinstance(told, list) else str(told)
-    return None
 
 
 @dataclass(kw_only=True)
@@ -416,8 +355,7 @@ class RunHooks(AbstractCapability[Any]):
             toolsets=[*filter(None, (self.calls.ours, self.calls.mcp)), *shared.toolsets],
             capabilities=[*before, *shared.capabilities, self],
             model_settings=shared.request_settings(agent.model, agent.choices.thinking),
-            # `Turns` counts outputs in a row, pydantic-ai those of the whole run
-            retries={"tools": RETRIES, "output": COUNTED_HERE},
+            retries={"tools": RETRIES, "output": COUNTED_BY_US},
         )
         limit = agent.run.account.budget.turns
         with self.turns.open():
@@ -425,7 +363,7 @@ class RunHooks(AbstractCapability[Any]):
                 prompt,
                 deps=shared.own_tools.deps,
                 message_history=agent.run.record.history or None,
-                event_stream_handler=event_stream_handler_of(agent.emitter, self._prefix.is_known),
+                event_stream_handler=event_stream_handler_of(agent.emitter, self._hear),
                 infer_name=False,
                 # a backstop for steps of a user's capability that bypass our hooks; ours acts first
                 usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
@@ -441,7 +379,7 @@ class RunHooks(AbstractCapability[Any]):
                 result = await handler()
         except BaseException as error:
             if isinstance(error, UnexpectedModelBehavior):
-                self.calls.unmade.end(self.turns.messages, str(error))
+                self.calls.unmade.end(str(error))
             messages = self.turns.messages
             if self._is_cut_off and messages and isinstance(messages[-1], ModelRequest):
                 # else a prompt without an answer would run into the next one
@@ -451,7 +389,6 @@ class RunHooks(AbstractCapability[Any]):
             raise
         finally:
             self._prefix.is_known()
-        self.calls.unmade.end(self.turns.messages)
         return result
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -487,8 +424,9 @@ class RunHooks(AbstractCapability[Any]):
         The tools that start children are withheld if none may be started; a call to one is refused anyway.
         """
         turns, agent = self.turns, self.turns.agent
-        turns.count_unusable(request_context)
-        self.calls.unmade.tell(ctx.messages)
+        turns.unusable.count(request_context)
+        if self.calls.unmade.over is not None:
+            turns.end(self.calls.unmade.over)
         if not agent.begins_as.may_spawn:
             request_context = _without_tools(request_context, SPAWNING)
         turns.step(ctx)
@@ -594,6 +532,11 @@ class RunHooks(AbstractCapability[Any]):
                 ctx.enqueue(question)
         return result
 
+    def _hear(self, event: Any) -> None:
+        self._prefix.is_known()
+        if isinstance(event, FunctionToolResultEvent):
+            self.calls.unmade.answered(event.part)
+
     @property
     def _salvages(self) -> bool:
         return self.turns.agent.shared.config.subagents.salvage
@@ -624,9 +567,9 @@ def _as_salvage(request: ModelRequestContext, reason: Exception) -> ModelRequest
 
 
 def event_stream_handler_of(
-    emitter: Emitter, on_event: Callable[[], None]
+    emitter: Emitter, on_event: Callable[[Any], None]
 ) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
-    """The `event_stream_handler` of pydantic-ai. Args: on_event: called with each event of a response."""
+    """The `event_stream_handler` of pydantic-ai. Args: on_event: called with each event."""
 
     async def handle(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
         await emit_events(events, emitter, on_event)
@@ -634,26 +577,16 @@ def event_stream_handler_of(
     return handle
 
 
-async def emit_events(events: AsyncIterable[Any], emitter: Emitter, on_event: Callable[[], None] = lambda: None) -> None:
-    """Emit chunks and whole blocks of text and thinking."""
+async def emit_events(events: AsyncIterable[Any], emitter: Emitter, on_event: Callable[[Any], None]) -> None:
+    """Emit chunks and whole blocks of text and thinking. Args: on_event: called with each event."""
     blocks = _Blocks()
     async with closed_after(events) as following:
-        await _emit_each(following, blocks, emitter, on_event)
+        async for event in following:
+            on_event(event)
+            for told in blocks.read(event):
+                await emitter.emit(told)
     if (whole := blocks.ended()) is not None:
         await emitter.emit(whole)
-
-
-async def _emit_each(events: AsyncIterable[Any], blocks: "_Blocks", emitter: Emitter, on_event: Callable[[], None]) -> None:
-    async for event in events:
-        on_event()
-        if isinstance(event, PartDeltaEvent):
-            translated = blocks.continued(event)
-        else:
-            if isinstance(event, PartStartEvent) and (whole := blocks.ended()) is not None:
-                await emitter.emit(whole)
-            translated = blocks.begun(event) if isinstance(event, PartStartEvent) else None
-        if translated is not None:
-            await emitter.emit(translated)
 
 
 class _Blocks:
@@ -666,7 +599,16 @@ class _Blocks:
         """Of that part."""
         self._whole: type[ev.Response | ev.Thoughts] = ev.Response
 
-    def begun(self, event: PartStartEvent) -> ev.AgentEvent | None:
+    def read(self, event: Any) -> Iterator[ev.AgentEvent]:
+        """Return what an event of pydantic-ai says of texts."""
+        told: list[ev.AgentEvent | None] = []
+        if isinstance(event, PartDeltaEvent):
+            told = [self._continued(event)]
+        elif isinstance(event, PartStartEvent):
+            told = [self.ended(), self._begun(event)]
+        return (each for each in told if each is not None)
+
+    def _begun(self, event: PartStartEvent) -> ev.AgentEvent | None:
         """The newest part has begun. Returns its first chunk, if it has text already."""
         part = event.part
         if not isinstance(part, TextPart | ThinkingPart):
@@ -675,7 +617,7 @@ class _Blocks:
         self._index, self._whole = event.index, ev.Response if isinstance(part, TextPart) else ev.Thoughts
         return self._chunk(event.index, ev.ResponseChunk if self._whole is ev.Response else ev.ThoughtsChunk, part.content)
 
-    def continued(self, event: PartDeltaEvent) -> ev.AgentEvent | None:
+    def _continued(self, event: PartDeltaEvent) -> ev.AgentEvent | None:
         """A part has grown. Returns the chunk, if it is text."""
         delta = event.delta
         if isinstance(delta, TextPartDelta):

@@ -28,7 +28,7 @@ class Pieces:
 async def test_what_is_emitted_is_closed_when_the_emitting_is_cancelled():
     pieces, channel = Pieces(), EventChannel(size=2)
     stream = pieces.read()  # held here, so that nobody collects it
-    task = asyncio.create_task(emit_events(stream, Emitter(channel=channel, agent_id="a")))
+    task = asyncio.create_task(emit_events(stream, Emitter(channel=channel, agent_id="a"), lambda _: None))
     await asyncio.wait({task}, timeout=0.1)  # nobody reads: it waits for room
     assert not task.done()
     task.cancel()
