@@ -6,7 +6,7 @@ import gc
 
 import pytest
 from pydantic_ai.messages import ToolReturnPart
-from support.agents import cell, read
+from support.agents import as_read, cell, read
 from support.tables import each
 from support.waiting import soon
 
@@ -230,3 +230,15 @@ async def test_a_run_whose_result_is_not_awaited_any_more_is_cancelled(make):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(run.result(), 0.05)
             assert not run.is_ending
+
+
+async def test_a_bare_agent_keeps_its_variables_over_a_change_of_mode(make):
+    """No feature is asked to save them; the model reads it with its next prompt."""
+    async with make(["done"] * 2, config={"mode": "full"}, features=()) as agent:
+        await agent.execute("x = 1")
+        agent.mode = "ask"
+        assert (await agent.execute("print(x)")).text == "1"
+        await read(agent.run("go on"))
+        await read(agent.run("again"))
+        assert as_read(agent.history) == ["[Your kernel is new. These variables came back:\n- x]\n\ngo on", "again"]
+    assert len(agent.provider.kernels) == 2
