@@ -178,7 +178,7 @@ from freeact_sub.kernels import (
     KernelSpec as KernelSpec,
     TrialBounds as TrialBounds,
 )
-from freeact_sub.kernels.snapshots.report import (
+from freeact_sub.kernels.snapshot_reports import (
     LostVariable as LostVariable,
 )
 from freeact_sub.kernels.wall.programs import (

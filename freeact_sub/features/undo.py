@@ -29,7 +29,7 @@ from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.files.git import ShadowError
 from freeact_sub.kernels.files.shadow_files import ChangedFile, ShadowFiles, line_counts, unified
-from freeact_sub.kernels.snapshots import LostVariable
+from freeact_sub.kernels.snapshot_reports import LostVariable
 from freeact_sub.kernels.variable_reports import compared, reported, told
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out, end_task

@@ -16,7 +16,7 @@ from freeact_sub.modes import Mode
 
 if TYPE_CHECKING:
     from freeact_sub.config.skill_folders import SkillModule
-    from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
+    from freeact_sub.kernels.snapshot_reports import RestoreReport, SnapshotReport
     from freeact_sub.kernels.wall.sandbox import SandboxPolicy
     from freeact_sub.kernels.workspaces import OwnFiles
 

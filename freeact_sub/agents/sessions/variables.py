@@ -26,7 +26,7 @@ from freeact_sub.system.private_folders import remove_soon
 from freeact_sub.text import counted, one_line
 
 if TYPE_CHECKING:
-    from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
+    from freeact_sub.kernels.snapshot_reports import LeftOut, RestoreReport
 
 MARK_CHARS: Final = 32
 """The width of a number, so that each overwrites the previous one."""

@@ -21,7 +21,7 @@ from freeact_sub.kernels.forkserver.branches import choose_connection
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
 from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, RECONNECT_MILLISECONDS, LocalKernel, LocalLauncher
-from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
+from freeact_sub.kernels.snapshot_reports import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import Gaps
 from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun

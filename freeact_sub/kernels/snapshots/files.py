@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.guest.saved.imported import candidates, digest_of
-from freeact_sub.kernels.snapshots.report import LostVariable, Variable
+from freeact_sub.kernels.snapshot_reports import LostVariable, Variable
 from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
 from freeact_sub.kernels.workspaces.layer import FICLONE, write_all
 from freeact_sub.system.safe_files import opened_folder, put_file, read_file

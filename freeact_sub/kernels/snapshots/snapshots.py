@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.kernels.snapshot_reports import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.kernels.snapshots import files
-from freeact_sub.kernels.snapshots.report import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
 from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
