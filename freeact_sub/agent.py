@@ -553,7 +553,7 @@ class Agent(Generic[OutputT]):
         if values:
             loop = await self._ready()
             await put_values(values, await loop.resources.kernel.get())
-            loop.agent.shared.journal.kernel_changed(loop.agent.agent_id)
+            loop.resources.kernel.past.changed()
 
     @overload
     async def get(self, name: str, *, output: type[T], trust: bool = False) -> T: ...

@@ -2,21 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.call import asks_for, in_cell_of
+from freeact_sub.agents.call import in_cell_of
+from freeact_sub.agents.kernel_past import KernelPast
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.requests import HostRequests
-from freeact_sub.agents.sessions.variables import News, Variables
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.calls import FileWrite
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError, KernelLostError
-from freeact_sub.events import KernelLost, Notice
+from freeact_sub.events import KernelLost
 from freeact_sub.kernels import (
     AuditSettings,
     HostRequestHandler,
@@ -30,7 +30,6 @@ from freeact_sub.kernels import (
 from freeact_sub.modes import Mode
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
-from freeact_sub.system.private_folders import make_folder
 from freeact_sub.text import one_line
 from freeact_sub.tools import KernelAccess
 
@@ -44,31 +43,6 @@ OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}:
 WROTE: Final = FileWrite(path="")
 """Stands for all files that code writes."""
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
-
-
-@dataclass(eq=False)
-class KernelPast:
-    """The variables that a new kernel gets back, and what the model reads about them with its next prompt.
-
-    The kernel and the model are given it at different times: a program's own cell needs the variables long before the model
-    reads of them.
-    """
-
-    due: News | None = None
-    """Gives the kernel what it has not been given yet. None: it has all, or is as old as the conversation."""
-    untold: str = ""
-    """What the model has not read yet of what the kernel was given."""
-
-    def tell(self, news: str) -> None:
-        """Have the model read this too, with its next prompt."""
-        self.untold = "\n".join(filter(None, [self.untold, news]))
-
-    async def bring_back(self) -> None:
-        """Give it to the kernel. A call that is cancelled has not done so: the next one does."""
-        if self.due is not None:
-            news = await self.due()
-            self.due = None
-            self.tell(news)
 
 
 class AgentKernel:
@@ -87,11 +61,7 @@ class AgentKernel:
         self._branch_of = branch_of
         self.is_branch = branch_of is not None
         """It starts as a copy of another kernel."""
-        self.past = KernelPast()
-        self.saved: Variables | None = None
-        """Keeps its variables for the session. None: nothing does."""
-        self._carried: Variables | None = None
-        """What keeps them without a session, from the moment their kernel is replaced until a new one has all of them."""
+        self.past = KernelPast(agent, self)
         self._bringing_back = asyncio.Lock()
         self._host = host
         self._mcp_servers, self._own_files = mcp_servers, own_files
@@ -146,29 +116,10 @@ class AgentKernel:
             return  # the kernel runs a cell, so it has them, or this cell makes them again
         async with self._bringing_back:
             while self._to_be_replaced:
-                if self.is_used and self.past.due is None:
-                    variables = self.saved or self._new_carried()
-                    self.past.due = partial(variables.restore, await variables.save_now())
+                if self.is_used:
+                    await self.past.save()
                 await self._replaced()
             await self.past.bring_back()
-            if self._carried is not None and not self._carried.has_more:
-                await self._drop_carried()
-
-    def _new_carried(self) -> Variables:
-        agent = self._agent
-        if self._carried is None:
-            self._carried = Variables(
-                make_folder(), agent.agent_id, self, asks_for(agent), last_cell=None, notice=self._notice
-            )
-        return self._carried
-
-    async def _drop_carried(self) -> None:
-        carried, self._carried = self._carried, None
-        if carried is not None:
-            await carried.forget()
-
-    def _notice(self, text: str) -> None:
-        self._agent.emitter.put(Notice(content=text))
 
     @property
     def _spec(self) -> KernelSpec:
@@ -236,6 +187,7 @@ class AgentKernel:
     def assign(self, holder: TreeAgent) -> None:
         """See `AgentResources.assign`. A node's kernel is not replaced when it dies."""
         self._agent, self._kept = holder, holder.owner is not None
+        self.past.assign(holder)
         self.is_branch, self.deaths = False, 0
         if (starting := self._starting) is not None and starting.done() and not self._failed(starting):
             holder.use_kernel(folders_of(holder, starting.result()))
@@ -320,7 +272,7 @@ class AgentKernel:
 
     async def reset(self) -> None:
         """Replaces the kernel with a new one, which has nothing."""
-        await self._drop_carried()
+        self.past.forget()
         await self._replaced()
 
     async def _replaced(self) -> None:
@@ -332,7 +284,7 @@ class AgentKernel:
         """Close the kernel for good, whatever its state."""
         self._closed = True
         await carry_out(self._drop())
-        await self._drop_carried()
+        self.past.forget()
 
     async def _start(self) -> Kernel:
         origin, self._branch_of = self._branch_of, None  # its replacement starts empty

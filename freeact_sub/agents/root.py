@@ -340,7 +340,7 @@ class Root:
         resources = AgentResources(self.agent)
         resources.use_mode()
         resources.mcp.share()
-        self.loop = loop = AgentLoop(
+        self.loop = AgentLoop(
             self.agent,
             self.tree,
             resources,
@@ -348,7 +348,8 @@ class Root:
             begin_run=self._begin_if_idle,
         )
         self.on_close(resources.aclose)
-        self.on_close(self.session.follow(loop, is_new=not self.agent.run.record.history))
+        if self.agent.run.record.history:
+            resources.kernel.past.begin_again()
         for feature in shared.features:
             await self._resources.enter_async_context(feature.open())
         resources.kernel.start_soon()  # ready when the first prompt comes

@@ -6,7 +6,8 @@ a session are in `agents/sessions/`.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, TypeVar
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
@@ -14,14 +15,20 @@ from pydantic_ai.exceptions import ToolFailed, ToolFailedError
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
+from freeact_sub.agents.agent_kernel import AgentKernel
+from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall
+from freeact_sub.agents.root import whole_root
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.journal import Journal, jsonable
 from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_task, keep_answer, known_answer
 from freeact_sub.agents.sessions.stored_agent import stored_agent
+from freeact_sub.agents.sessions.variables import FollowedVariables
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.errors import FreeactError
+from freeact_sub.events import Notice
 from freeact_sub.tools import ChildRequest, head_and_tail, text_of
 
 T = TypeVar("T")
@@ -50,16 +57,24 @@ class _MessageRecorder(AbstractCapability[Any]):
 class SessionsPart(RunPart):
     """Records one run."""
 
+    closing_seconds: ClassVar[float] = 40.0
+
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
         self._journal, self._agent, self._chars = journal, agent, agent.shared.config.kernel.output_chars
         self._digest: str | None = None
         """Identifies the work of a child. None: its answer must not be kept, or is kept already."""
+        self._variables: FollowedVariables | None = None
+        """Those of a child, which are saved at its end. The root's are followed while it is open."""
 
     def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Record the start of the run."""
         agent, budget = self._agent, self._agent.run.account.budget
         self._journal.run_begins(agent.agent_id, lambda: stored_agent(agent), prompt, budget, of_root=agent.parent is None)
         self._digest = None if request is None else digest_of_task(request, agent)
+        kernel, variables = agent.kernel, self._journal.variables
+        if agent.parent is not None and variables is not None and isinstance(kernel, AgentKernel):
+            self._variables = variables.of_child(agent.agent_id, kernel, asks_for(agent), self._notice)
+            kernel.past.saved = self._variables
 
     def known(self) -> RunResult | None:
         """Return the answer that the same child gave before a crash."""
@@ -79,6 +94,12 @@ class SessionsPart(RunPart):
         if jsonable(answer) == answer:
             journal.keep_answer(agent_id, digest, {"output": answer, "agent_id": agent_id})
         return answer
+
+    async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
+        """Save the variables of a child: it may be resumed."""
+        del ending, kernel
+        if self._variables is not None:
+            await self._variables.aclose()
 
     def ended(self, result: RunResult) -> None:
         """Record the end of the run."""
@@ -113,6 +134,9 @@ class SessionsPart(RunPart):
         await journal.committed()
         return ended
 
+    def _notice(self, text: str) -> None:
+        self._agent.emitter.put(Notice(content=text))
+
     def _text(self, error: Exception) -> str:
         if isinstance(error, ToolFailed):
             return error.message
@@ -127,6 +151,11 @@ class SessionsFeature(Feature):
     """Records what the agents of a tree do."""
 
     name = "sessions"
+
+    def open(self) -> AbstractAsyncContextManager[None]:
+        """Save the variables of the root."""
+        root = whole_root(self.root)
+        return root.session.following(root.agent, root.opened.resources.kernel)
 
     def run(self, agent: FeatureAgent) -> RunPart | None:
         """Record the run, if there is a session."""

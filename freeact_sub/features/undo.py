@@ -19,11 +19,11 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.kernel_past import News
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
-from freeact_sub.agents.sessions.variables import News
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import Kernel, branching
@@ -325,7 +325,7 @@ class Undo:
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
         agent.shared.journal.undone(agent.agent_id, moved, undone=there < here)
-        agent.shared.journal.kernel_changed(agent.agent_id)
+        past.changed()
         self._states[here] = present
         self._states[there] = None
         target.kernel = None  # it belongs to the agent now

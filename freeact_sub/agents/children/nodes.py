@@ -275,7 +275,7 @@ class Nodes:
                 await self._resources.kernel.become(node.resources.kernel)
 
         await self.in_run(take)
-        self._agent.shared.journal.kernel_changed(node.code.principal.agent_id)
+        self._resources.kernel.past.changed()
 
     async def promote(self, origin: KernelNode) -> "Changes":
         """Take over the files that a node has changed in its copy of the workspace."""

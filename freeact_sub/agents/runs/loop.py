@@ -19,7 +19,7 @@ from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 from freeact_sub import events as ev
 from freeact_sub.agents.answers import Refusal, answers_of, by_value, or_refusal
 from freeact_sub.agents.ask import SingleRequests
-from freeact_sub.agents.call import acting_as, asks_for
+from freeact_sub.agents.call import acting_as
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, Work
@@ -28,7 +28,6 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt, with_child_note
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.sessions.variables import kernel_is_new
 from freeact_sub.agents.tool_calls import ModelCalls
 from freeact_sub.agents.traces import traced_program
 from freeact_sub.agents.tree import Tree
@@ -79,9 +78,6 @@ class AgentLoop:
         self._begin_run = begin_run
         self.children = ChildOwner(self)
         self.single_requests = SingleRequests(agent)
-        saved, self._variables = agent.shared.journal.variables, None
-        if saved is not None and parent is not None:
-            self._variables = saved.of_child(agent.agent_id, resources.kernel, asks_for(agent), self._notice)
         self._parent = parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         self._ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
@@ -112,7 +108,7 @@ class AgentLoop:
         """
         loop = AgentLoop(child, self.tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
-            resources.kernel.past.due = kernel_is_new if loop._variables is None else loop._variables.restore
+            resources.kernel.past.begin_again()
         return loop
 
     async def until_live(self) -> None:
@@ -226,8 +222,6 @@ class AgentLoop:
                 if self.agent.keeps_kernel and ending.status != "cancelled":
                     limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
-                if (saved := self._variables) is not None:
-                    stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
             parts, kernel = self.agent.run.features, self.resources.kernel
             closing_seconds = parts.closing_seconds + CLOSE_SECONDS  # each part has a bound of its own
             stack.push_async_callback(lambda: carry_out(parts.closing(ending, kernel), timeout_seconds=closing_seconds))

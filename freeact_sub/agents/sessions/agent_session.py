@@ -3,25 +3,21 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
-from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import (
-    CHANGE_VARIABLES,
-    SessionVariables,
-    kernel_is_new,
-)
+from freeact_sub.agents.sessions.variables import CHANGE_VARIABLES, SessionVariables
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import Tap, hearing
@@ -42,10 +38,6 @@ SWEEP_SECONDS: Final = 5.0
 NEW: Final = "new"
 
 logger = logging.getLogger(__name__)
-
-
-async def _nothing() -> None:
-    pass
 
 
 class AgentSession:
@@ -189,30 +181,24 @@ class AgentSession:
             await self.aclose()
             raise
 
-    def follow(self, loop: AgentLoop, *, is_new: bool) -> Callable[[], Awaitable[None]]:
-        """Keep the variables of the root's kernel, and bring back those that were saved.
-
-        Args:
-            loop: The loop of the root, just made.
-            is_new: There is no conversation.
-
-        Returns:
-            Ends it, before the kernel is closed.
-        """
-        kernel = loop.resources.kernel
-        kernel.past.due = None if is_new else kernel_is_new
-        variables = None
-        if self.journal.variables is not None:
-            variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, asks_for(loop.agent))
-            is_new = is_new and not variables.are_saved  # a program's own cells are no conversation
-            variables.is_paused = not is_new
-        kernel.saved = variables
-        if not is_new and variables is not None:
-            kernel.past.due = variables.restore
-        elif self.resumed is not None and not is_new:
-            self._notice("its saved variables did not come back: the session is not kept")
-        kernel.past.tell(self._fork_note.get("news", ""))
-        return _nothing if variables is None else variables.aclose
+    @asynccontextmanager
+    async def following(self, agent: TreeAgent, kernel: AgentKernel) -> AsyncIterator[None]:
+        """Save the root's variables in a block, and bring back those that are saved. Args: kernel: its own, just made."""
+        is_new, past = not agent.run.record.history, kernel.past
+        past.tell(self._fork_note.get("news", ""))
+        if self.journal.variables is None:
+            if self.resumed is not None and not is_new:
+                self._notice("its saved variables did not come back: the session is not kept")
+            yield
+            return
+        past.saved = variables = self.journal.variables.of_root(agent.agent_id, kernel, asks_for(agent))
+        if variables.are_saved:
+            past.begin_again()  # a program's own cells are no conversation
+        variables.is_paused = past.due is not None
+        try:
+            yield
+        finally:
+            await variables.aclose()
 
     @property
     def taps(self) -> tuple[Tap, ...]:

@@ -18,7 +18,6 @@ from pydantic_core import to_jsonable_python
 from freeact_sub import events as ev
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.resume import EarlierPrompt
-from freeact_sub.agents.sessions.variables import SessionVariables
 from freeact_sub.cells import ClearOutput, DisplayData, StreamText
 from freeact_sub.config.budget import Budget
 from freeact_sub.events.ending import Ending
@@ -63,8 +62,8 @@ class Journal:
     """None: nothing is kept."""
     open_reader: OpenReader | None = None
     """Reads what was kept. None: there is no session."""
-    variables: SessionVariables | None = None
-    """Saves the variables of agents. None: nothing is kept."""
+    variables: Any = None
+    """`SessionVariables`, which saves the variables of agents. None: nothing is kept."""
     files: Path | None = None
     """The folder for states of the workspace's files. None: nothing is kept."""
     originals: Sequence[Path] = ()
@@ -152,11 +151,6 @@ class Journal:
         """Keep the root's variables as they are before its present run, for a fork that begins there."""
         if self.variables is not None and self.keeps:
             await self.variables.keep(self.runs[agent_id])
-
-    def kernel_changed(self, agent_id: str) -> None:
-        """An agent's variables are others now, though no cell of its own has ended."""
-        if self.variables is not None:
-            self.variables.changed(agent_id)
 
     async def call_begins(
         self, agent_id: str, *, name: str, args: Mapping[str, Any], tool_call_id: str | None, from_code: bool
