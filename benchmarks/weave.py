@@ -22,14 +22,14 @@ ELSEWHERE: Final = {
     "hooks": ["agents/hooks", "hooks", "approvals/call_hooks"],
     "skills": ["kernels/guest/skills"],
     "receipts": [
-        *("agents/runs/receipt_book", "agents/runs/file_facts", "agents/attribution", "agents/children/verifier"),
+        *("agents/runs/receipt_book", "agents/runs/file_facts", "agents/attribution", "agents/verifier"),
         "kernels/guest/used",
     ],
     "notebook_copies": ["kernels/copies", "kernels/guest/state"],
     "gateway": ["kernels/gateway"],
     "mcp_client": ["mcp", "agents/from_code/servers", "kernels/guest/mcp", "tools/mcp", "tools/mcp_search"],
     "compaction": ["agents/context"],
-    "known_answers": ["agents/sessions/known_answers", "agents/children/earlier"],
+    "known_answers": ["agents/sessions/known_answers", "agents/earlier"],
 }
 """Paths by feature, without `.py`."""
 MAY: Final = ("features/__init__.py", "agents/agent.py", "agents/__init__.py", "agent.py")

@@ -18,7 +18,7 @@ from freeact_sub.agents import (
     fork_session as fork_session,
     parent_of as parent_of,
 )
-from freeact_sub.agents.budgets.estimate import (
+from freeact_sub.agents.money import (
     ContextUse as ContextUse,
 )
 from freeact_sub.agents.debug import (

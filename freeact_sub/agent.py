@@ -21,18 +21,18 @@ from typing_extensions import TypeVar
 
 from freeact_sub.agents.arguments import arguments_of, check_arguments, check_config
 from freeact_sub.agents.ask import AskParams, typed_for_program
-from freeact_sub.agents.budgets.estimate import ContextUse, context_use
 from freeact_sub.agents.call import in_cell_of
-from freeact_sub.agents.children.child import Child
+from freeact_sub.agents.child import Child
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
+from freeact_sub.agents.loop import AgentLoop
+from freeact_sub.agents.money import ContextUse, context_use
 from freeact_sub.agents.ports import KernelNode
+from freeact_sub.agents.prompt import Prompt
 from freeact_sub.agents.requests import validated
+from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.root import RunOptions, make_root, outcome, request_for, request_of
-from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.prompt import Prompt
-from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
-from freeact_sub.agents.runs.run import EventStream, Run
+from freeact_sub.agents.run import EventStream, Run
 from freeact_sub.agents.shared import ExecutionContext
 from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.approvals import Approve

@@ -79,6 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is cancelled or interrupted may take its time; a test of those that never end sets a bound of its own."""
-    monkeypatch.setattr("freeact_sub.agents.runs.loop.ABANDON_SECONDS", 30.0)
+    monkeypatch.setattr("freeact_sub.agents.loop.ABANDON_SECONDS", 30.0)
     for name in ("INTERRUPT_GRACE_SECONDS", "IDLE_DEADLINE_SECONDS"):
         monkeypatch.setattr(f"freeact_sub.kernels.wire.client.{name}", 30.0)

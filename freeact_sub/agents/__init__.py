@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from freeact_sub.agent_names import depth_of, parent_of
 
 if TYPE_CHECKING:
-    from freeact_sub.agents.children.child import Child
-    from freeact_sub.agents.children.record import ChildRecord
+    from freeact_sub.agents.child import Child, ChildRecord
     from freeact_sub.agents.ports import KernelNode
+    from freeact_sub.agents.results import AgentInfo, AgentStatus, RunResult
     from freeact_sub.agents.root import RunOptions
-    from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
-    from freeact_sub.agents.runs.run import Run
+    from freeact_sub.agents.run import Run
     from freeact_sub.agents.sessions.forking import SessionFork, fork_session
     from freeact_sub.agents.shared import ExecutionContext
 
@@ -35,15 +34,15 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AgentInfo": "runs.results",
-    "AgentStatus": "runs.results",
-    "Child": "children.child",
-    "ChildRecord": "children.record",
+    "AgentInfo": "results",
+    "AgentStatus": "results",
+    "Child": "child",
+    "ChildRecord": "child",
     "ExecutionContext": "shared",
     "KernelNode": "ports",
-    "Run": "runs.run",
+    "Run": "run",
     "RunOptions": "root",
-    "RunResult": "runs.results",
+    "RunResult": "results",
     "SessionFork": "sessions.forking",
     "fork_session": "sessions.forking",
 }

@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
 from freeact_sub import events as ev
-from freeact_sub.agents.children.choices import with_model_named
+from freeact_sub.agents.choices import with_model_named
+from freeact_sub.agents.present_run import no_kernel_left
 from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall, Work
-from freeact_sub.agents.runs.present_run import no_kernel_left
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, SpawnCall

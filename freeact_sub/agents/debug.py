@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
 

@@ -51,7 +51,7 @@ from freeact_sub.agents.requested_call import (
     RequestedCall,
     Work,
 )
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.results import RunResult
 from freeact_sub.approvals.advice import Adviser, check_overrides
 from freeact_sub.calls import Call
 from freeact_sub.channel import Tap

@@ -35,7 +35,7 @@ from freeact_sub.actions import FileOperation
 from freeact_sub.agents.call import acting_as, in_cell, make, permit
 from freeact_sub.agents.feature import Handler
 from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall
-from freeact_sub.agents.runs.results import text_of
+from freeact_sub.agents.results import text_of
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import required
 from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall

@@ -13,19 +13,17 @@ from pydantic_ai import BinaryContent
 from freeact_sub.agents.answers import check_output
 from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import caller_in
-from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.feature import FeatureRoot
-from freeact_sub.agents.history import checked_history
+from freeact_sub.agents.loop import AgentLoop
+from freeact_sub.agents.prompt import Prompt, checked_history, read_prompt
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.course import Course
-from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.prompt import Prompt, read_prompt
-from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
-from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.results import NO_BOUNDS, AnswerT, RunResult
+from freeact_sub.agents.run import Course, Run
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import make_shared
+from freeact_sub.agents.spawn import AgentProgram, Work
 from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent

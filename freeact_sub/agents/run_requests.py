@@ -23,13 +23,13 @@ from pydantic import Field, TypeAdapter, model_validator
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.ask import AskRequests, SingleRequests, output_type_of
-from freeact_sub.agents.children.nodes import Nodes
-from freeact_sub.agents.children.owner import ChildOwner
+from freeact_sub.agents.children import ChildOwner
 from freeact_sub.agents.feature import Handler
+from freeact_sub.agents.nodes import Nodes
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.requests import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import StrategyProgress

@@ -16,9 +16,9 @@ from pydantic_ai.toolsets import AbstractToolset
 from freeact_sub.activity import Activities
 from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.feature import Features
+from freeact_sub.agents.present_run import KernelPlaces
+from freeact_sub.agents.results import PictureUse
 from freeact_sub.agents.rights import AgentType
-from freeact_sub.agents.runs.present_run import KernelPlaces
-from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap

@@ -11,10 +11,10 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import depth_of, short_id
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.present_run import PresentRun
 from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.results import ACTIVE, AgentInfo
 from freeact_sub.agents.rights import Rights
-from freeact_sub.agents.runs.present_run import PresentRun
-from freeact_sub.agents.runs.results import ACTIVE, AgentInfo
 from freeact_sub.agents.shared import ExecutionContext, Shared
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import NO_CHOICES, ChildChoices

@@ -3,11 +3,11 @@
 A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do in them hangs in its hooks: the methods of
 `RunHooks`, which share `Turns`. One turn, in order:
 
-1.  `prepare_tools`: the tools that the agent's type leaves it (`rights.py`). If no turn is left, the run
-    must end, and no tools are offered.
+1.  `prepare_tools`: the tools that the agent's type leaves it (`rights.py`). If no turn is left, the run must end, and no
+    tools are offered.
 2.  `wrap_model_request`: of children that begin alike the first is sent first, so that the others read its prefix from
     the provider's cache (`prefix_of`). `RequestProgress` shows a request that takes long, `InnerTasks` (`upstream.py`)
-    notes the tasks of pydantic-ai, and `Booking.paid` (`budgets/booking.py`) gives up a request that brings no response.
+    notes the tasks of pydantic-ai, and `Booking.paid` gives up a request that brings no response.
 3.  The capabilities of features, in front of a user's (`RunPart.capability`): a conversation that would fill the window of
     the model is shortened, which may take a request of its own (`SingleRequests`).
 4.  `before_model_request`: withholds the spawning tools if no child may be started. `Booking.reserve` estimates the request
@@ -15,8 +15,7 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
     left, the request becomes the last report (the salvage), or the run ends.
 5.  The request is made, and pydantic-ai streams it; `emit_events` emits text and thinking as they come.
 6.  `after_model_request`: `Booking.settle` books what the response took and emits UsageUpdated. `AnswerCheck.check`
-    (`answers.py`) asks once more for an answer that is cut off or empty, or ends
-    the run.
+    (`answers.py`) asks once more for an answer that is cut off or empty, or ends the run.
 7.  For each tool call in the response, side by side: the arguments are validated. If some are wrong or there is no such
     tool, pydantic-ai answers; `on_tool_validate_error` says in a sentence what is wrong with the arguments, and
     `UnmadeCalls` (`upstream.py`) counts and reports such calls. Else `wrap_tool_execute` has
@@ -33,6 +32,9 @@ a normal result; the loop makes the status of it. `ask.py` makes one request wit
 
 `Turns.ended` notes the reason of an ending when it is decided. `PersonMessages` holds what a person sends to a working agent
 until features have read it; then the model reads it.
+
+`Booking` reserves, makes and counts the model requests of one run, or of one question, one after another. Every request is
+booked exactly once. A request that was cut off is booked with an estimate.
 """
 
 import asyncio
@@ -40,6 +42,7 @@ import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -66,25 +69,36 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.result import FinalResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai.usage import RequestUsage, UsageLimits
 from pydantic_graph import End
 
 from freeact_sub import events as ev
 from freeact_sub.agents.answers import AnswerCheck
-from freeact_sub.agents.budgets.booking import Booking
-from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.money import (
+    BYTES_PER_TOKEN,
+    REPORT_TOKENS,
+    Account,
+    Estimate,
+    Reservation,
+    estimate_input,
+    estimate_request,
+    price_of,
+    size_of,
+    with_max_tokens,
+)
+from freeact_sub.agents.results import text_of
 from freeact_sub.agents.rights import SPAWNING
-from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.tool_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.traces import name_of, traced_run
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.upstream import COUNTED_BY_US, RETRIES, InnerTasks, UnusableReplies
 from freeact_sub.channel import Emitter
+from freeact_sub.config.budget import Usage
 from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
-from freeact_sub.events import ModelProgress, Notice
+from freeact_sub.events import ModelProgress, Notice, UsageUpdated
 from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.borrowed_stream import closed_after
-from freeact_sub.models.observers import Meter, bills_cache_writes, watch
+from freeact_sub.models.observers import Attempt, Bill, Meter, bills_cache_writes, charge_to, watch
 from freeact_sub.models.traffic import FirstRequest
 from freeact_sub.text import whole_text
 from freeact_sub.tools import TOOL_NAMES
@@ -99,6 +113,163 @@ logger = logging.getLogger(__name__)
 SALVAGE: Final = (
     "Your budget is used up ({reason}). No tools are left. Report now what you have found and done, and what is missing."
 )
+
+
+class Booking:
+    """Pays for the requests of one agent."""
+
+    def __init__(self, agent: TreeAgent, account: Account, *, of_conversation: bool = True) -> None:
+        """Begin.
+
+        Args:
+            agent: The agent.
+            account: Pays for the requests: the agent's, or a descendant's.
+            of_conversation: The requests carry the agent's conversation. False: they are questions beside it.
+        """
+        self._agent = agent
+        self._account = account
+        self._of_conversation = of_conversation
+        self._reservation: Reservation | None = None
+        self._bill = Bill(book=self._book_cut_off, check_again=account.check_again)
+        self.shortened = False
+        """The request's output is bounded by the budget."""
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Requests are made inside this block; leaving it ends an open one."""
+        try:
+            with charge_to(self._bill):
+                yield
+        finally:
+            self.give_up()
+
+    async def reserve(
+        self, request: ModelRequestContext, *, salvage: bool, last: bool = False, wait: bool = True
+    ) -> ModelRequestContext:
+        """Reserve what a request may take, and return the request to send.
+
+        Args:
+            request: The request as prepared.
+            salvage: A last report may follow at a limit.
+            last: This is the last report.
+            wait: Wait for other requests that may leave enough.
+
+        Raises:
+            LimitReachedError: There is not enough left.
+            FreeactError: Money is bounded, and the model's price is unknown.
+        """
+        account = self._account
+        self._give_back()  # of a request that this one continues
+        priced = any(above.bound("cost_usd") is not None for above in account.self_and_ancestors())
+        estimate = estimate_request(request, priced=priced, last=last) if account.counts_amounts else Estimate()
+        if salvage and not last:
+            estimate = replace(estimate, report_tokens=REPORT_TOKENS)
+        self._reservation = await account.ledger.reserve(account, estimate, last=last, wait=wait)
+        if not account.counts_amounts:
+            return request
+        self.shortened = self._reservation.output_tokens < estimate.output_tokens
+        return replace(request, model_settings=with_max_tokens(request, self._reservation.output_tokens))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request is being made."""
+        return self._reservation is not None
+
+    @contextmanager
+    def paid(self) -> Iterator[None]:
+        """A request is made inside the block; one that brings no response is given up."""
+        try:
+            yield
+        except BaseException:
+            self.give_up()
+            raise
+
+    async def settle(self, response: ModelResponse) -> None:
+        """Book an answered request."""
+        attempt, self._bill.attempt = self._bill.attempt, None
+        usage = usage_of(response, attempt)
+        self._book(usage)
+        self.give_up()
+        context_tokens = usage.input_tokens + usage.output_tokens if self._of_conversation else None
+        await self._agent.emitter.emit(self._updated(context_tokens))
+
+    def give_up(self) -> None:
+        """End the request; one without an answer is booked as far as it got. Can be called again."""
+        if self._bill.attempt is not None:
+            self._bill.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._reservation is not None:
+            self._reservation.give_up()
+            self._reservation = None
+
+    def _book_cut_off(self, attempt: Attempt) -> None:
+        self._book(usage_of_cut_off(attempt))
+        self._agent.emitter.put(self._updated())
+
+    def _book(self, usage: Usage) -> None:
+        self._account.book(usage)
+
+    def _updated(self, context_tokens: int | None = None) -> UsageUpdated:
+        account = self._agent.run.account
+        return UsageUpdated(
+            usage=account.own_usage,
+            tree_usage=account.usage,
+            context_tokens=context_tokens,
+            window_tokens=self._agent.window_tokens,
+        )
+
+
+def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
+    """Return the usage of a response. Args: attempt: produced it. None: nothing was sent."""
+    tokens, cost = response.usage, _cost_of(response)
+    # some servers count the one and not the other
+    estimated = attempt is not None and not (tokens.input_tokens and (tokens.output_tokens or not response.parts))
+    if attempt is not None and estimated:
+        tokens, cost = _estimated(attempt, response), None
+    if attempt is not None and cost is None:
+        cost = price_of(attempt.model)(tokens)
+    return _usage(tokens, cost, turns=1, estimated=estimated)
+
+
+def usage_of_cut_off(attempt: Attempt) -> Usage:
+    """Return the usage of an attempt whose answer nobody received: an estimate, unless the answer had arrived."""
+    if attempt.response is not None:
+        return usage_of(attempt.response, attempt)
+    tokens = _estimated(attempt, attempt.received)
+    return _usage(tokens, price_of(attempt.model)(tokens), turns=0, estimated=True)
+
+
+def _usage(tokens: RequestUsage, cost: Decimal | None, *, turns: int, estimated: bool) -> Usage:
+    return Usage(
+        turns=turns,
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_read_tokens=tokens.cache_read_tokens,
+        cache_write_tokens=tokens.cache_write_tokens,
+        cost_usd=cost,
+        unpriced_turns=int(cost is None),
+        estimated_requests=int(estimated),
+    )
+
+
+def _estimated(attempt: Attempt, response: ModelResponse | None) -> RequestUsage:
+    """Return the tokens sent and received, counted by the provider where it has counted."""
+    counted = RequestUsage() if response is None else response.usage
+    received = 0 if response is None else sum(size_of(part) for part in response.parts) // BYTES_PER_TOKEN
+    return replace(
+        counted,
+        input_tokens=counted.input_tokens or estimate_input(attempt.messages, attempt.parameters),
+        output_tokens=max(counted.output_tokens, received),
+    )
+
+
+def _cost_of(response: ModelResponse) -> Decimal | None:
+    try:
+        return response.cost().total_price
+    except (LookupError, ValueError):
+        return None
 
 
 @dataclass(kw_only=True, eq=False)

@@ -37,20 +37,19 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.ask import SingleRequests
-from freeact_sub.agents.budgets.estimate import (
+from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.money import (
     BYTES_PER_TOKEN,
     estimate_uncounted,
     outdated,
     request_tokens,
     size_of,
 )
-from freeact_sub.agents.children.spawn import Work
-from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.named_texts import is_folder, loaded_in, loaded_only, name_in
+from freeact_sub.agents.prompt import is_folder, loaded_in, loaded_only, name_in, summary_prompt, with_child_note
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
-from freeact_sub.agents.runs.prompt import summary_prompt, with_child_note
-from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.run import Run
+from freeact_sub.agents.spawn import Work
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from freeact_sub.agents.feature import Feature, Handler, RunPart
 from freeact_sub.agents.requested_call import FeatureAgent
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice

@@ -1,6 +1,6 @@
 """`InstructionsFeature`: shows a model the instructions of a folder (AGENTS.md or CLAUDE.md) when it uses a file there.
 
-The instructions of the workspace itself stand in the system prompt (`agents/runs/prompt.py`). Parts of this feature are
+The instructions of the workspace itself stand in the system prompt (`agents/prompt.py`). Parts of this feature are
 `HearsUsed` (`features/files.py`): without the feature that knows used files they hear of none.
 """
 
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.named_texts import is_folder, loaded_in, named_text
+from freeact_sub.agents.prompt import is_folder, loaded_in, named_text
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder
 from freeact_sub.events import Notice

@@ -20,8 +20,8 @@ from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall
+from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.root import whole_root
-from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.journal import Journal, jsonable
 from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_task, keep_answer, known_answer
 from freeact_sub.agents.sessions.stored_agent import stored_agent

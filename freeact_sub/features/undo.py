@@ -20,9 +20,9 @@ from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.agents.kernel_past import News
+from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
-from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange

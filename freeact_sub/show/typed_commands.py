@@ -20,7 +20,7 @@ from freeact_sub.text import counted, one_line, visible
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.agent import Agent
     from freeact_sub.agents import AgentInfo
-    from freeact_sub.agents.budgets.estimate import ContextUse
+    from freeact_sub.agents.money import ContextUse
     from freeact_sub.config.budget import RootBudget, Usage
     from freeact_sub.features.undo import UndoReport
 

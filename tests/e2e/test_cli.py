@@ -61,7 +61,7 @@ def test_the_program_shows_no_banner_of_pydantic_ai_and_the_library_leaves_it_as
     shows = {name: value for name, value in environment().items() if name not in ("CI", "PYTEST_VERSION")}
     shows = {name: value for name, value in shows.items() if name != "PYDANTIC_AI_NO_BANNER"} | {"AI_AGENT": "reader"}
     code = (
-        "import pydantic_ai, freeact_sub.agents.runs.loop; from pydantic_ai.models.test import TestModel; "
+        "import pydantic_ai, freeact_sub.agents.loop; from pydantic_ai.models.test import TestModel; "
         "print(pydantic_ai.BANNER_ENABLED); pydantic_ai.Agent(TestModel()).run_sync('x')"
     )
     library = subprocess.run(

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
 from freeact_sub import events as ev
-from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.results import RunResult, text_of
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.cells import ClearOutput, DisplayData, StreamText
 from freeact_sub.config.budget import Budget

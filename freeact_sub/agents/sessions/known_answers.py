@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.events import Notice

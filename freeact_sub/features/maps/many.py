@@ -15,11 +15,11 @@ from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
 from freeact_sub.agents.ask import AskParams, TypedAnswer, typed_for_program
-from freeact_sub.agents.budgets.ledger import NO_PAYER, Payer
+from freeact_sub.agents.loop import AgentLoop
+from freeact_sub.agents.money import NO_PAYER, Payer
 from freeact_sub.agents.requests import validated
+from freeact_sub.agents.results import AnswerT
 from freeact_sub.agents.root import Root, outcome
-from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.results import AnswerT
 from freeact_sub.agents.sessions.known_answers import digest_of_ask
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Notice, StrategyProgress

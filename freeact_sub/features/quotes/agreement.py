@@ -12,8 +12,7 @@ from typing import Final
 
 from pydantic_ai.usage import RequestUsage
 
-from freeact_sub.agents.budgets.estimate import LEAST, OUTPUT_TOKENS, REPORT_TOKENS, price_of
-from freeact_sub.agents.budgets.ledger import NO_PAYER, Account, Payer
+from freeact_sub.agents.money import LEAST, NO_PAYER, OUTPUT_TOKENS, REPORT_TOKENS, Account, Payer, price_of
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FanOut

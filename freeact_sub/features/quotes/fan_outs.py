@@ -16,9 +16,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.budgets.estimate import price_of
-from freeact_sub.agents.budgets.ledger import Account, Payer
 from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
+from freeact_sub.agents.money import Account, Payer, price_of
 from freeact_sub.agents.requested_call import FeatureAgent, NewChild, Question
 from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.channel import Tap

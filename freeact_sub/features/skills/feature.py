@@ -2,7 +2,7 @@
 
 A model reads the catalogue in its system prompt. Code in a cell loads a skill by `agent.skill`, and the model reads its text
 before its next request; a person loads one by `Agent.skill`. Kernels import the Python of skills, and do not write their
-folders. A text is never twice in a conversation (`agents/named_texts.py`).
+folders. A text is never twice in a conversation (`agents/prompt.py`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic_ai.messages import TextContent
 
 from freeact_sub.agents.feature import Feature, FeatureRoot, Handler, RunPart
-from freeact_sub.agents.named_texts import loaded_in, name_in, named_text
+from freeact_sub.agents.prompt import loaded_in, name_in, named_text
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.requests import Params, tool_call_id_of, validated
 from freeact_sub.agents.rights import AgentType, only

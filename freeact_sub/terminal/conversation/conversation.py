@@ -291,7 +291,7 @@ class Conversation:
             failed: What the run was about, if a request failed: it can be sent again. None: there is none such.
             history: The conversation since the run began: what was sent to the agent, and is not in there, nobody has read.
         """
-        from freeact_sub.agents.history import texts_of_people  # noqa: PLC0415  # it imports pydantic-ai
+        from freeact_sub.agents.prompt import texts_of_people  # noqa: PLC0415  # it imports pydantic-ai
 
         read = "\n".join(texts_of_people(history))
         unread = [typed for typed, content in self.present.sent if content.strip() not in read]

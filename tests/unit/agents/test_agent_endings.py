@@ -345,7 +345,7 @@ async def test_a_tool_that_cancels_itself_or_exits_fails_alone(make):
 
 
 async def test_a_tool_that_does_not_heed_its_cancel_is_abandoned_and_every_agent_still_ends_once(make, caplog, monkeypatch):
-    monkeypatch.setattr("freeact_sub.agents.runs.loop.ABANDON_SECONDS", 0.1)
+    monkeypatch.setattr("freeact_sub.agents.loop.ABANDON_SECONDS", 0.1)
     toolset = FunctionToolset()
     deaf = asyncio.Event()
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.tables import each
 
-from freeact_sub.agents.children.report import report
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.child import report
+from freeact_sub.agents.results import RunResult
 from freeact_sub.events.ending import Receipts
 from freeact_sub.features.files import FileAttribution, RunFiles, obeyed
 

@@ -7,7 +7,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
 from support.waiting import eventually
 
-from freeact_sub.agents.children.child import NO_ANSWER
+from freeact_sub.agents.child import NO_ANSWER
 from freeact_sub.errors import AgentBusyError
 from freeact_sub.events import (
     AgentFinished,

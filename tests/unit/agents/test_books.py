@@ -18,7 +18,7 @@ from support.thorough import sample
 from support.waiting import eventually
 
 from freeact_sub import Agent, Budget, Config
-from freeact_sub.agents.children.report import status_line
+from freeact_sub.agents.child import status_line
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import AgentFinished, AgentStarted, ResponseChunk
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt

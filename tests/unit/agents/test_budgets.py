@@ -17,7 +17,7 @@ from support.tables import each
 from support.thorough import sample
 
 from freeact_sub import Agent, Config, ConfigError, FreeactError
-from freeact_sub.agents.budgets.estimate import highest_price_of
+from freeact_sub.agents.money import highest_price_of
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import (
     AgentFinished,

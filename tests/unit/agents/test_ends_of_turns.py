@@ -8,7 +8,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from support.agents import cell, of_kind, read
 
 from freeact_sub import AgentFinished, Budget, Response
-from freeact_sub.agents.children.owner import ChildOwner
+from freeact_sub.agents.children import ChildOwner
 
 PLAIN, GRAPH = {}, {"capabilities": [AbstractCapability()]}
 LOOPS = pytest.mark.parametrize("loop", [PLAIN, GRAPH], ids=["plain", "graph"])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
 from support.tables import each
 
-from freeact_sub.agents.named_texts import loaded_in
+from freeact_sub.agents.prompt import loaded_in
 from freeact_sub.config.instruction_files import MAX_CHARS
 from freeact_sub.config.load import load_config
 from freeact_sub.features.compaction import texts_to_keep, transcript

@@ -11,8 +11,7 @@ from support.tables import each
 from support.thorough import examples
 from support.waiting import turns
 
-from freeact_sub.agents.budgets.estimate import LEAST, Estimate
-from freeact_sub.agents.budgets.ledger import Account, Ledger
+from freeact_sub.agents.money import LEAST, Account, Estimate, Ledger
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError, LimitReachedError
 

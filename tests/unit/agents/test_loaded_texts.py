@@ -13,8 +13,7 @@ from support.agents import of_kind, read
 from support.windows import is_summary_request, text_of
 
 from freeact_sub import Agent, Config
-from freeact_sub.agents.history import last_exchanges
-from freeact_sub.agents.named_texts import loaded_in
+from freeact_sub.agents.prompt import last_exchanges, loaded_in
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, Compacted, SkillLoaded
 from freeact_sub.features.compaction import texts_to_keep, to_summarise, transcript, with_summary

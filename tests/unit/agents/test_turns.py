@@ -21,7 +21,7 @@ from support.agents import cell, read, task
 from support.waiting import turns
 
 from freeact_sub import Agent, Config
-from freeact_sub.agents.budgets.booking import Booking
+from freeact_sub.agents.turn import Booking
 from freeact_sub.events import ToolCallStarted, UsageUpdated
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 

@@ -17,7 +17,7 @@ from support.tables import each
 from support.waiting import eventually, turns
 
 from freeact_sub import Agent, AgentStarted, Budget, Config, ToolOutput, UsageUpdated
-from freeact_sub.agents.budgets.estimate import highest_price_of, price_of
+from freeact_sub.agents.money import highest_price_of, price_of
 from freeact_sub.export import export_events
 from freeact_sub.models import build_model
 from freeact_sub.testing import FakeKernelProvider

@@ -1,4 +1,8 @@
-"""`ChildWork`: a child, as its owner keeps it; `Child`: a program's handle on it; `Messages`: between agent and children.
+"""One child: `ChildWork`, as its owner keeps it; `Child`, a program's handle on it; `ChildRecord`, what can be stored of it.
+
+`report` says to the parent's model how a child ended: a status line, the reason of a failure, and the answer. A long answer
+goes to a file in the child's output folder, and the parent reads its head, its tail and the path, so that the parent's
+history does not grow with its children's answers.
 
 Questions, answers, steering and ends are all delivered like steering: the model reads them before its next request. A call
 that waits for a child returns its questions and its end instead. A message to an agent that has ended goes to its nearest
@@ -7,27 +11,211 @@ working ancestor, or to the root in its next run.
 
 import asyncio
 import itertools
+import json
+import logging
 import secrets
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from pydantic import TypeAdapter, ValidationError
+
 from freeact_sub.agents.call import caller_in
-from freeact_sub.agents.children.record import ChildRecord
-from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
-from freeact_sub.agents.runs.results import AgentStatus, RunResult
+from freeact_sub.agents.results import AgentStatus, RunResult, text_of
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.tree_agent import TreeAgent
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import FreeactError, SessionError
 from freeact_sub.events import AgentMessage, MessageKind
-from freeact_sub.text import shortened
+from freeact_sub.events.ending import Receipts
+from freeact_sub.sessions import SessionStore, session_store
+from freeact_sub.system.safe_files import write_new
+from freeact_sub.text import counted, one_line, shortened, wrong_fields
 from freeact_sub.tools import ChildState
 
+RecordedStatus: TypeAlias = AgentStatus | Literal["interrupted"]
+"""That of its run; `interrupted`: its program has ended before it."""
+LIVE: Final = ("idle", "queued", "starting", "running", "waiting")
+ANSWER_BYTES: Final = 6_000
+"""A longer answer is shown as head and tail."""
+HEAD_BYTES: Final = 4_000
+TAIL_BYTES: Final = 1_500
+ERROR_CHARS: Final = 1_000
+FILES_SHOWN: Final = 8
+PRINTED_CHARS: Final = 160
+WARNINGS_SHOWN: Final = 2
+MARKS: Final = {*';,[]"\n'}
+"""What separates the parts of the status line."""
+
+logger = logging.getLogger(__name__)
 StartedBy: TypeAlias = Literal["call", "background", "program"]
 """A call of the model or of code that waits for its end; a call that does not; a program or tool that uses the SDK."""
 
 ABANDONED: Final = "it was abandoned"
 NO_ANSWER: Final = "decide yourself, and say in your final answer what you have assumed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildRecord:
+    """A child at one moment."""
+
+    agent_id: str
+    key: str
+    """Its durable name, which shows its ancestors."""
+    session_id: str = ""
+    """The session that has it. Empty: there is none, and the record cannot be renewed."""
+    run: int = 1
+    """The number of its run; a resumed child has several."""
+    task: str
+    """Its prompt."""
+    description: str = ""
+    status: RecordedStatus
+    error: str = ""
+    """Why it did not complete. Empty: it did, or it has not ended."""
+    output: str = ""
+    """Its answer as text, or, if it did not complete, its last text. Empty: it has not ended."""
+    receipts: Receipts | None = None
+    """What it has done, as the host saw it. None: it has not ended, or is Python code."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its run is over."""
+        return self.status not in LIVE
+
+    def to_json(self) -> str:
+        """The record as one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(line: str) -> "ChildRecord":
+        """The record that `to_json` has written.
+
+        Raises:
+            ValueError: The line is no record of a child; the message says what is wrong with it.
+        """
+        try:
+            return _adapter().validate_python(json.loads(line))
+        except ValidationError as error:
+            raise ValueError(f"this is not a record of a child: {wrong_fields(error.errors())}") from error
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is not a record of a child: {error}") from error
+
+    def renewed(self, store: SessionStore | None = None) -> "ChildRecord":
+        """The child as its session has it now, whichever program reads it.
+
+        Args:
+            store: The store of its session. None: that of the default settings.
+
+        Raises:
+            SessionError: The child has no session, or the session cannot be read.
+        """
+        if not self.session_id:
+            raise SessionError(f"{self.agent_id} was started without a session, so it is not stored on disk")
+        store = store or session_store()
+        is_over = not store.is_open(self.session_id)  # first: what is written before the lock is given back counts
+        with store.reader(store.find(self.session_id).session_id) as reader:
+            found = next((run for run in reader.runs(self.agent_id) if run.number == self.run), None)
+        if found is not None and found.ended is not None:
+            output = "" if found.output is None else text_of(found.output)
+            status = _status().validate_python(found.status)
+            return replace(
+                self,
+                status=status,
+                error=found.error,
+                output=output,
+                receipts=found.receipts,
+            )
+        if not is_over or self.has_ended:
+            return self
+        return replace(self, status="interrupted", error="its program ended before it")
+
+
+@cache
+def _adapter() -> TypeAdapter[ChildRecord]:
+    return TypeAdapter(ChildRecord)
+
+
+@cache
+def _status() -> TypeAdapter[RecordedStatus]:
+    return TypeAdapter(RecordedStatus)
+
+
+async def report(result: RunResult, folder: Path, root: Path | None = None) -> str:
+    """Return the report, at most about 8 KB.
+
+    Args:
+        result: How the child ended.
+        folder: Receives the file of a long answer.
+        root: The folder from which `folder` is reached without following a link. None: `folder` itself.
+    """
+    answer = await _shown(result.text, folder, root or folder)
+    warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
+    if len(result.warnings) > WARNINGS_SHOWN:
+        warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")
+    doubts = [f"[FACT] {one_line(text, ERROR_CHARS)}" for text in result.doubts]
+    head = "\n".join([status_line(result), *doubts, *warnings])
+    if result.status == "completed":
+        return f"{head}\n{answer}"
+    partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
+    return f"[ERROR] The child did not complete: {one_line(result.error, ERROR_CHARS)}\n{head}{partial}"
+
+
+def status_line(result: RunResult) -> str:
+    """Return status, spending and time of a run and its descendants, and what it has done, in one line."""
+    written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
+    count = len(result.files_read)
+    read = f"; {counted(count, 'file')} read" if count else ""
+    made = "" if result.receipts is None else _receipts(result.receipts)
+    passed = "; its answer has passed the check" if result.verified else ""
+    reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
+    kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
+    spent = f"{result.tree_usage}; {result.seconds:.1f} s"
+    return f"[{result.agent_id}: {result.status}; {spent}{made}{read}{written}{passed}{reused}{kept}]"
+
+
+def _receipts(made: Receipts) -> str:
+    last = one_line(made.printed[-PRINTED_CHARS:], PRINTED_CHARS)
+    return f"; receipts: {made}" + (f"; its last output ends with: {_quoted(last)}" if last else "")
+
+
+def _quoted(text: str) -> str:
+    """A child's own words, which the parent's model must not take for words of the host."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _files(what: str, names: Sequence[str]) -> str:
+    shown = [_quoted(name) if MARKS & {*name} else name for name in names[:FILES_SHOWN]]
+    if len(names) > len(shown):
+        shown.append(f"{len(names) - len(shown)} more")
+    return f"; {what}: {one_line(', '.join(shown), ERROR_CHARS)}" if shown else ""
+
+
+async def _shown(answer: str, folder: Path, root: Path) -> str:
+    data = answer.encode("utf-8", "backslashreplace")
+    if len(data) <= ANSWER_BYTES:
+        return answer
+    try:
+        file = await asyncio.to_thread(_write, folder, data, root)
+        where = f"the whole answer is in {file}"
+    except OSError as error:
+        logger.warning("an answer could not be written to %s", folder, exc_info=True)
+        where = f"it could not be kept in {folder}: {error}"
+    head = data[:HEAD_BYTES].decode("utf-8", "ignore")
+    tail = data[-TAIL_BYTES:].decode("utf-8", "ignore")
+    left_out = len(data) - HEAD_BYTES - TAIL_BYTES
+    return f"{head}\n[... {left_out:,} of {len(data):,} bytes left out; {where} ...]\n{tail}"
+
+
+def _write(folder: Path, data: bytes, root: Path) -> Path:
+    file = folder / "answer.txt"
+    try:
+        write_new(file, data, root=root)
+    except FileExistsError:  # the child's code has put something there
+        file = folder / f"answer-{secrets.token_hex(4)}.txt"
+        write_new(file, data, root=root)
+    return file
 
 
 @dataclass(kw_only=True, eq=False)

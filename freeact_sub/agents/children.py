@@ -11,16 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from freeact_sub.agents.call import check_spawn, permit
-from freeact_sub.agents.children.child import Child, ChildWork, Messages, StartedBy
-from freeact_sub.agents.children.choices import check_model_name
-from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
-from freeact_sub.agents.children.nodes import Nodes, OwnedNode
-from freeact_sub.agents.children.report import report
-from freeact_sub.agents.children.spawn import PlannedChild, planned
-from freeact_sub.agents.history import last_exchanges
+from freeact_sub.agents.child import Child, ChildWork, Messages, StartedBy, report
+from freeact_sub.agents.choices import check_model_name
+from freeact_sub.agents.earlier import EarlierChild, earlier_child, ended_child
+from freeact_sub.agents.nodes import Nodes, OwnedNode
+from freeact_sub.agents.prompt import last_exchanges
 from freeact_sub.agents.requested_call import Asker, Maker, NewChild
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.spawn import PlannedChild, planned
 from freeact_sub.errors import (
     ApprovalDeniedError,
     ConfigError,
@@ -34,7 +33,7 @@ from freeact_sub.system.closing import carry_out, until_done
 from freeact_sub.tools import ChildRequest, ChildState, ToolResult
 
 if TYPE_CHECKING:
-    from freeact_sub.agents.runs.loop import AgentLoop
+    from freeact_sub.agents.loop import AgentLoop
 
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""

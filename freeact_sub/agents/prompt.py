@@ -1,25 +1,39 @@
-"""Composes what an agent's model reads before its first turn: instructions and opening prompt."""
+"""What an agent's model reads before its first turn: instructions, the conversation that it continues, and its prompt.
+
+Features let a model read texts with names. Such a text is a `TextContent` of pydantic-ai, whose metadata names it. So it is
+known by what put it there and not by its words, is never there twice, and stays when the rest is summarised
+(`features/compaction.py`). A name that ends with `/` is that of a folder.
+"""
 
 import functools
 import importlib.resources
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from string import Template
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
-from pydantic_ai.messages import TextContent, UserContent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextContent,
+    UserContent,
+    UserPromptPart,
+    repair_messages,
+)
 
-from freeact_sub.agents.named_texts import title_of
-from freeact_sub.agents.runs.results import PictureUse
+from freeact_sub.agents.results import PictureUse
 from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.instruction_files import instructions_for_all
-from freeact_sub.errors import InvalidRequestError
+from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier
+from freeact_sub.modes import History
 from freeact_sub.system.safe_files import read_file
 from freeact_sub.text import one_line
 
+KEY: Final = "freeact_text"
 PICTURES: Final[dict[PictureUse, str]] = {
     "saved": "Pictures that a cell displays (matplotlib) are saved as files, and the user is told where.",
     "shown": "Pictures that a cell displays (matplotlib) are shown to the user.",
@@ -47,6 +61,88 @@ BRANCHED: Final = (
     "Your kernel started as a copy of your parent's: its variables, imports and functions are there. "
     "What you change in them stays with you."
 )
+
+
+def named_text(name: str, text: str) -> TextContent:
+    """Return a text as a part of a prompt."""
+    return TextContent(text, metadata={KEY: name})
+
+
+def name_in(part: Any) -> str:
+    """Return the name of the text that a part of a prompt is; empty if it is none."""
+    metadata = part.metadata if isinstance(part, TextContent) else None
+    name = metadata.get(KEY) if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def is_folder(name: str) -> bool:
+    """Whether a text is about a folder: it is there again when the folder is used again."""
+    return name.endswith("/")
+
+
+def title_of(part: TextContent) -> str:
+    """Return a part of a prompt as people read it: a named text as the command that loads it."""
+    name = name_in(part)
+    return f"/{name}" if name else part.content
+
+
+def loaded_in(messages: Iterable[ModelMessage]) -> dict[str, TextContent]:
+    """Return the named texts in a conversation, by name, the newest last."""
+    return {name_in(part): part for message in messages for part in _texts_in(message)}
+
+
+def _texts_in(message: ModelMessage) -> Iterator[TextContent]:
+    for part in message.parts:
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            for item in part.content:
+                if isinstance(item, TextContent) and name_in(item):
+                    yield item
+
+
+def loaded_only(part: Any) -> bool:
+    """Whether a part of a message holds named texts and nothing else."""
+    content = part.content if isinstance(part, UserPromptPart) else ""
+    return not isinstance(content, str) and all(map(name_in, content))
+
+
+def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the conversation; unanswered calls get an answer, because providers reject them otherwise.
+
+    Raises:
+        ConfigError: An item is not a message.
+    """
+    for message in history:
+        if not isinstance(message, ModelRequest | ModelResponse):
+            raise ConfigError(
+                f"`history` must hold pydantic-ai messages, not {type(message).__name__}: for JSON, use "
+                "`ModelMessagesTypeAdapter.validate_json`"
+            )
+    return repair_messages(list(history))
+
+
+def last_exchanges(history: Sequence[ModelMessage], wanted: History) -> list[ModelMessage]:
+    """Return what a child reads of a conversation: nothing, all, or the last exchanges; the present one is the last.
+
+    An exchange begins with a prompt that follows a complete answer, so that no result stands without its call.
+    """
+    if wanted == "all":
+        return [*history]
+    begins = [number for number, message in enumerate(history) if _begins_exchange(message)]
+    count = 0 if wanted == "none" else wanted
+    return [] if count == 0 else [*history[begins[-count] if count <= len(begins) else 0 :]]
+
+
+def texts_of_people(history: Sequence[ModelMessage]) -> Iterator[str]:
+    """Return the texts of a conversation that people, or a parent, have sent to the model."""
+    for part in (part for message in history for part in message.parts if isinstance(part, UserPromptPart)):
+        content = [part.content] if isinstance(part.content, str) else part.content
+        yield from (text for item in content if isinstance(text := getattr(item, "content", item), str))
+
+
+def _begins_exchange(message: ModelMessage) -> bool:
+    kinds = {part.part_kind for part in message.parts}
+    is_prompt = isinstance(message, ModelRequest) and "user-prompt" in kinds and kinds <= {"user-prompt", "system-prompt"}
+    return is_prompt and not all(map(loaded_only, message.parts))  # texts are loaded in the middle of one
 
 
 def opening_prompt(

@@ -20,11 +20,11 @@ import anyio
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent, repair_messages
 from pydantic_ai.models import ModelRequestParameters
 
-from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.feature import NO_PARTS, RunParts
+from freeact_sub.agents.money import Account
 from freeact_sub.agents.ports import AtWork, KernelHolder
 from freeact_sub.agents.requested_call import Asker
-from freeact_sub.agents.runs.results import AgentStatus, RunResult
+from freeact_sub.agents.results import AgentStatus, RunResult
 from freeact_sub.approvals.advice import Adviser
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget, Usage

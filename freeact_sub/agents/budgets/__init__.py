@@ -1,1 +1,0 @@
-"""Budgets: what runs may spend and have spent."""

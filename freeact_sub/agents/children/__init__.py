@@ -1,1 +1,0 @@
-"""Children: how they start, exchange messages with their parents, and end."""

@@ -1,1 +1,0 @@
-"""One prompt from its first event to its one ending."""
