@@ -219,7 +219,7 @@ from freeact_sub.tools.request import (
     ChildRequest as ChildRequest,
     NodeHandle as NodeHandle,
 )
-from freeact_sub.agents.ports import (
+from freeact_sub.agents.requested_call import (
     UsedKernel as UsedKernel,
 )
 from freeact_sub.approvals.open_questions import (

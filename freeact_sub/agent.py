@@ -27,10 +27,9 @@ from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.money import ContextUse, context_use
-from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.prompt import Prompt
 from freeact_sub.agents.requests import validated
-from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
+from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AnswerT, KernelNode, RunResult
 from freeact_sub.agents.root import RunOptions, make_root, outcome, request_for, request_of
 from freeact_sub.agents.run import EventStream, Run
 from freeact_sub.agents.shared import ExecutionContext

@@ -10,8 +10,7 @@ from freeact_sub.agent_names import depth_of, parent_of
 
 if TYPE_CHECKING:
     from freeact_sub.agents.child import Child, ChildRecord
-    from freeact_sub.agents.ports import KernelNode
-    from freeact_sub.agents.results import AgentInfo, AgentStatus, RunResult
+    from freeact_sub.agents.results import AgentInfo, AgentStatus, KernelNode, RunResult
     from freeact_sub.agents.root import RunOptions
     from freeact_sub.agents.run import Run
     from freeact_sub.agents.sessions.forking import SessionFork, fork_session
@@ -39,7 +38,7 @@ _HOMES: Final = {
     "Child": "child",
     "ChildRecord": "child",
     "ExecutionContext": "shared",
-    "KernelNode": "ports",
+    "KernelNode": "results",
     "Run": "run",
     "RunOptions": "root",
     "RunResult": "results",

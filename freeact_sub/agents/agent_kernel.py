@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from freeact_sub.agents.call import in_cell_of
 from freeact_sub.agents.kernel_past import KernelPast
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.requests import HostRequests
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.calls import FileWrite
 from freeact_sub.config.schema import PROTECTED

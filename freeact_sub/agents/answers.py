@@ -24,7 +24,7 @@ from pydantic_ai import StructuredDict, ToolOutput
 from pydantic_ai.exceptions import ModelRetry, UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, LimitReachedError
 from freeact_sub.kernels import block_type

@@ -19,10 +19,9 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 
 from freeact_sub import events as ev
 from freeact_sub.agents.choices import with_model_named
-from freeact_sub.agents.present_run import no_kernel_left
+from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall, Work
-from freeact_sub.agents.shared import Shared
-from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
+from freeact_sub.agents.shared import Shared, no_kernel_left
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.tools import head_and_tail, text_of

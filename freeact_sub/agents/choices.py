@@ -5,8 +5,8 @@ from dataclasses import replace
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.answers import schema_output_type
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.rights import AgentType, unknown_tool
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import SpawnCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import InvalidRequestError, SpawnForbiddenError

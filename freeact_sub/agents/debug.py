@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.tree import Tree
-from freeact_sub.agents.tree_agent import TreeAgent
 
 
 @dataclass(frozen=True, kw_only=True)

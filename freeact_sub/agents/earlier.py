@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.tree import Tree
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import FIXED, ChildChoices
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice

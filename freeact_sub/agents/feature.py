@@ -40,7 +40,6 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from pydantic_ai.capabilities import AbstractCapability
 
-from freeact_sub.agents.ports import UsedKernel
 from freeact_sub.agents.requested_call import (
     Asker,
     EndedCall,
@@ -49,6 +48,7 @@ from freeact_sub.agents.requested_call import (
     Proceed,
     Question,
     RequestedCall,
+    UsedKernel,
     Work,
 )
 from freeact_sub.agents.results import RunResult

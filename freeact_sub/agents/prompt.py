@@ -24,8 +24,8 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.results import PictureUse
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.config.instruction_files import instructions_for_all
 from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier

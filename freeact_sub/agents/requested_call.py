@@ -22,7 +22,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
-from freeact_sub.kernels import CellClock
+from freeact_sub.kernels import CellClock, HostRequestHandler, Kernel, KernelSpec
 from freeact_sub.tools import ChildRequest
 
 T = TypeVar("T")
@@ -77,6 +77,34 @@ class FeatureRun(Protocol):
 
     def clocks_paused(self) -> AbstractContextManager[None]:
         """Stop the clocks of this run and of its ancestors in a block, while a person is asked."""
+        ...
+
+
+class UsedKernel(Protocol):
+    """An agent's kernel, which may be starting, lost or replaced."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether code may have run in it."""
+        ...
+
+    @property
+    def has_own_files(self) -> bool:
+        """Whether it works in a copy of the workspace."""
+        ...
+
+    async def get(self) -> Kernel:
+        """Returns the live kernel; starts one if needed. Raises: KernelError: There is none."""
+        ...
+
+    async def copy(
+        self, handler: HostRequestHandler | None = None, change: Callable[[KernelSpec], KernelSpec] | None = None
+    ) -> Kernel:
+        """Branch the live kernel; the caller closes it. Raises: KernelError: It cannot be branched."""
+        ...
+
+    async def reset(self) -> None:
+        """Replaces the kernel with a new one. Raises: KernelError: There is none."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.feature import Handler
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.requests import (
     ActionRequests,
     CodeCalls,
@@ -16,7 +17,6 @@ from freeact_sub.agents.requests import (
     OwnToolRequests,
     ShellRequests,
 )
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.tools import KernelAccess
 
 if TYPE_CHECKING:

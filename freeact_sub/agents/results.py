@@ -1,20 +1,25 @@
 """`RunResult`, how a run ended, and `AgentInfo`, an agent as front ends list it."""
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeAlias
 
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from freeact_sub.agents.ports import KernelNode
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import TaskError
-from freeact_sub.events import AgentFinished
+from freeact_sub.events import AgentFinished, CodeExecutionOutput
 from freeact_sub.events.ending import Ending, RunStatus
 from freeact_sub.kernels import block_type
 from freeact_sub.text import one_line
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+
+    from freeact_sub.kernels.workspaces import Changes, OwnFiles
 
 AnswerT = TypeVar("AnswerT", default=Any)
 """The type of an answer."""
@@ -30,6 +35,88 @@ ACTIVE: Final[tuple[AgentStatus, ...]] = ("running", "waiting")
 
 PictureUse: TypeAlias = Literal["saved", "shown", "unseen"]
 """How a cell's picture reaches the user: as the path of a file, displayed, or not at all."""
+
+
+class KernelNode(ABC):
+    """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.
+
+    As an async context manager it closes on exit. `Agent.branch` makes it, and a child that is started with `keep`.
+    """
+
+    @property
+    @abstractmethod
+    def node_id(self) -> str:
+        """Its id: the child's whose kernel it was, or its own."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Its label, or its child's."""
+
+    @property
+    @abstractmethod
+    def history(self) -> list["ModelMessage"]:
+        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether it is not closed; its kernel may have died."""
+
+    @abstractmethod
+    async def execute(self, code: str) -> CodeExecutionOutput:
+        """Run a cell of the program's own code, as `Agent.execute` does in the agent's kernel: nobody is asked about it.
+
+        What it does (files, programs, connections, children) needs approval, and the node's mode decides what it may do. It
+        counts as a cell of the node's owner. Code that a model has written runs by `execute_asked`.
+
+        Returns:
+            The cell's `status`, `text` and `displays`. An error raised by the code is a `status`.
+
+        Raises:
+            LimitReachedError: The owner's budget has no call left.
+            KernelLostError: The node's kernel has ended.
+            FreeactError: The node is closed, or its owner's run has ended.
+        """
+
+    @abstractmethod
+    async def execute_asked(self, code: str) -> CodeExecutionOutput:
+        """Run a cell that needs approval like any cell of the owner's model, as the steps of a search do. See `execute`.
+
+        Raises:
+            ApprovalDeniedError: The cell was denied.
+        """
+
+    @abstractmethod
+    async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
+        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
+
+    @abstractmethod
+    async def variables(self) -> dict[str, str]:
+        """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
+
+    @abstractmethod
+    async def own_files(self) -> "OwnFiles | None":
+        """The copy of the workspace in which it works. None: the workspace itself."""
+
+    @abstractmethod
+    async def diff(self) -> "Changes":
+        """Return what it has changed in its copy of the workspace; empty if it has none.
+
+        Raises:
+            KernelLostError: The node's kernel has ended, and its copy with it.
+            FreeactError: The node is closed, or the copy is too large to compare.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close its kernel; its branches live on. Can be called again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 @dataclass(frozen=True, kw_only=True)

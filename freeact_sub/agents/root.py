@@ -14,6 +14,7 @@ from freeact_sub.agents.answers import check_output
 from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.feature import FeatureRoot
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.prompt import Prompt, checked_history, read_prompt
 from freeact_sub.agents.requests import validated
@@ -26,7 +27,6 @@ from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.spawn import AgentProgram, Work
 from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.agents.tree import Tree
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import notices_on

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, Self, TypeAlias, get_args
 
 from freeact_sub import events as ev
+from freeact_sub.agents.life import PresentRun
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.present_run import PresentRun
 from freeact_sub.agents.prompt import texts_of_people
 from freeact_sub.agents.results import ACTIVE, RESULT_FIELDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.agents.spawn import Work

@@ -29,8 +29,8 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.call import Refusal, error_text, make, permit
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.requested_call import EndedCall, RequestedCall
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.upstream import UnmadeCalls
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.cells import CELL_TOOL

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.spans import note_here, part_of, span
 
 NAME: Final = "freeact-sub"

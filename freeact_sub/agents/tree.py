@@ -10,13 +10,11 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import PREFIX, child_key, root_key, short_id
+from freeact_sub.agents.life import AtWork, PresentRun, RunRecord, TreeAgent
 from freeact_sub.agents.money import Account, Ledger, size_of
-from freeact_sub.agents.ports import AtWork
-from freeact_sub.agents.present_run import PresentRun, RunRecord
 from freeact_sub.agents.results import NO_BOUNDS
 from freeact_sub.agents.rights import AgentType, Rights
 from freeact_sub.agents.shared import Shared
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.approvals import narrowed
 from freeact_sub.calls import ChildChoices
 from freeact_sub.config.budget import Budget

@@ -74,6 +74,7 @@ from pydantic_graph import End
 
 from freeact_sub import events as ev
 from freeact_sub.agents.answers import AnswerCheck
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.money import (
     BYTES_PER_TOKEN,
     REPORT_TOKENS,
@@ -90,7 +91,6 @@ from freeact_sub.agents.results import text_of
 from freeact_sub.agents.rights import SPAWNING
 from freeact_sub.agents.tool_calls import ModelCalls, wrong_arguments
 from freeact_sub.agents.traces import name_of, traced_run
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.agents.upstream import COUNTED_BY_US, RETRIES, InnerTasks, UnusableReplies
 from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Usage

@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse, RetryFeedbackPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext
 
-from freeact_sub.agents.tree_agent import TreeAgent
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.errors import LimitReachedError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.text import wrong_fields

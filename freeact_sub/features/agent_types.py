@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.agents.answers import schema_output_type
 from freeact_sub.agents.feature import Feature, FeatureRoot
+from freeact_sub.agents.life import tree_agent
 from freeact_sub.agents.rights import AgentType, only, unknown_tool
-from freeact_sub.agents.tree_agent import tree_agent
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document

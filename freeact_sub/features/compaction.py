@@ -38,6 +38,7 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.ask import SingleRequests
 from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.money import (
     BYTES_PER_TOKEN,
     estimate_uncounted,
@@ -50,7 +51,6 @@ from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.run import Run
 from freeact_sub.agents.spawn import Work
-from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
 from freeact_sub.kernels import CellClock, CellOutputBuffer

@@ -32,11 +32,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall
+from freeact_sub.agents.life import TreeAgent, tree_agent
+from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall, UsedKernel
 from freeact_sub.agents.requests import action_of
 from freeact_sub.agents.results import RunResult
-from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.approvals import Policy
 from freeact_sub.approvals.advice import Adviser
 from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut

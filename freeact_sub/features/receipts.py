@@ -17,10 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, RequestedCall
+from freeact_sub.agents.life import TreeAgent, tree_agent
+from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, RequestedCall, UsedKernel
 from freeact_sub.agents.results import RunResult
-from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.calls import Call, CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events.ending import (

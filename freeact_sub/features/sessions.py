@@ -18,15 +18,14 @@ from pydantic_ai.models import ModelRequestContext
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.feature import Feature, RunPart
-from freeact_sub.agents.ports import UsedKernel
-from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall
+from freeact_sub.agents.life import TreeAgent, tree_agent
+from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall, UsedKernel
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.root import whole_root
 from freeact_sub.agents.sessions.journal import Journal, jsonable
 from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_task, keep_answer, known_answer
 from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.sessions.variables import FollowedVariables
-from freeact_sub.agents.tree_agent import TreeAgent, tree_agent
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Notice
 from freeact_sub.tools import ChildRequest, head_and_tail, text_of

@@ -174,7 +174,7 @@ def _with_data(
     """Return the prompt with the piped data."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
-    from freeact_sub.agents.tree_agent import OUTPUT_FOLDER  # noqa: PLC0415  # slow to import
+    from freeact_sub.agents.life import OUTPUT_FOLDER  # noqa: PLC0415  # slow to import
 
     workspace = agent.config.workspace
     data = piped.section(workspace, workspace / OUTPUT_FOLDER / agent.agents()[0].agent_id)

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.requests import CodeCalls, new_call_id, tool_call_id_of
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
 from freeact_sub.events import Notice, ToolProgress

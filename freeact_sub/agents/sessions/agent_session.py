@@ -13,13 +13,13 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import CHANGE_VARIABLES, SessionVariables
 from freeact_sub.agents.tree import Tree
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import SessionError, way

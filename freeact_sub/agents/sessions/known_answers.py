@@ -18,9 +18,9 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.sessions.journal import jsonable
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import receipts_of
 from freeact_sub.tools import ChildRequest

@@ -1,7 +1,7 @@
 """`stored_agent`: an agent as its session keeps it."""
 
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.sessions.models import addresses
-from freeact_sub.agents.tree_agent import TreeAgent
 from freeact_sub.sessions import StoredAgent
 
 

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 from support.agents import cell, read, task
 from support.waiting import eventually
 
-from freeact_sub.agents.present_run import RunRecord
+from freeact_sub.agents.life import RunRecord
 from freeact_sub.events import AgentFinished, ApprovalRequest
 
 

@@ -1,132 +1,59 @@
-"""`PresentRun`: the state of one run of an agent. `RunRecord` is the part of it that can be written to disk.
+"""One life of an agent: `TreeAgent`, who it is and what it may, and `PresentRun`, the state of its present or last run.
 
-Other code changes a run only through its methods. At its end it gives back its limits, its slot and its place for a kernel;
-the record and the account remain.
-
-Two bounds hold for all working children of a tree: slots, a semaphore, and `KernelPlaces` for live kernels. An agent gives
-its slot back while it waits for a child, but not its kernel, which holds its variables. So agents that wait for children may
-occupy all kernel places, and one more child would wait for ever. A child takes its kernel place before its slot: whoever
-waits for a kernel holds no slot that others need.
+`RunRecord` is the part of a run that can be written to disk. Other code changes a run only through its methods. At its end
+it gives back its limits, its slot and its place for a kernel; the record and the account remain.
 """
 
-import asyncio
-from collections import deque
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 import anyio
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent, repair_messages
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters
 
+from freeact_sub.agent_names import depth_of, short_id
 from freeact_sub.agents.feature import NO_PARTS, RunParts
 from freeact_sub.agents.money import Account
-from freeact_sub.agents.ports import AtWork, KernelHolder
-from freeact_sub.agents.requested_call import Asker
-from freeact_sub.agents.results import AgentStatus, RunResult
+from freeact_sub.agents.requested_call import Asker, FeatureAgent, UsedKernel
+from freeact_sub.agents.results import ACTIVE, AgentInfo, AgentStatus, RunResult
+from freeact_sub.agents.rights import Rights
+from freeact_sub.agents.shared import ExecutionContext, KernelHolder, KernelPlaces, Shared, no_kernel_left
+from freeact_sub.approvals import Policy
 from freeact_sub.approvals.advice import Adviser
-from freeact_sub.calls import FanOut
+from freeact_sub.calls import NO_CHOICES, ChildChoices, FanOut
+from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.errors import ApprovalDeniedError, LimitReachedError, SpawnForbiddenError
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import ApprovalDeniedError, LimitReachedError
+from freeact_sub.events import Answer
 from freeact_sub.events.ending import RunStatus
+from freeact_sub.events.forms import PersonQuestion
+from freeact_sub.kernels import CellClock
 from freeact_sub.system.stopwatch import Stopwatch
 
-
-@dataclass(kw_only=True, eq=False)
-class _WaitingHolder:
-    holder: KernelHolder
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
-    refused: bool = False
-    """All places now belong to nodes and to waiting agents."""
+OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
+"""The folder in the workspace for long outputs and answers."""
 
 
-class KernelPlaces:
-    """A bound on the live kernels of a tree; more agents wait in order."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._holders: set[KernelHolder] = set()
-        self._waiting: deque[_WaitingHolder] = deque()
+class AtWork(Protocol):
+    """An agent at work, as its run and others of its tree reach it."""
 
     @property
-    def full(self) -> bool:
-        """Whether the next agent has to wait."""
-        return len(self._holders) >= self.size
+    def expected(self) -> Sequence[ModelMessage]:
+        """The conversation so far, and what waits for the next request."""
+        ...
 
-    def would_never_come(self, parent: KernelHolder) -> bool:
-        """Whether a child of this agent would wait for ever, because all holders are nodes or wait for children."""
-        return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
+    def send(self, text: str | TextContent, *, of_person: bool = False) -> bool | None:
+        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
+        ...
 
-    @property
-    def holders(self) -> tuple[KernelHolder, ...]:
-        """The agents and nodes that hold a place."""
-        return tuple(self._holders)
-
-    @property
-    def waiting(self) -> int:
-        """Agents that wait for a place."""
-        return len(self._waiting)
-
-    @property
-    def stuck(self) -> bool:
-        """Whether somebody waits for a place while all holders are nodes or wait for children."""
-        return bool(self._waiting) and all(map(self._keeps_place, self._holders))
-
-    def take_now(self, holder: KernelHolder) -> None:
-        """Take a place without waiting, for the root."""
-        self._holders.add(holder)
-
-    async def take(self, holder: KernelHolder) -> None:
-        """Wait for a place and take it.
-
-        Raises:
-            SpawnForbiddenError: Meanwhile the last place went to a node.
-        """
-        if holder in self._holders:  # it has got the place with its kernel
-            return
-        if not self.full and not self._waiting:
-            self._holders.add(holder)
-            return
-        waiting = _WaitingHolder(holder=holder)
-        self._waiting.append(waiting)
-        try:
-            await waiting.is_over.wait()
-        finally:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-        if waiting.refused:
-            raise no_kernel_left(self)
-
-    def pass_on(self, holder: KernelHolder, other: KernelHolder) -> None:
-        """Transfer a place, if the holder has one."""
-        if holder in self._holders:
-            self._holders.discard(holder)
-            self._holders.add(other)
-
-    def give_back(self, holder: KernelHolder) -> None:
-        """Give the holder's place, if it has one, to the next agent."""
-        self._holders.discard(holder)
-        while self._waiting and not self.full:
-            first = self._waiting.popleft()
-            self._holders.add(first.holder)
-            first.is_over.set()
-        if self.stuck and any(other.keeps_kernel for other in self._holders):
-            for waiting in self._waiting:
-                waiting.refused = True
-                waiting.is_over.set()
-            self._waiting.clear()
-
-    def _keeps_place(self, holder: KernelHolder) -> bool:
-        return holder.waits_for_child or holder.keeps_kernel
-
-
-def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
-    """Return the error for a start that would wait for a kernel for ever."""
-    return SpawnForbiddenError(
-        f"all {places.size} kernels belong to agents that wait for a child or are kept as nodes, so one more would never "
-        "come (setting `kernel.max_live`): close nodes, or do the work yourself"
-    )
+    def give_up(self) -> None:
+        """Declares its run ended."""
+        ...
 
 
 class RunClock:
@@ -402,3 +329,188 @@ class PresentRun:
         if self._holds_slot:
             self._holds_slot = False
             self.slots.release()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TreeAgent:
+    """An agent, or a node: a live kernel without an agent, whose code is a part of its owner's run.
+
+    What it is stays as it was made. Its run, its kernel and the policy change; features complete the rights of the root.
+    """
+
+    shared: Shared
+    agent_id: str
+    key: str
+    """The only source of the agent's depth."""
+    parent: "TreeAgent | None"
+    choices: ChildChoices = NO_CHOICES
+    """The choices for it, as the factory, its type and its parent completed them. The root has none."""
+    policy: Policy
+    """Decides on its calls at this moment; includes the folders of its kernel."""
+    model: Model
+    rights: Rights = field(default_factory=Rights)
+    tool_call_id: str | None = None
+    """The parent's call that started it. None: a program did."""
+    in_background: bool = False
+    """Its parent continues while it works; the two can exchange messages."""
+    detached: bool = False
+    """It may outlive its parent's run."""
+    continues: bool = False
+    """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
+    owner: "TreeAgent | None" = None
+    """It is a node, and this is the agent that keeps it. None: it is an agent."""
+    kernel: UsedKernel | None = None
+    """The kernel that it holds. None: it has none, or somebody else has taken it over."""
+    own_run: PresentRun = field(init=False)
+    """Its present or last run. A node has none."""
+
+    @property
+    def run(self) -> PresentRun:
+        """Its present or last run; a node's is its owner's."""
+        return self.principal.own_run
+
+    @property
+    def description(self) -> str:
+        """The label of its work. Empty: it has none."""
+        return self.choices.description
+
+    @property
+    def keeps_kernel(self) -> bool:
+        """Whether its kernel outlives its run as a node."""
+        return self.choices.keep
+
+    @property
+    def config(self) -> Config:
+        """The settings of its root."""
+        return self.shared.config
+
+    @property
+    def principal(self) -> "TreeAgent":
+        """The agent whose run its code belongs to: itself, or the one above a node."""
+        return self if self.owner is None else self.owner.principal
+
+    @property
+    def present_policy(self) -> Policy:
+        """The policy in effect at this moment, as features know it."""
+        return self.policy
+
+    def use_kernel(self, folders: tuple[Path, ...]) -> None:
+        """Note a new kernel. Args: folders: its own folders besides the workspace."""
+        self.policy = self.policy.with_scratch(folders)
+
+    async def ask_person(
+        self, asked: PersonQuestion, *, tool_call_id: str | None = None, clock: CellClock | None = None
+    ) -> Answer:
+        """Ask a person; an answer without a text is none. Meanwhile the clocks of run and cell stand still."""
+        with self.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
+            return await self.shared.questions.ask(asked, self.emitter, path=self.path, tool_call_id=tool_call_id)
+
+    @property
+    def waits_for_child(self) -> bool:
+        """Whether its run cannot end before a child's."""
+        return self.run.waits_for_child
+
+    @property
+    def depth(self) -> int:
+        """Distance from the root."""
+        return depth_of(self.key)
+
+    @property
+    def parent_id(self) -> str | None:
+        """None for the root."""
+        return self.parent.agent_id if self.parent else None
+
+    @property
+    def may_spawn(self) -> bool:
+        """Whether this agent gets the spawning tools."""
+        has_levels = bool(self.run.account.budget.depth) and self.shared.config.subagents.enabled
+        return has_levels and self.rights.denied_by("task") is None
+
+    @property
+    def begins_as(self) -> "TreeAgent":
+        """The agent with whose tools and system prompt its requests begin: itself, or the one that it continues."""
+        return self.parent.begins_as if self.continues and self.parent is not None else self
+
+    @property
+    def window_tokens(self) -> int | None:
+        """The size of the window of its model. None: nobody knows it."""
+        return self.shared.config.context.window_tokens or self.model.context_window
+
+    @property
+    def output_folder(self) -> Path:
+        """The folder for the agent's long outputs and its long answer."""
+        return self.shared.config.workspace / OUTPUT_FOLDER / self.principal.agent_id
+
+    @property
+    def emitter(self) -> Emitter:
+        """Writes its events to the root's present stream."""
+        channel, of = self.shared.stream.channel, self.principal
+        return Emitter(channel=channel, agent_id=of.agent_id, parent_id=of.parent_id, depth=of.depth)
+
+    @property
+    def label(self) -> str:
+        """The agent's name for models, which name it by its whole id."""
+        return self._named(self.agent_id)
+
+    @property
+    def name(self) -> str:
+        """The agent's name for people."""
+        return self._named(short_id(self.agent_id))
+
+    def _named(self, agent_id: str) -> str:
+        named = f"{agent_id} ({self.description})" if self.description else agent_id
+        return named if self.owner is None else f"node {named}"
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names for people from the root to this agent."""
+        return (*(self.parent.path if self.parent else ()), self.name)
+
+    @property
+    def info(self) -> AgentInfo:
+        """The agent as a front end lists it."""
+        return AgentInfo(
+            agent_id=self.agent_id,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            description=self.description,
+            status=self.run.status,
+            usage=self.run.account.own_usage,
+            seconds=self.run.seconds,
+            key=self.key,
+            budget=self.run.account.budget,
+            action=self.shared.activities.of(self.agent_id) if self.run.status in ACTIVE else "",
+            fan_out=self.run.fan_out,
+        )
+
+    @property
+    def context(self) -> ExecutionContext:
+        """The agent as its factory and children see it."""
+        return ExecutionContext(
+            agent_id=self.agent_id,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            _left=lambda: self.run.left,
+            _cancelled=lambda: self.run.is_cancelled,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label}>"
+
+    def ancestors(self) -> Iterator["TreeAgent"]:
+        """The agent itself, its parent, and so on up to the root."""
+        agent: TreeAgent | None = self
+        while agent is not None:
+            yield agent
+            agent = agent.parent
+
+    def outlives(self, above: "TreeAgent") -> bool:
+        """Whether it may continue after the run of this ancestor has ended."""
+        return any(agent.detached for agent in itertools.takewhile(lambda agent: agent is not above, self.ancestors()))
+
+
+def tree_agent(agent: FeatureAgent) -> TreeAgent:
+    """Return an agent or a node with all that it has, for the core and the features of this package."""
+    if not isinstance(agent, TreeAgent):
+        raise TypeError(f"{agent!r} is no agent of a tree")
+    return agent
