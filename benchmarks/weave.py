@@ -27,7 +27,7 @@ ELSEWHERE: Final = {
     ],
     "notebook_copies": ["kernels/copies", "kernels/guest/state"],
     "gateway": ["kernels/gateway"],
-    "mcp_client": ["mcp", "agents/from_code/servers", "kernels/guest/mcp", "tools/mcp", "tools/mcp_search"],
+    "mcp_client": ["mcp", "kernels/guest/mcp"],
     "compaction": ["agents/context"],
     "known_answers": ["agents/sessions/known_answers", "agents/earlier"],
 }

@@ -331,7 +331,8 @@ class Agent(Generic[OutputT]):
     @property
     def servers(self) -> "McpServers":
         """The root's connections to its MCP servers (docs/mcp.md). Raises FreeactError if the agent is not open."""
-        return self._root.opened.resources.mcp
+        servers: McpServers = self._root.opened.agent.shared.features.named("MCP servers").servers
+        return servers
 
     @property
     def skills(self) -> Mapping[str, str]:

@@ -52,7 +52,6 @@ class AgentKernel:
         self,
         agent: TreeAgent,
         host: HostRequests,
-        mcp_servers: tuple[str, ...],
         branch_of: KernelAccess | None,
         *,
         own_files: bool,
@@ -64,8 +63,8 @@ class AgentKernel:
         self.past = KernelPast(agent, self)
         self._bringing_back = asyncio.Lock()
         self._host = host
-        self._mcp_servers, self._own_files = mcp_servers, own_files
-        self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
+        self._own_files = own_files
+        self.description, self._plain_spec = place_of(self._agent, own_files=self._own_files)
         self._judged: Policy | None = None
         self._hook: AuditSettings | None = None
         """What that policy lets a kernel's hook pass."""
@@ -94,7 +93,7 @@ class AgentKernel:
 
     def use_mode(self) -> None:
         """Follow the agent into another mode: the kernel is replaced, behind the mode's wall, and keeps its variables."""
-        self.description, self._plain_spec = place_of(self._agent, self._mcp_servers, own_files=self._own_files)
+        self.description, self._plain_spec = place_of(self._agent, own_files=self._own_files)
         self._judged = None
 
     @property
@@ -357,19 +356,16 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
-def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool) -> tuple[str, KernelSpec]:
+def place_of(agent: TreeAgent, *, own_files: bool) -> tuple[str, KernelSpec]:
     """Return the sentences that tell the model where its kernel runs, and the spec that a kernel is started with.
 
     Args:
         agent: The agent; its mode decides on the wall.
-        mcp_servers: The names of its MCP servers.
         own_files: It works in a copy of the workspace.
 
     Raises:
         ConfigError: Such an agent can have no kernels.
     """
-    from freeact_sub.kernels.wall.sandbox import with_programs  # noqa: PLC0415  # only kernels need it
-
     settings = agent.shared.config.kernel
     place = agent.shared.provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
     spec = KernelSpec(
@@ -379,8 +375,7 @@ def place_of(agent: TreeAgent, mcp_servers: tuple[str, ...], *, own_files: bool)
         environment=place.environment,
         start_timeout_seconds=settings.start_timeout_seconds,
         mode=agent.policy.mode,
-        mcp_servers=mcp_servers,
-        sandbox=with_programs(place.wall, agent.shared.servers),
+        sandbox=place.wall,
         own_files=own_files,
     )
     return place.description, agent.shared.features.kernel(agent, spec)

@@ -5,8 +5,9 @@ All methods are optional: the base does nothing. They are called in this order:
 
 1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
-3.  `Feature.kernel`, each time a kernel of an agent is about to start. `Feature.requests`, when code in a kernel first asks
-    the host something.
+3.  `Feature.kernel`, each time a kernel of an agent is about to start. `Feature.kernel_part`, once for each agent or node
+    that gets a kernel of its own: the part changes hands with the kernel, and is closed with it. `Feature.requests` and
+    `KernelPart.requests`, when code in a kernel first asks the host something, and anew when the kernel has another holder.
 4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
 5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
     `Feature.instructions` and `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside
@@ -33,7 +34,7 @@ enters `agent.run.clocks_paused()`; around a call `call.paused()`, which stops t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
@@ -42,6 +43,7 @@ from pydantic_ai.capabilities import AbstractCapability
 
 from freeact_sub.agents.requested_call import (
     Asker,
+    CallsOfCode,
     EndedCall,
     FeatureAgent,
     NewChild,
@@ -57,7 +59,7 @@ from freeact_sub.calls import Call
 from freeact_sub.channel import Tap
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, KernelSpec
-from freeact_sub.tools import ChildRequest, Tool
+from freeact_sub.tools import ChildRequest, JudgedToolset, Tool
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -163,6 +165,36 @@ class RunPart:
         """Called when the run has ended, and the run of its parent has not."""
 
 
+class KernelPart:
+    """The part that a feature takes in one kernel of an agent or a node: it lives with the kernel and changes hands with it.
+
+    What replaces a kernel that has died, is reset or gets another wall is here still the same kernel.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls, KernelPart)
+
+    def assign(self, holder: FeatureAgent) -> None:
+        """Called when the kernel has another holder. Nothing in it waits."""
+
+    def requests(self, calls: CallsOfCode) -> Mapping[str, Handler]:
+        """Return handlers of requests that code in the kernel may make, by the name of the request.
+
+        Args:
+            calls: Makes calls of the code on behalf of the present holder.
+        """
+        del calls
+        return {}
+
+    def toolset(self) -> JudgedToolset | None:
+        """Return tools for the model of the present holder, behind the built-in ones. Called once, before its first run."""
+        return None
+
+    async def aclose(self) -> None:
+        """Called when the kernel is closed for good, beside it. It bounds its own time."""
+
+
 class Feature:
     """Takes part in one tree of agents."""
 
@@ -198,6 +230,11 @@ class Feature:
         """Change how a kernel of an agent is started."""
         del agent
         return spec
+
+    def kernel_part(self, agent: FeatureAgent, kernel: UsedKernel) -> KernelPart | None:
+        """Make the part in a kernel, which has not started. None: it takes no part. Args: agent: the first holder."""
+        del agent, kernel
+        return None
 
     def instructions(self, agent: FeatureAgent) -> str:
         """Return lines for the list in an agent's system prompt: the same for all of one type, which share a cache."""
@@ -422,16 +459,12 @@ class Features:
 
     def run(self, agent: FeatureAgent) -> RunParts:
         """Make the parts for a run that begins. Raises: InvalidRequestError: A feature makes something else."""
-        parts: list[RunPart] = []
-        for feature in self._features:
-            part = feature.run(agent)
-            if part is None:
-                continue
-            if not isinstance(part, RunPart):
-                made = f"{type(feature).__name__}.run returned {_kind(part)}"
-                raise InvalidRequestError(f"features: {made}: subclass freeact_sub.RunPart, or return None")
-            parts.append(part)
-        return RunParts(parts)
+        return RunParts(list(_parts(RunPart, "run", ((feature, feature.run(agent)) for feature in self._features))))
+
+    def kernel_parts(self, agent: FeatureAgent, kernel: UsedKernel) -> list[KernelPart]:
+        """Make the parts in a kernel. Raises: InvalidRequestError: A feature makes something else."""
+        made = ((feature, feature.kernel_part(agent, kernel)) for feature in self._features)
+        return list(_parts(KernelPart, "kernel_part", made))
 
     def requests(self, agent: FeatureAgent) -> dict[str, Handler]:
         """Return the handlers of all features."""
@@ -450,6 +483,16 @@ class Features:
         for feature in self._features:
             spec = feature.kernel(agent, spec)
         return spec
+
+
+def _parts(kind: type[T], method: str, made: Iterable[tuple[Feature, T | None]]) -> Iterator[T]:
+    """Check the parts that features have made, and leave out None."""
+    for feature, part in made:
+        if isinstance(part, kind):
+            yield part
+        elif part is not None:
+            returned = f"{type(feature).__name__}.{method} returned {_kind(part)}"
+            raise InvalidRequestError(f"features: {returned}: subclass freeact_sub.{kind.__name__}, or return None")
 
 
 def _kind(value: object) -> str:

@@ -41,7 +41,6 @@ from freeact_sub.tools import TOOLS, AgentToolset, ToolContext
 
 if TYPE_CHECKING:
     from freeact_sub.agents.run_requests import RunRequests
-    from freeact_sub.tools.mcp import McpToolset
 
 ABANDON_SECONDS: Final = 1.0
 """Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
@@ -80,12 +79,8 @@ class AgentLoop:
         self.single_requests = SingleRequests(agent)
         self._parent = parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
-        self._ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
-        self._mcp: McpToolset | None = None
-        if resources.server_names:
-            from freeact_sub.agents.from_code.servers import mcp_toolset  # noqa: PLC0415  # most agents have no servers
-
-            self._mcp = mcp_toolset(agent, resources.mcp)
+        ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
+        self._toolsets = [ours, *filter(None, (part.toolset() for part in resources.parts))]
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         resources.requests.add(lambda: self.requests.handlers())  # noqa: PLW0108  # they are made when code first asks
@@ -333,7 +328,7 @@ class AgentLoop:
                 return await begun
 
     async def _run_model(self, content: str | list[UserContent], output_type: Any, turns: Turns) -> Any:
-        calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
+        calls = ModelCalls(turns=turns, toolsets=self._toolsets)
         verify, kernel = None, self.resources.kernel
         if output_type is not str:  # its values may check themselves
             self._doing = replace(self._doing, verifier=self._doing.verifier or Verifier())
@@ -345,7 +340,7 @@ class AgentLoop:
         return await hooks.answer(
             content,
             output_type=output_type,
-            instructions=instructions(self.agent, kernel.description, self.resources.server_names),
+            instructions=instructions(self.agent, kernel.description),
             before=self.agent.run.features.capabilities(),
         )
 

@@ -28,7 +28,6 @@ from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.results import PictureUse
 from freeact_sub.config.instruction_files import instructions_for_all
 from freeact_sub.errors import ConfigError, InvalidRequestError
-from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.modes import History
 from freeact_sub.system.safe_files import read_file
 from freeact_sub.text import one_line
@@ -42,10 +41,6 @@ PICTURES: Final[dict[PictureUse, str]] = {
 Prompt: TypeAlias = str | Sequence[UserContent | Path]
 """A text; or texts, pictures and files in order: contents of pydantic-ai, and paths of files, which are read."""
 
-MCP: Final = (
-    "\n- MCP servers, callable from code: await agent.mcp.SERVER.TOOL(...); help(agent.mcp.SERVER.TOOL) explains one: "
-    "{servers}."
-)
 SANDBOXED: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 KNOWS: Final = {
@@ -215,28 +210,21 @@ def _file(path: Path) -> UserContent:
         raise InvalidRequestError(f"the file {path} of the prompt is not text, a picture, audio, video or PDF") from None
 
 
-def _server(name: str) -> str:
-    """A server's name, and how code reaches it where it is no Python name."""
-    return name if identifier(name, "server") == name else f"{name} (as agent.mcp[{name!r}])"
-
-
-def instructions(agent: TreeAgent, kernel: str, mcp_servers: Sequence[str]) -> str:
+def instructions(agent: TreeAgent, kernel: str) -> str:
     """Return the system prompt of a run: the same for all agents of a type, so that they read one prefix from a cache.
 
     Args:
         agent: The agent; one that continues its parent's conversation has its parent's system prompt.
         kernel: Tells the model where its kernel runs.
-        mcp_servers: The names of the MCP servers that it has.
     """
     agent = agent.begins_as
-    config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
+    config = agent.shared.config
     own = ", ".join(name for name in agent.shared.own_tools.names if agent.rights.has_tool(name))
     text = _template("system.md").substitute(
         kernel=kernel,
         pictures=PICTURES[agent.shared.stream.pictures],
         outside=SANDBOXED if agent.policy.wall == "workspace" else "",
         own=f"\n- Your tools that code can call too, as `await agent.tools.NAME(...)`: {own}." if own else "",
-        mcp=MCP.format(servers=servers) if servers else "",
         features=agent.shared.features.instructions(agent),
         spawning=_spawning(agent) if agent.may_spawn and agent.rights.has_tool("task") else "",
     )

@@ -262,6 +262,31 @@ class EndedCall(Generic[T]):
         return replace(self, notes=(*self.notes, *notes)) if notes else self
 
 
+class CallsOfCode(Protocol):
+    """Makes the calls of code in a kernel, on behalf of who holds the kernel."""
+
+    @property
+    def agent(self) -> FeatureAgent:
+        """The holder: an agent, or a node."""
+        ...
+
+    async def carry_out(
+        self,
+        name: str,
+        call: Call,
+        args: Mapping[str, Any],
+        clock: CellClock | None,
+        work: Callable[[], Awaitable[EndedCall[T]]],
+        call_id: str = "",
+    ) -> T:
+        """Carry out a call as if the model had made it, and return the value for the code.
+
+        Raises:
+            FreeactError: The call is denied or fails.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """A request to a model beside the conversation."""

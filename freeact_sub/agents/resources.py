@@ -1,10 +1,9 @@
-"""The resources of one agent, its kernel and its MCP connections; they are always closed, in reverse order."""
+"""The resources of one agent: its kernel, and what features keep in it. They are always closed."""
 
 import asyncio
 import logging
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import partial
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.feature import Handler
@@ -19,14 +18,11 @@ from freeact_sub.agents.requests import (
 )
 from freeact_sub.tools import KernelAccess
 
-if TYPE_CHECKING:
-    from freeact_sub.mcp import McpServers
-
 logger = logging.getLogger(__name__)
 
 
 class AgentResources:
-    """The kernel and connections of one agent."""
+    """The kernel of one agent, and the parts of features in it."""
 
     def __init__(self, agent: TreeAgent, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
         """Nothing is opened yet.
@@ -37,21 +33,12 @@ class AgentResources:
             own_files: The branch works in a copy of the workspace.
         """
         self._agent = agent
-        self.server_names = self.mcp.names if agent.rights.servers else ()
         self.requests = HostRequests(agent)
+        self.kernel = AgentKernel(agent, self.requests, branch_of, own_files=own_files)
+        self.parts = agent.shared.features.kernel_parts(agent, self.kernel)
+        """Those of features."""
         self._serve(agent)
-        self.kernel = AgentKernel(agent, self.requests, self.server_names, branch_of, own_files=own_files)
         agent.kernel = self.kernel
-
-    @cached_property
-    def mcp(self) -> "McpServers":
-        """Its connections, none of which is open before it is used."""
-        from freeact_sub.mcp import McpServers  # noqa: PLC0415  # most agents have no servers
-
-        shared, folder = self._agent.shared, self._agent.output_folder
-        return McpServers(
-            self._agent.rights.servers, catalogue=shared.catalogue, log_folder=folder, log_root=shared.config.workspace
-        )
 
     def assign(self, holder: TreeAgent) -> None:
         """Make an agent or a node the holder of all this, and of the place for a live kernel.
@@ -63,6 +50,8 @@ class AgentResources:
         before.kernel, holder.kernel = None, self.kernel
         holder.shared.kernel_places.pass_on(before, holder)
         self.kernel.assign(holder)
+        for part in self.parts:
+            part.assign(holder)
         self._serve(holder)
 
     def use_mode(self) -> None:
@@ -82,11 +71,9 @@ class AgentResources:
         self.requests.serve(agent, partial(self._handlers, agent))
 
     def _handlers(self, agent: TreeAgent) -> dict[str, Handler]:
-        from freeact_sub.agents.from_code.servers import McpRequests  # noqa: PLC0415  # first needed by code
-
         return {
             **agent.shared.features.requests(agent),
-            **McpRequests(self.calls, self.mcp).handlers,
+            **{name: handler for part in self.parts for name, handler in part.requests(self.calls).items()},
             **OwnToolRequests(self.calls, self.kernel.get).handlers,
             **ActionRequests(self.calls).handlers,
             **InputRequests(agent).handlers,
@@ -94,10 +81,10 @@ class AgentResources:
         }
 
     async def aclose(self) -> None:
-        """Close the kernel, then the connections; a failure of one does not prevent the other."""
+        """Close the kernel, and what features keep in it; a failure of one does not prevent the others."""
         self._agent.kernel = None
-        opened = [self.mcp.aclose()] if "mcp" in vars(self) else []
-        results = await asyncio.gather(self.kernel.aclose(), *opened, return_exceptions=True)
+        parts = [part.aclose() for part in self.parts]
+        results = await asyncio.gather(self.kernel.aclose(), *parts, return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):
                 logger.error("closing an agent's resources failed", exc_info=error)

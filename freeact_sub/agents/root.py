@@ -337,7 +337,6 @@ class Root:
         self.on_close(shared.other_models.aclose)
         resources = AgentResources(self.agent)
         resources.use_mode()
-        resources.mcp.share()
         self.loop = AgentLoop(
             self.agent,
             self.tree,

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -39,9 +38,6 @@ from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.tools import OwnTools
 from freeact_sub.tools.toolset import make_own_tools
-
-if TYPE_CHECKING:
-    from freeact_sub.mcp import McpCatalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,13 +324,6 @@ class Shared:
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
 
-    @cached_property
-    def catalogue(self) -> "McpCatalogue":
-        """The tools of all servers."""
-        from freeact_sub.mcp import McpCatalogue  # noqa: PLC0415  # most agents have no servers
-
-        return McpCatalogue()
-
     def request_settings(self, model: Model, thinking: Thinking | None = None) -> ModelSettings | None:
         """The settings of each request to a model, as pydantic-ai takes them. None: there are none.
 
@@ -349,7 +338,6 @@ class Shared:
         """Renew what belongs to an event loop: the root may be reopened in another one."""
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
-        vars(self).pop("catalogue", None)
         self.prefixes = Prefixes()
 
 

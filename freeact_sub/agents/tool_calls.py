@@ -40,9 +40,9 @@ from freeact_sub.kernels import Kernel
 from freeact_sub.models.failures import is_expected
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
-    AgentToolset,
     Bounds,
     CellContext,
+    JudgedToolset,
     Outcome,
     ToolResult,
     bound_error,
@@ -57,7 +57,6 @@ from freeact_sub.tools import (
 
 if TYPE_CHECKING:
     from freeact_sub.agents.turn import Turns
-    from freeact_sub.tools.mcp import McpToolset
 
 NO_LOCK: Final = nullcontext()
 _NOTED: Final[ContextVar[set[str] | None]] = ContextVar("freeact_sub_own_calls", default=None)
@@ -138,9 +137,8 @@ class ModelCalls:
     """Makes every call of the model in one run, including those of a user's tools."""
 
     turns: "Turns"
-    ours: AgentToolset
-    mcp: "McpToolset | None"
-    """None: the agent has no servers."""
+    toolsets: Sequence[JudgedToolset]
+    """Those that know what a call of them is: the built-in tools, and those of features."""
     unmade: UnmadeCalls = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _deferred: set[str] = field(default_factory=set, init=False)
@@ -266,9 +264,11 @@ class ModelCalls:
             self.turns.context.enqueue(advice(times, failed=failed))
 
     def _call_of(self, name: str, args: Any, *, requires_approval: bool) -> Call:
-        call = self.ours.call_of(name, args) or (self.mcp and self.mcp.call_of(name, args))
+        for toolset in self.toolsets:
+            if (call := toolset.call_of(name, args)) is not None:
+                return call
         given = dict(args) if isinstance(args, dict) else {"arguments": args}
-        return call or ToolCall(tool_name=name, args=given, requires_approval=requires_approval)
+        return ToolCall(tool_name=name, args=given, requires_approval=requires_approval)
 
 
 def _told(made: RequestedCall, ended: EndedCall[Any], notes: Sequence[str]) -> EndedCall[Any]:

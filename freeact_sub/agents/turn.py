@@ -523,7 +523,7 @@ class RunHooks(AbstractCapability[Any]):
             description=agent.description or None,
             output_type=output_type,
             instructions=instructions,
-            toolsets=[*filter(None, (self.calls.ours, self.calls.mcp)), *shared.toolsets],
+            toolsets=[*self.calls.toolsets, *shared.toolsets],
             capabilities=[*before, *shared.capabilities, self],
             model_settings=shared.request_settings(agent.model, agent.choices.thinking),
             retries={"tools": RETRIES, "output": COUNTED_BY_US},

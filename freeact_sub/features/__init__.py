@@ -31,6 +31,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.files import FilesFeature  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
     from freeact_sub.features.instructions import InstructionsFeature  # noqa: PLC0415
+    from freeact_sub.features.mcp_client.feature import McpClientFeature  # noqa: PLC0415
     from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
     from freeact_sub.features.questions import QuestionsFeature  # noqa: PLC0415
     from freeact_sub.features.quotes.fan_outs import QuotesFeature  # noqa: PLC0415
@@ -41,6 +42,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
 
     return [
         AgentTypesFeature(),  # beside calls; the rights of the root come first
+        McpClientFeature(),  # beside calls; models read of servers before skills
         QuotesFeature(),  # outside of what is known already, which it does not count
         SessionsFeature(),  # outermost: a call is on disk before anything of it happens
         FilesFeature(),  # before receipts: its reports are in before receipts look at the files

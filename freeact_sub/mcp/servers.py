@@ -93,7 +93,8 @@ class McpServers:
         self._configs = {name: config for name, config in servers.items() if not config.disabled}
         for name, config in self._configs.items():
             transport_for(name, config)
-        self._catalogue = catalogue
+        self.catalogue = catalogue
+        """What the servers offer."""
         self._own = Connections(log_folder=log_folder, log_root=log_root, on_change=catalogue.changed.__setitem__)
 
     @property
@@ -113,7 +114,7 @@ class McpServers:
 
     def share(self) -> None:
         """Have all agents use these connections to servers that are shared."""
-        self._catalogue.shared = self._own
+        self.catalogue.shared = self._own
 
     async def tools(self, server: str) -> tuple[McpTool, ...]:
         """The tools of a server: from the catalogue, else from the server.
@@ -200,15 +201,15 @@ class McpServers:
 
     def notes(self, server: str) -> tuple[str, ...]:
         """What of the server's list of tools cannot be used; empty where it was not asked yet."""
-        return tuple(f"MCP server {server!r}: {note}" for note in self._catalogue.notes.get(server, ()))
+        return tuple(f"MCP server {server!r}: {note}" for note in self.catalogue.notes.get(server, ()))
 
     def version(self, server: str) -> str:
         """Distinguishes the list of tools that the catalogue has of a server from earlier ones."""
-        return self._catalogue.versions.get(server, "")
+        return self.catalogue.versions.get(server, "")
 
     def is_read_only(self, server: str, tool: str) -> bool:
         """Whether the server has said that the tool changes nothing; False where it was not asked yet."""
-        listing = self._catalogue.listings.get(server)
+        listing = self.catalogue.listings.get(server)
         return isinstance(listing, tuple) and any(known.name == tool and known.read_only for known in listing)
 
     def _check_server(self, server: str) -> None:
@@ -216,7 +217,7 @@ class McpServers:
             raise McpError(f"there is no MCP server {server!r}{_hint(server, self._configs)}", server=server)
 
     async def _check_tool(self, server: str, tool: str) -> None:
-        listing = self._catalogue.listings.get(server)
+        listing = self.catalogue.listings.get(server)
         if isinstance(listing, tuple) and _has(listing, tool):
             return
         # the server may have been out of order, or may offer more than it did
@@ -227,14 +228,14 @@ class McpServers:
 
     async def _listed(self, server: str, *, stale: ToolListing | None) -> tuple[McpTool, ...]:
         """The listing from the catalogue; from the server if there is none, or only this stale one, or it has changed."""
-        listings = self._catalogue.listings
-        async with self._catalogue.locks[server]:
+        listings = self.catalogue.listings
+        async with self.catalogue.locks[server]:
             known = listings.get(server)
             listing = known if known is not None and known is not stale else await self._list(server)
-            if (teller := self._catalogue.changed.pop(server, None)) is not None and teller.usable:
+            if (teller := self.catalogue.changed.pop(server, None)) is not None and teller.usable:
                 listing = await self._list_again(server, teller, listing)
             if listing != known:
-                self._catalogue.versions[server] = secrets.token_hex(4)
+                self.catalogue.versions[server] = secrets.token_hex(4)
             listings[server] = listing
         if isinstance(listing, McpError):
             raise McpError(str(listing), server=server)
@@ -243,7 +244,7 @@ class McpServers:
     async def _list_again(self, server: str, teller: McpConnection, listing: ToolListing) -> ToolListing:
         """The list that a server has now; the earlier one if it cannot be asked."""
         try:
-            tools, self._catalogue.notes[server] = await teller.list_tools()
+            tools, self.catalogue.notes[server] = await teller.list_tools()
         except McpError as error:
             logger.warning("%s; what it offered before is kept", error)
             return listing
@@ -253,13 +254,13 @@ class McpServers:
         self._take_over(server)
         try:
             connection = self._connection(server)
-            tools, self._catalogue.notes[server] = await connection.list_tools()
+            tools, self.catalogue.notes[server] = await connection.list_tools()
         except McpError as error:
             if self._own.closed:  # which says nothing about the server
                 raise
             return error
         if not connection.has_called and not self._configs[server].shared:
-            self._catalogue.listers[server] = self._own
+            self.catalogue.listers[server] = self._own
         return self._offered(server, tools)
 
     def _offered(self, server: str, tools: tuple[McpTool, ...]) -> tuple[McpTool, ...]:
@@ -268,15 +269,15 @@ class McpServers:
 
     def _take_over(self, server: str) -> None:
         """Called before a server is asked: a connection that has only listed is this agent's, if it has none."""
-        lister, own = self._catalogue.listers.get(server), self._own
+        lister, own = self.catalogue.listers.get(server), self._own
         if lister is None or own.closed or (lister is not own and server in own):
             return
-        del self._catalogue.listers[server]
+        del self.catalogue.listers[server]
         if lister is not own and (connection := lister.hand_over(server)) is not None:
             own.take(server, connection)
 
     def _connection(self, server: str) -> McpConnection:
-        config, shared = self._configs[server], self._catalogue.shared
+        config, shared = self._configs[server], self.catalogue.shared
         if self._own.closed or not config.shared or shared is None:
             return self._own.opened(server, config)
         return shared.opened(server, config)

@@ -5,7 +5,6 @@ from typing import Final
 from freeact_sub.tools.ask import Ask
 from freeact_sub.tools.children import Delegate, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
-from freeact_sub.tools.mcp_search import SEARCH
 from freeact_sub.tools.request import ChildRequest, NodeHandle
 from freeact_sub.tools.result_bounds import (
     Bounds,
@@ -30,7 +29,7 @@ from freeact_sub.tools.tool import (
     ToolContext,
     ToolResult,
 )
-from freeact_sub.tools.toolset import AgentToolset, OwnTools, built_in_names, load_definition
+from freeact_sub.tools.toolset import AgentToolset, JudgedToolset, OwnTools, built_in_names, load_definition
 
 TOOLS: Final[tuple[Tool, ...]] = (
     ExecuteIPythonCell(),
@@ -42,7 +41,9 @@ TOOLS: Final[tuple[Tool, ...]] = (
 """The tools of the core. Features have others (`ToolsFeature`)."""
 TOOL_NAMES: Final = built_in_names()
 """The names of all built-in tools, those of features included."""
-HARMLESS_TOOLS: Final = frozenset(("ask", "ask_parent", "ask_user", "reset_kernel", "subagents", "update_plan", SEARCH))
+HARMLESS_TOOLS: Final = frozenset(
+    ("ask", "ask_parent", "ask_user", "reset_kernel", "search_tools", "subagents", "update_plan")
+)
 """Those whose calls are harmless."""
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "ChildState",
     "ExecuteIPythonCell",
     "HarmlessTool",
+    "JudgedToolset",
     "KernelAccess",
     "NodeHandle",
     "Outcome",

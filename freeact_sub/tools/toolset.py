@@ -10,6 +10,7 @@ import inspect
 import json
 import logging
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources.abc import Traversable
@@ -36,7 +37,15 @@ MAX_RETRIES = 5
 logger = logging.getLogger(__name__)
 
 
-class AgentToolset(AbstractToolset[Any]):
+class JudgedToolset(AbstractToolset[Any]):
+    """Tools that say what a call of them is, so that rules and people judge it as that."""
+
+    @abstractmethod
+    def call_of(self, name: str, tool_args: Any) -> Call | None:
+        """The call to judge before the tool runs. None: the tool is none of these."""
+
+
+class AgentToolset(JudgedToolset):
     """The tools of one agent, by name."""
 
     def __init__(self, tools: Sequence[Tool], make_context: Callable[[str], ToolContext]) -> None:
@@ -69,7 +78,7 @@ class AgentToolset(AbstractToolset[Any]):
         return model_content(result)
 
     def call_of(self, name: str, tool_args: Any) -> Call | None:
-        """The call to judge before the tool runs. None: the tool is not ours."""
+        """See `JudgedToolset`."""
         tool = self._tools.get(name)
         return None if tool is None else tool.call(self._arguments(name, tool_args))
 

@@ -10,9 +10,9 @@ from support.agents import cell, of_kind, read
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, ToolOutput
+from freeact_sub.features.mcp_client.toolset import MATCHES, MOST_LINES, UnlistedTool, definition_of, search
 from freeact_sub.mcp import McpTool
 from freeact_sub.testing import ScriptedModel
-from freeact_sub.tools.mcp_search import MATCHES, MOST_LINES, UnlistedTool, definition_of, search
 
 SERVER = McpServerConfig(command=sys.executable, args=(sdk_mcp_server.__file__,))
 

@@ -11,8 +11,8 @@ from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.calls import MAX_NAME_CHARS, mcp_tool_name
+from freeact_sub.features.mcp_client.toolset import PLAIN_NAME, _with_plain_names, free_name
 from freeact_sub.kernels.guest import mcp as guest
-from freeact_sub.tools.mcp import PLAIN_NAME, _with_plain_names, free_name
 
 
 class Host:

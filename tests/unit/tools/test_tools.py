@@ -8,11 +8,11 @@ from pydantic import TypeAdapter
 from support.tables import each
 
 from freeact_sub.features.background import AskParent, Subagents
+from freeact_sub.features.mcp_client.toolset import SEARCH
 from freeact_sub.features.plan import UpdatePlan
 from freeact_sub.features.questions import AskUser
 from freeact_sub.tools import HARMLESS_TOOLS, TOOL_NAMES, AgentToolset, HarmlessTool, load_definition
 from freeact_sub.tools import TOOLS as OF_CORE
-from freeact_sub.tools.mcp_search import SEARCH
 
 FOLDER = Path(__file__).parents[3] / "tools"
 TOOLS = (*OF_CORE, Subagents(), AskParent(), AskUser(), UpdatePlan())

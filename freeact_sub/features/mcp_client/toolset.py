@@ -1,36 +1,46 @@
-"""`McpToolset`: the tools of all MCP servers of an agent, as direct calls named `SERVER_TOOL`."""
+"""`McpToolset`: the tools of all MCP servers of an agent, as direct calls named `SERVER_TOOL`.
+
+`search_tools` finds those whose schemas would take too much of a model's window. The model reads their names with a line
+each, in the description of this tool, and asks it for more. Its code calls them.
+"""
 
 import asyncio
 import itertools
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
+from pydantic import BaseModel, Field
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from freeact_sub.calls import MAX_NAME_CHARS, Call, McpCall, ToolCall, mcp_tool_name
 from freeact_sub.errors import McpError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
+from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.mcp import McpResult, McpServers, McpTool
-from freeact_sub.tools.mcp_search import SEARCH, SearchArguments, UnlistedTool, definition_of, search
-from freeact_sub.tools.result_bounds import model_content
-from freeact_sub.tools.tool import Outcome, ToolResult
+from freeact_sub.text import one_line
+from freeact_sub.tools import JudgedToolset, Outcome, ToolResult, load_definition, model_content
 from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names, validator_of
 
 TAKEN_NAMES: Final = ("final_result", "hand_over")
 """The names of the tools by which a model hands over a typed answer."""
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What all model providers take as the name of an argument."""
-
-SEARCH_ARGUMENTS: Final = validator_of(SearchArguments)
 ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """The server validates its arguments itself, and says what is wrong with them."""
+SEARCH: Final = "search_tools"
+LINE_CHARS: Final = 100
+MOST_LINES: Final = 300
+"""Of more tools some names can only be found by a search."""
+MATCHES: Final = 8
+SCHEMA_CHARS: Final = 4_000
 
 
 class AskPerson(Protocol):
@@ -39,6 +49,31 @@ class AskPerson(Protocol):
     async def __call__(self, asked: PersonQuestion, *, tool_call_id: str | None = None) -> Answer:
         """Returns the answer, whose text is None if there is none."""
         ...
+
+
+class SearchArguments(BaseModel):
+    """See `tools/search_tools.json`."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+    query: str = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class UnlistedTool:
+    """A tool whose schema is not sent."""
+
+    server: str
+    tool: McpTool
+
+    @property
+    def place(self) -> str:
+        """The expression by which code finds it."""
+        return f"agent.mcp{_step(self.server, 'server')}{_step(self.tool.name, 'tool')}"
+
+    def matches(self, words: Sequence[str]) -> int:
+        """How well it fits: a word in its name counts more than one in its description."""
+        name, text = f"{self.server} {self.tool.name}".casefold(), (self.tool.description or "").casefold()
+        return sum(5 * (word in name) + (word in text) for word in words)
 
 
 @dataclass(frozen=True)
@@ -52,7 +87,7 @@ class _Offered:
     definition: ToolDefinition
 
 
-class McpToolset(AbstractToolset[Any]):
+class McpToolset(JudgedToolset):
     """Offers the tools of all servers. A server that does not start is reported once; the others work."""
 
     def __init__(
@@ -112,7 +147,7 @@ class McpToolset(AbstractToolset[Any]):
                 self._offer(server, listed, ctx)
         tools = {name: self._tool(offered.definition, ANY_ARGUMENTS) for name, offered in self._tools.items()}
         if self._all_unlisted:
-            tools[SEARCH] = self._tool(definition_of(self._all_unlisted), SEARCH_ARGUMENTS)
+            tools[SEARCH] = self._tool(definition_of(self._all_unlisted), validator_of(SearchArguments))
         return tools
 
     def _tool(self, definition: ToolDefinition, validator: SchemaValidator) -> ToolsetTool[Any]:
@@ -136,7 +171,7 @@ class McpToolset(AbstractToolset[Any]):
         return model_content(tool_result(result))
 
     def call_of(self, name: str, tool_args: dict[str, Any]) -> Call | None:
-        """The call to judge before the tool runs. None: the tool does not belong to a server."""
+        """See `JudgedToolset`."""
         if name == SEARCH:
             return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump(), harmless=True)
         if name not in self._tools:
@@ -237,3 +272,42 @@ def tool_result(result: McpResult) -> ToolResult:
     text = f"[ERROR] {result.text}" if result.is_error else result.text
     outcome: Outcome = "failed" if result.is_error else "success"
     return ToolResult(text=text, images=result.images, outcome=outcome, sections=result.sections)
+
+
+def definition_of(unlisted: Sequence[UnlistedTool]) -> ToolDefinition:
+    """The definition of `search_tools`, which names all that it finds, as far as there is room."""
+    definition, server = load_definition(SEARCH), ""
+    lines = [f"{definition.description}\n\nThe tools, by server:"]
+    for each in unlisted[:MOST_LINES]:
+        if each.server != server:
+            server = each.server
+            lines.append(f"{server}:")
+        about = one_line(each.tool.description or "", LINE_CHARS)
+        lines.append(f"- {each.tool.name}: {about}" if about else f"- {each.tool.name}")
+    if len(unlisted) > MOST_LINES:
+        lines.append(f"and {len(unlisted) - MOST_LINES:,} more")
+    return replace(definition, description="\n".join(lines))
+
+
+def search(unlisted: Sequence[UnlistedTool], query: str) -> ToolResult:
+    """Describe the tools that fit best."""
+    words = re.findall(r"\w+", query.casefold())
+    ranked = sorted(((each.matches(words), each) for each in unlisted), key=lambda found: -found[0])
+    found = [each for fit, each in ranked if fit][:MATCHES]
+    if not found:
+        return ToolResult(text="No tool fits these words. The description of search_tools names them.", outcome="failed")
+    sections = tuple(map(_described, found))
+    return ToolResult(text="\n\n".join(sections), sections=sections)
+
+
+def _described(each: UnlistedTool) -> str:
+    schema = json.dumps(each.tool.parameters_json_schema, ensure_ascii=False)
+    if len(schema) > SCHEMA_CHARS:
+        schema = f"{schema[:SCHEMA_CHARS]}… (all of it: help({each.place}))"
+    return "\n".join(
+        filter(None, [f"await {each.place}(...)", (each.tool.description or "").strip(), f"Arguments: {schema}"])
+    )
+
+
+def _step(name: str, kind: str) -> str:
+    return f".{name}" if identifier(name, kind) == name else f"[{name!r}]"
