@@ -34,7 +34,7 @@ enters `agent.run.clocks_paused()`; around a call `call.paused()`, which stops t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
@@ -459,12 +459,20 @@ class Features:
 
     def run(self, agent: FeatureAgent) -> RunParts:
         """Make the parts for a run that begins. Raises: InvalidRequestError: A feature makes something else."""
-        return RunParts(list(_parts(RunPart, "run", ((feature, feature.run(agent)) for feature in self._features))))
+        parts: list[RunPart] = []
+        for feature in self._features:
+            part = feature.run(agent)
+            if part is None:
+                continue
+            if not isinstance(part, RunPart):
+                made = f"{type(feature).__name__}.run returned {_kind(part)}"
+                raise InvalidRequestError(f"features: {made}: subclass freeact_sub.RunPart, or return None")
+            parts.append(part)
+        return RunParts(parts)
 
     def kernel_parts(self, agent: FeatureAgent, kernel: UsedKernel) -> list[KernelPart]:
-        """Make the parts in a kernel. Raises: InvalidRequestError: A feature makes something else."""
-        made = ((feature, feature.kernel_part(agent, kernel)) for feature in self._features)
-        return list(_parts(KernelPart, "kernel_part", made))
+        """Make the parts in a kernel."""
+        return [*filter(None, (feature.kernel_part(agent, kernel) for feature in self._features))]
 
     def requests(self, agent: FeatureAgent) -> dict[str, Handler]:
         """Return the handlers of all features."""
@@ -483,16 +491,6 @@ class Features:
         for feature in self._features:
             spec = feature.kernel(agent, spec)
         return spec
-
-
-def _parts(kind: type[T], method: str, made: Iterable[tuple[Feature, T | None]]) -> Iterator[T]:
-    """Check the parts that features have made, and leave out None."""
-    for feature, part in made:
-        if isinstance(part, kind):
-            yield part
-        elif part is not None:
-            returned = f"{type(feature).__name__}.{method} returned {_kind(part)}"
-            raise InvalidRequestError(f"features: {returned}: subclass freeact_sub.{kind.__name__}, or return None")
 
 
 def _kind(value: object) -> str:

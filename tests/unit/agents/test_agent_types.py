@@ -209,6 +209,7 @@ async def test_a_type_s_output_is_a_value(make, types):
     assert of_kind(events, AgentFinished)[0].output == '{"mark": 3}'
 
 
+@pytest.mark.features("mcp_client")
 async def test_a_type_s_mcp_servers(make, types):
     config = types(none="mcp: []", one="mcp: [a]") | {
         "mcp_servers": {name: McpServerConfig(command="/no/such/program") for name in "ab"}
@@ -221,6 +222,7 @@ async def test_a_type_s_mcp_servers(make, types):
     assert "agent.mcp" not in script.instructions["first"]
 
 
+@pytest.mark.features("mcp_client")
 async def test_servers_of_a_type_s_own_are_for_its_agents_and_those_below(make, types, monkeypatch):
     monkeypatch.setenv("WAREHOUSE_KEY", "a-secret-key")
     own = "mcp: []\nmcp_servers: {c: {command: /no/such/program, env: {KEY: '${WAREHOUSE_KEY}'}}}"
