@@ -5,9 +5,9 @@ All methods are optional: the base does nothing. They are called in this order:
 
 1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
-3.  `Feature.kernel`, each time a kernel of an agent is about to start. `Feature.kernel_part`, once for each agent or node
-    that gets a kernel of its own: the part changes hands with the kernel, and is closed with it. `Feature.requests` and
-    `KernelPart.requests`, when code in a kernel first asks the host something, and anew when the kernel has another holder.
+3.  `Feature.kernel`, each time a kernel of an agent is about to start. `KernelFeature.kernel_part`, once for each agent
+    or node that gets a kernel of its own: the part changes hands with it (`KernelPart.assign`), and is closed with it.
+    `Feature.requests`, when code in a kernel first asks the host something, and anew when the kernel has another holder.
 4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
 5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
     `Feature.instructions` and `RunPart.capability`, once, before the first turn. `RunPart.ask`, around each question beside
@@ -231,11 +231,6 @@ class Feature:
         del agent
         return spec
 
-    def kernel_part(self, agent: FeatureAgent, kernel: UsedKernel) -> KernelPart | None:
-        """Make the part in a kernel, which has not started. None: it takes no part. Args: agent: the first holder."""
-        del agent, kernel
-        return None
-
     def instructions(self, agent: FeatureAgent) -> str:
         """Return lines for the list in an agent's system prompt: the same for all of one type, which share a cache."""
         del agent
@@ -250,6 +245,14 @@ class ToolsFeature(Feature):
 
         `tools/NAME.json` describes each.
         """
+        raise NotImplementedError
+
+
+class KernelFeature(Feature):
+    """A feature that keeps something beside kernels; so far this is for this package only."""
+
+    def kernel_part(self, agent: FeatureAgent, kernel: UsedKernel) -> KernelPart | None:
+        """Make the part in a kernel, which has not started. None: it takes no part. Args: agent: the first holder."""
         raise NotImplementedError
 
 
@@ -472,7 +475,8 @@ class Features:
 
     def kernel_parts(self, agent: FeatureAgent, kernel: UsedKernel) -> list[KernelPart]:
         """Make the parts in a kernel."""
-        return [*filter(None, (feature.kernel_part(agent, kernel) for feature in self._features))]
+        keepers = (feature for feature in self._features if isinstance(feature, KernelFeature))
+        return [*filter(None, (keeper.kernel_part(agent, kernel) for keeper in keepers))]
 
     def requests(self, agent: FeatureAgent) -> dict[str, Handler]:
         """Return the handlers of all features."""

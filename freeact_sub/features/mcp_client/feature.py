@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.agents.feature import Feature, Handler, KernelPart
+from freeact_sub.agents.feature import Handler, KernelFeature, KernelPart
 from freeact_sub.agents.life import tree_agent
 from freeact_sub.agents.requested_call import CallsOfCode, EndedCall, FeatureAgent, UsedKernel
 from freeact_sub.agents.requests import new_call_id, tool_call_id_of
@@ -41,7 +41,7 @@ USUAL_WINDOW: Final = 128_000
 """The window of a model in tokens where nobody knows it."""
 
 
-class McpClientFeature(Feature):
+class McpClientFeature(KernelFeature):
     """The MCP servers of one tree of agents: those of the settings, and of types."""
 
     name = "MCP servers"

@@ -21,6 +21,7 @@ from freeact_sub import (
     ApprovalRequest,
     CodeAction,
     ConfigError,
+    EndedCall,
     Feature,
     FreeactError,
     Hook,
@@ -28,11 +29,14 @@ from freeact_sub import (
     Notice,
     RunPart,
     SpawnForbiddenError,
+    ToolCall,
     ToolOutput,
     default_features,
 )
+from freeact_sub.agents.feature import KernelFeature, KernelPart
 from freeact_sub.channel import hearing
 from freeact_sub.config.entry_points import FEATURES
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.features.skills.skill import HEAD
 
 CELL = ToolCallPart("execute_ipython_cell", {"code": "print(1)"})
@@ -52,23 +56,32 @@ def script(messages, info):
 
 async def main():
     asked = 0
-    config = Config(workspace=Path(sys.argv[1]))
-    async with Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), features=()) as agent:
+    config, features = Config(workspace=Path(sys.argv[1])), () if sys.argv[2] == "bare" else None
+    async with Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), features=features) as agent:
         async with agent.run("root") as run:
             async for event in run:
                 if isinstance(event, ApprovalRequest):
                     asked += event.approve() or 1
             result = await run.result()
-    assert (result.status, asked, result.receipts) == ("completed", 3, None), (result, asked)
-    print(*[name for name in sys.modules if name.startswith("freeact_sub.features.")])
+    assert (result.status, asked, result.receipts is None) == ("completed", 3, features == ()), (result, asked)
+    print(*[name for name in sys.modules if name.startswith(tuple(sys.argv[3:]))])
 
 asyncio.run(main())
 """
 
 
 @pytest.mark.slow
-def test_an_agent_without_features_imports_none(tmp_path):
-    ended = subprocess.run([sys.executable, "-c", BARE, tmp_path], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("features", "not_imported"),
+    [
+        ("bare", ["freeact_sub.features."]),
+        ("default", ["freeact_sub.mcp.", "freeact_sub.features.mcp_client.toolset", "mcp."]),
+    ],
+    ids=["an agent without features imports none", "an agent without MCP servers imports nothing of them"],
+)
+def test_an_agent_imports_only_what_it_uses(tmp_path, features, not_imported):
+    program = [sys.executable, "-c", BARE, tmp_path, features, *not_imported]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (ended.stdout.strip(), ended.stderr) == ("", "")
 
 
@@ -378,15 +391,83 @@ async def test_a_bare_agent_has_no_tools_of_features_and_says_what_it_lacks(make
     seen = []
 
     def script(messages, info):
-        seen.append(([tool.name for tool in info.function_tools], HEAD in info.instructions))
+        seen.append(([tool.name for tool in info.function_tools], HEAD in info.instructions, "MCP" in info.instructions))
         return "done"
 
-    async with make(script, features=()) as agent:
-        await agent.run("root")
+    server = McpServerConfig(command="/no/such/program")
+    async with make(script, config={"mcp_servers": {"a": server}}, features=()) as agent:
+        events, _ = await read(agent.run("root"))
+        assert not of_kind(events, Notice)
         with pytest.raises(FreeactError, match="this agent has no skills: it was made without that feature"):
             agent.skill("x")
+        with pytest.raises(FreeactError, match="this agent has no MCP servers: it was made without that feature"):
+            _ = agent.servers
         kernel = agent.provider.kernels[0]
-        for method in ("skill", "ask_user", "children"):
+        assert kernel.spec.mcp_servers == ()
+        for method in ("skill", "ask_user", "children", "mcp_tools"):
             with pytest.raises(FreeactError, match=f"unknown request '{method}': this agent has no feature that answers it"):
                 await kernel.ask_host(method)
-    assert seen == [(["execute_ipython_cell", "reset_kernel", "ask", "task", "delegate"], False)]
+    assert seen == [(["execute_ipython_cell", "reset_kernel", "ask", "task", "delegate"], False, False)]
+
+
+class Beside(KernelFeature):
+    """Keeps something beside each kernel, with a tool for the model and a request for code."""
+
+    def __init__(self):
+        self.parts = []
+
+    def kernel_part(self, agent, kernel):
+        self.parts.append(BesidePart(agent))
+        return self.parts[-1]
+
+
+class BesidePart(KernelPart):
+    def __init__(self, holder):
+        self.holders, self.closed = [holder.label], 0
+
+    def assign(self, holder):
+        self.holders.append(holder.label)
+
+    def requests(self, calls):
+        async def answer(params, clock):
+            ended = EndedCall(value=calls.agent.label, text="", outcome="success")
+            return await calls.carry_out(
+                "look", ToolCall(tool_name="look", args={}, harmless=True), {}, clock, ended_later(ended)
+            )
+
+        return {"look": answer}
+
+    async def aclose(self):
+        self.closed += 1
+        raise ValueError("it is not closed well")
+
+
+def ended_later(ended):
+    async def work():
+        return ended
+
+    return work
+
+
+async def test_a_part_beside_a_kernel_changes_hands_with_it_and_is_closed_once(make, caplog):
+    beside = Beside()
+    async with make(lambda messages, info: "answer", config={"mode": "full"}, features=[Beside(), beside]) as agent:
+        kept = await agent.task("keeps", keep=True)
+        child = kept.agent_id
+
+        async def program():
+            looks = []
+            for _ in range(2):  # by the node, then by the one that has taken its place
+                looks.append(await agent.provider.kernels[-1].ask_host("look"))
+                again = await agent.task("on", resume=child)
+            branch = await again.node.branch()
+            await branch.close()
+            await again.node.close()
+            return looks
+
+        looks = (await agent.run_program(program)).output
+        assert looks == [f"node {child}"] * 2
+    holders = [part.holders for part in beside.parts]
+    assert holders[:2] == [[agent.agent_id], [child, f"node {child}"] * 3]
+    assert (len(holders), *{part.closed for part in beside.parts}) == (3, 1)
+    assert "closing an agent's resources failed" in caplog.text
