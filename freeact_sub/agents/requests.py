@@ -4,7 +4,8 @@ Code in the kernel wrote everything in a request, so none of it is trusted: what
 host itself knows about the agent.
 
 Here stand the handlers of what a cell does that may need a person: actions (`check`), commands outside the wall (`shell`),
-tools, `input()`. `run_requests.py` has those that the agent's own run answers; features bring more (`Feature.requests`).
+tools, `input()`. `run_requests.py` has those that the agent's own run answers; features bring more (`Feature.requests`,
+`KernelPart.requests`).
 
 A kernel's hook asks `check` before code starts a program, changes a file or connects. An action that rules and mode allow
 leaves no event; one that needs a person appears like any other question. What cannot be read as an action is denied.
