@@ -16,7 +16,7 @@ FRONT: Final = (
     *("cli", "terminal", "notebook", "acp", "mcp_server", "export", "show", "strategies", "rlm", "__main__", "testing"),
 )
 ELSEWHERE: Final = {
-    "sessions": ["agents/sessions", "sessions", "kernels/snapshots", "kernels/guest/saved"],
+    "sessions": ["sessions", "kernels/snapshots", "kernels/guest/saved"],
     "undo": ["agents/undo"],
     "effects": ["agents/trials", "kernels/guest/trial", "kernels/wall/of_trials"],
     "hooks": ["agents/hooks", "hooks", "approvals/call_hooks"],
@@ -29,7 +29,6 @@ ELSEWHERE: Final = {
     "gateway": ["kernels/gateway"],
     "mcp_client": ["mcp", "kernels/guest/mcp"],
     "compaction": ["agents/context"],
-    "known_answers": ["agents/sessions/known_answers", "agents/earlier"],
 }
 """Paths by feature, without `.py`."""
 MAY: Final = ("features/__init__.py", "agents/agent.py", "agents/__init__.py", "agent.py")

@@ -13,9 +13,7 @@ from freeact_sub.agents import (
     Run as Run,
     RunOptions as RunOptions,
     RunResult as RunResult,
-    SessionFork as SessionFork,
     depth_of as depth_of,
-    fork_session as fork_session,
     parent_of as parent_of,
 )
 from freeact_sub.agents.money import (
@@ -159,6 +157,10 @@ from freeact_sub.export import (
 )
 from freeact_sub.features import (
     default_features as default_features,
+)
+from freeact_sub.features.sessions.forking import (
+    SessionFork as SessionFork,
+    fork_session as fork_session,
 )
 from freeact_sub.features.undo import (
     UndoReport as UndoReport,

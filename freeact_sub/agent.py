@@ -27,7 +27,7 @@ from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.money import ContextUse, context_use
-from freeact_sub.agents.prompt import Prompt
+from freeact_sub.agents.prompt import Prompt, checked_history
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AnswerT, KernelNode, RunResult
 from freeact_sub.agents.root import RunOptions, make_root, outcome, request_for, request_of
@@ -44,17 +44,18 @@ from freeact_sub.events import CodeExecutionOutput, Compacted, Event
 from freeact_sub.features import default_features
 from freeact_sub.kernels import KernelProvider, put_values
 from freeact_sub.modes import Mode
-from freeact_sub.sessions import SessionStore
 from freeact_sub.system.closing import end_left_behind_soon
 from freeact_sub.tools import ChildRequest
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
     from freeact_sub.features.factory import AgentFactory
+    from freeact_sub.features.sessions.feature import SessionsFeature
     from freeact_sub.features.undo import UndoFeature, UndoReport
     from freeact_sub.hooks import Hook
     from freeact_sub.kernels.workspaces import Changes
     from freeact_sub.mcp import McpServers
+    from freeact_sub.sessions import SessionStore
 
 T = TypeVar("T")
 OutputT = TypeVar("OutputT", default=str)
@@ -107,7 +108,7 @@ class Agent(Generic[OutputT]):
         factory: "AgentFactory | None" = None,
         history: "Sequence[ModelMessage]" = (),
         session: str | None = None,
-        store: SessionStore | None = None,
+        store: "SessionStore | None" = None,
         approve: "Approve | None" = None,
     ) -> None:
         """Make an agent; nothing is started yet.
@@ -148,7 +149,11 @@ class Agent(Generic[OutputT]):
         given = locals()
         check_config(config)
         check_arguments(given)
-        self._root = root = make_root(arguments_of(given, _features(features, hooks, session, factory)))
+        given["history"] = checked_history(history)
+        arguments = arguments_of(given, _features(features, hooks, session, factory))
+        if (sessions := _named(arguments.features, "sessions")) is not None:
+            arguments = sessions.choose(arguments, session, store)
+        self._root = root = make_root(arguments)
         weakref.finalize(self, end_left_behind_soon).atexit = False
         self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
 
@@ -160,7 +165,7 @@ class Agent(Generic[OutputT]):
         it has the session's workspace and default settings. The settings of its model count where neither `config` nor
         `options`, those of the constructor, set another one. Raises SessionError if there is none or it cannot be read.
         """
-        from freeact_sub.agents.sessions.forking import session_to_resume  # noqa: PLC0415  # it looks at files and variables
+        from freeact_sub.features.sessions.forking import session_to_resume  # noqa: PLC0415  # it looks at files and variables
 
         settings, found = session_to_resume(session_id, config, at, options.get("store"))
         return cls(settings, session=found, **options)
@@ -191,19 +196,25 @@ class Agent(Generic[OutputT]):
         return self._root.loop is not None
 
     @property
+    def _sessions(self) -> "SessionsFeature | None":
+        sessions: SessionsFeature | None = _named([*self._shared.features], "sessions")
+        return sessions
+
+    @property
     def session_id(self) -> str | None:
         """The id under which the session can be resumed. None: nothing is recorded."""
-        return self._root.session.session_id
+        return None if self._sessions is None else self._sessions.session.session_id
 
     @property
     def is_kept(self) -> bool:
         """Whether the conversation is recorded, and all of it could be written so far."""
-        return self._root.session.journal.keeps
+        return self._sessions is not None and self._sessions.journal.keeps
 
     @property
-    def sessions(self) -> SessionStore:
+    def sessions(self) -> "SessionStore":
         """The store of its session and of others."""
-        return self._root.session.store
+        store: SessionStore = self._shared.features.named("sessions").session.store
+        return store
 
     @property
     def history(self) -> list[ModelMessage]:
@@ -248,7 +259,10 @@ class Agent(Generic[OutputT]):
 
     @mode.setter
     def mode(self, mode: Mode) -> None:
-        self._root.use_mode(mode)
+        if mode != self._root.mode:
+            self._root.use_mode(mode)
+            if self._sessions is not None:
+                self._sessions.keep_mode()
 
     @property
     def allowed(self) -> tuple[Rule, ...]:
@@ -378,7 +392,8 @@ class Agent(Generic[OutputT]):
         They share the files of the workspace. With `at` it is as the session was after that prompt: see `fork_session`.
         Raises AgentBusyError if the agent or a detached child is at work, and SessionError if there is nothing to copy.
         """
-        return await self._root.fork(at)
+        copy: str = await self._shared.features.named("sessions").fork(at)
+        return copy
 
     @property
     def undoable(self) -> tuple[str, ...]:
@@ -688,6 +703,11 @@ class Agent(Generic[OutputT]):
         `reason` says what could not be compared. Raises AgentBusyError if a run is live.
         """
         return await self._undo.effects(prompts)
+
+
+def _named(features: Sequence[Feature], name: str) -> Any:
+    """Return the feature with this name. None: there is none."""
+    return next((feature for feature in features if isinstance(feature, Feature) and feature.name == name), None)
 
 
 def _features(

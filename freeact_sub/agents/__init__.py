@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from freeact_sub.agents.results import AgentInfo, AgentStatus, KernelNode, RunResult
     from freeact_sub.agents.root import RunOptions
     from freeact_sub.agents.run import Run
-    from freeact_sub.agents.sessions.forking import SessionFork, fork_session
     from freeact_sub.agents.shared import ExecutionContext
 
 __all__ = [
@@ -26,9 +25,7 @@ __all__ = [
     "Run",
     "RunOptions",
     "RunResult",
-    "SessionFork",
     "depth_of",
-    "fork_session",
     "parent_of",
 ]
 
@@ -42,8 +39,6 @@ _HOMES: Final = {
     "Run": "run",
     "RunOptions": "root",
     "RunResult": "results",
-    "SessionFork": "sessions.forking",
-    "fork_session": "sessions.forking",
 }
 
 

@@ -17,7 +17,6 @@ from freeact_sub.channel import Tap
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels import KernelProvider
-from freeact_sub.sessions import SessionStore
 from freeact_sub.text import one_line
 
 
@@ -39,9 +38,11 @@ class Arguments:
     kernel_provider: KernelProvider | None
     taps: Sequence[Tap]
     history: Sequence[ModelMessage]
-    session: str | None
-    store: SessionStore | None
     approve: Approve | None
+    root_id: str | None = None
+    """The id of the root, which an earlier program has made. None: a new one."""
+    notices: Sequence[str] = ()
+    """Told to people in its first run, before anything else is."""
 
 
 def arguments_of(given: Mapping[str, Any], features: Sequence[Feature]) -> Arguments:
@@ -56,7 +57,7 @@ def arguments_of(given: Mapping[str, Any], features: Sequence[Feature]) -> Argum
     if isinstance(model, str):
         config, model = config.model_copy(update={"model": model}), None
     settings = given["model_settings"] or {}
-    told: dict[str, Any] = {field.name: given[field.name] for field in fields(Arguments)}
+    told: dict[str, Any] = {field.name: given[field.name] for field in fields(Arguments) if field.name in given}
     told |= {"config": config, "model": model, "features": features, "model_settings": settings}
     return Arguments(**told)
 

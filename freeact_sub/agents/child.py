@@ -239,9 +239,9 @@ class ChildWork:
             started_by: What has started it.
         """
         self.agent, self.task, self.started_by = agent, task, started_by
-        writer = agent.shared.journal.writer
-        self._session_id = "" if writer is None else writer.session_id  # that stays when the agent is closed
-        self._number = agent.shared.journal.runs[agent.agent_id] + 1  # its run is about to begin
+        recorded = agent.shared.recorded
+        self._session_id = recorded.session_id if recorded.is_written else ""  # that stays when the agent is closed
+        self._number = recorded.runs[agent.agent_id] + 1  # its run is about to begin
         self.run = agent.run
         """Its run; a resumed child gets another one."""
         self._running: asyncio.Task[RunResult] | None = None

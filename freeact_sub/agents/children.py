@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from freeact_sub.agents.call import check_spawn, permit
 from freeact_sub.agents.child import Child, ChildWork, Messages, StartedBy, report
 from freeact_sub.agents.choices import check_model_name
-from freeact_sub.agents.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.nodes import Nodes, OwnedNode
 from freeact_sub.agents.prompt import last_exchanges
 from freeact_sub.agents.requested_call import Asker, Maker, NewChild
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.resumed import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.spawn import PlannedChild, planned
 from freeact_sub.errors import (
     ApprovalDeniedError,
@@ -368,7 +368,7 @@ class ChildOwner:
                 started.run.keep_history(last_exchanges(read, request.history))
             if plan.earlier is not None:
                 started.run.keep_history(plan.earlier.history)
-                started.shared.journal.goes_on(started.agent_id, plan.earlier.written)
+                started.run.resumed = plan.earlier.written
             if kept is None:
                 resources = AgentResources(started, branch_of, own_files=request.own_files)
             else:

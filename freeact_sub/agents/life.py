@@ -5,11 +5,11 @@ it gives back its limits, its slot and its place for a kernel; the record and th
 """
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent, repair_messages
@@ -33,6 +33,8 @@ from freeact_sub.events import Answer
 from freeact_sub.events.ending import RunStatus
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import CellClock
+from freeact_sub.models.observers import addresses
+from freeact_sub.modes import Mode
 from freeact_sub.system.stopwatch import Stopwatch
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
@@ -164,6 +166,8 @@ class PresentRun:
     """A model does the work, not a program."""
     fan_out: FanOut | None = None
     """The last one that was quoted."""
+    resumed: Sequence[ModelMessage] = ()
+    """The conversation as it was when the last run of its child ended, until this one begins. Empty: the child is new."""
     children_asked: int = 0
     """The number of children that the latest response of its model starts, and waits for."""
     clock: RunClock = field(init=False)
@@ -331,6 +335,25 @@ class PresentRun:
             self.slots.release()
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptAgent:
+    """An agent in plain values, as it is resumed after it has ended."""
+
+    agent_id: str
+    key: str
+    parent_id: str | None
+    """None: the root."""
+    description: str
+    agent_type: str | None
+    model: str
+    """The name of its model."""
+    address: str
+    """The name and the server of its model. Empty: not known."""
+    mode: Mode
+    choices: Mapping[str, Any]
+    """The choices for it, see `ChildChoices.kept`."""
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreeAgent:
     """An agent, or a node: a live kernel without an agent, whose code is a part of its owner's run.
@@ -481,6 +504,21 @@ class TreeAgent:
             budget=self.run.account.budget,
             action=self.shared.activities.of(self.agent_id) if self.run.status in ACTIVE else "",
             fan_out=self.run.fan_out,
+        )
+
+    @property
+    def kept(self) -> KeptAgent:
+        """The agent as it is resumed later."""
+        return KeptAgent(
+            agent_id=self.agent_id,
+            key=self.key,
+            parent_id=self.parent_id,
+            description=self.description,
+            agent_type=self.rights.type_name,
+            model=self.model.model_id,
+            address=addresses(self.model)[0],
+            mode=self.policy.mode,
+            choices=self.choices.kept,
         )
 
     @property

@@ -126,6 +126,7 @@ class AgentLoop:
         self.tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
         run.features.begins(work.prompt, work.request)
+        run.resumed = ()
         self._emit(work.started(agent))
         if agent.parent is None:
             agent.shared.stream.emit_held_back(agent.emitter)

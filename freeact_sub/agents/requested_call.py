@@ -4,6 +4,8 @@
 them. They name no class of the core, so that the core can change below the features of users.
 """
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -303,6 +305,22 @@ class Question:
     """The length of the list that it is part of; 1: it is not known to be part of one."""
     payer: Any = None
     """An account of this package below that of the run, which pays. None: the run's."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies what is asked, and of whom: the same question has the same one in another program."""
+        model, history = model_words(self.model), list(self.history)
+        return digest_of(kind="ask", prompt=self.prompt, history=history, model=model, output=self.schema)
+
+
+def model_words(model: Model) -> list[str]:
+    """The name of a model, and its address: two models of one name may have different servers."""
+    return [model.model_id, str(model.base_url)]
+
+
+def digest_of(**parts: Any) -> str:
+    """Return what identifies these JSON values together."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypedDict
 
@@ -16,13 +15,11 @@ from freeact_sub.agents.call import caller_in
 from freeact_sub.agents.feature import FeatureRoot
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.prompt import Prompt, checked_history, read_prompt
+from freeact_sub.agents.prompt import Prompt, read_prompt
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.run import Course, Run
-from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
-from freeact_sub.agents.sessions.stored_agent import stored_agent
 from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.spawn import AgentProgram, Work
 from freeact_sub.agents.tool_calls import run_own_cell
@@ -72,7 +69,6 @@ class Root:
         self,
         tree: Tree,
         agent: TreeAgent,
-        session: AgentSession,
         *,
         output_type: Any,
         closes_provider: bool,
@@ -82,11 +78,10 @@ class Root:
         Args:
             tree: All agents.
             agent: The root among them.
-            session: Records them.
             output_type: The type of the root's answer.
             closes_provider: The provider of kernels is closed with the root.
         """
-        self.tree, self.agent, self.session = tree, agent, session
+        self.tree, self.agent = tree, agent
         self.taps: Sequence[Tap] = ()
         """Called with every event."""
         self.loop: AgentLoop | None = None
@@ -126,7 +121,6 @@ class Root:
             return
         shared.provider.place(mode, shared.config.kernel, shared.config.workspace)  # it may refuse
         shared.gate.mode = mode
-        self.session.journal.keep_agent(replace(stored_agent(self.agent), mode=mode))
         if self.loop is None:
             return
         check_event_loop(self.home)
@@ -259,12 +253,6 @@ class Root:
         await self._until_settled()
         return self.live_run is not None
 
-    async def fork(self, at: int | None) -> str:
-        """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on."""
-        if await self.is_busy() or self.tree.at_work:
-            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
-        return await self.session.fork(at)
-
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """Receive events of background children while no run is live; otherwise they are dropped, and approvals denied."""
         if not callable(hear):
@@ -291,9 +279,7 @@ class Root:
         if is_left_behind():
             await asyncio.to_thread(end_left_behind)
         hear_of_children()
-        await self.session.open(self.tree.shared.servers)
         self.home = asyncio.get_running_loop()
-        self.on_close(self.session.aclose)  # closed last: everything before it is still recorded
         try:
             await self._open()
             self._outlived_loop, self._loop_end = False, self._until_loop_ends()
@@ -465,21 +451,18 @@ async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
 
 def make_root(arguments: Arguments) -> Root:
     """Make the root of a new tree. Raises: see `Agent`."""
-    if arguments.session not in (None, NEW) and arguments.history:
-        raise ConfigError("give either `history` or a session id, not both: a session has its own history")
-    has_model = arguments.model is not None
 
     def notice(text: str) -> None:
         tree.notice(text)
 
-    held = AgentSession(arguments.session, arguments.config, notice, has_model=has_model, store=arguments.store)
-    shared = make_shared(replace(arguments, config=held.config), held.journal, held.session_id or "", notice)
-    held.use_model(shared.model, is_given=has_model)
+    shared = make_shared(arguments, notice)
     tree = Tree(shared=shared)
-    agent = held.add_root(tree, checked_history(arguments.history))
+    agent = tree.add_root([*arguments.history], arguments.root_id)
+    for text in arguments.notices:
+        tree.notice(text)
     closes_provider = arguments.kernel_provider is None
-    root = Root(tree, agent, held, output_type=arguments.output_type, closes_provider=closes_provider)
-    root.taps = (*held.taps, shared.activities.observe, *shared.features.attach(root), *arguments.taps)
+    root = Root(tree, agent, output_type=arguments.output_type, closes_provider=closes_provider)
+    root.taps = (shared.activities.observe, *shared.features.attach(root), *arguments.taps)
     for problem in notices_on(shared.servers):
         tree.notice(problem)
     return root

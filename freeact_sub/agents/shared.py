@@ -7,7 +7,7 @@ waits for a kernel holds no slot that others need.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -24,7 +24,6 @@ from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.feature import Features
 from freeact_sub.agents.results import PictureUse
 from freeact_sub.agents.rights import AgentType
-from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
 from freeact_sub.config.budget import Budget
@@ -283,6 +282,20 @@ def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
 
 
 @dataclass(kw_only=True)
+class Recorded:
+    """What is recorded of a tree of agents, by this program and earlier ones. The feature that records them keeps it."""
+
+    session_id: str = ""
+    """The id of the record. Empty: there is none."""
+    is_written: bool = False
+    """The record is open, and could be written when it was opened."""
+    runs: Counter[str] = field(default_factory=Counter)
+    """The number of runs that each agent has begun."""
+    replaced: Sequence[str] = ()
+    """The addresses of the root's earlier model, if somebody has chosen another one since."""
+
+
+@dataclass(kw_only=True)
 class Shared:
     """The services that all agents of a root use."""
 
@@ -295,8 +308,6 @@ class Shared:
     rule_files: RuleFiles
     policy: Policy
     """The root's; a child's is its parent's or narrower."""
-    session_id: str = ""
-    """Empty: nothing is recorded."""
     own_tools: OwnTools = field(default_factory=OwnTools)
     """Functions of the program."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
@@ -309,8 +320,7 @@ class Shared:
     traffic: Traffic
     """Slots and pauses that all model requests share."""
     stream: RootStream = field(default_factory=RootStream)
-    journal: Journal = field(default_factory=Journal)
-    """Records all agents in the session."""
+    recorded: Recorded = field(default_factory=Recorded)
     activities: Activities = field(default_factory=Activities)
     features: Features = field(default_factory=Features)
     kernel_places: KernelPlaces = field(init=False)
@@ -341,7 +351,7 @@ class Shared:
         self.prefixes = Prefixes()
 
 
-def make_shared(arguments: Arguments, journal: Journal, session_id: str, on_notice: Callable[[str], None]) -> Shared:
+def make_shared(arguments: Arguments, on_notice: Callable[[str], None]) -> Shared:
     """Make what the agents of a new root share. Args: on_notice: shows a text to people.
 
     Raises:
@@ -367,11 +377,9 @@ def make_shared(arguments: Arguments, journal: Journal, session_id: str, on_noti
         questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
         rule_files=rules,
         policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
-        session_id=session_id,
         own_tools=own_tools,
         toolsets=(*own_tools.toolsets, *arguments.toolsets),
         capabilities=tuple(arguments.capabilities),
         model_settings={**build_model_settings(config), **arguments.model_settings},
-        journal=journal,
         features=Features(arguments.features),
     )

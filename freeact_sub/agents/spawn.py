@@ -9,9 +9,9 @@ from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.choices import check_tools, chosen_model, resolved
-from freeact_sub.agents.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.requested_call import NewChild
+from freeact_sub.agents.resumed import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.rights import AgentType
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.verifier import Verifier, checked_check

@@ -18,7 +18,7 @@ def name_of(agent: TreeAgent) -> str:
 
 def conversation_of(agent: TreeAgent) -> str:
     """The id that all agents of its tree share: that of their session, if it is kept."""
-    return agent.shared.session_id or list(agent.ancestors())[-1].agent_id
+    return agent.shared.recorded.session_id or list(agent.ancestors())[-1].agent_id
 
 
 @contextmanager

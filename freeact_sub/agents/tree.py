@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import PREFIX, child_key, root_key, short_id
-from freeact_sub.agents.life import AtWork, PresentRun, RunRecord, TreeAgent
+from freeact_sub.agents.life import AtWork, KeptAgent, PresentRun, RunRecord, TreeAgent
 from freeact_sub.agents.money import Account, Ledger, size_of
 from freeact_sub.agents.results import NO_BOUNDS
 from freeact_sub.agents.rights import AgentType, Rights
@@ -19,7 +19,6 @@ from freeact_sub.approvals import narrowed
 from freeact_sub.calls import ChildChoices
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
-from freeact_sub.sessions import StoredAgent
 from freeact_sub.tools import ChildRequest
 
 MAX_ENDED: Final = 200
@@ -97,7 +96,7 @@ class Tree:
         agent_type: AgentType | None,
         model: Model | None,
         in_background: bool,
-        earlier: Sequence[StoredAgent] = (),
+        earlier: Sequence[KeptAgent] = (),
         payer: Account | None = None,
     ) -> TreeAgent:
         """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
@@ -180,17 +179,17 @@ class Tree:
         if before is not None:
             self.agents[agent.agent_id] = before
 
-    def _add_ended(self, stored: StoredAgent, parent: TreeAgent) -> TreeAgent:
+    def _add_ended(self, kept: KeptAgent, parent: TreeAgent) -> TreeAgent:
         """Add an agent of an earlier program as the ancestor of a resumed child; it does not run."""
-        choices = ChildChoices(description=stored.description, **stored.choices)
-        kind = self.shared.types[stored.agent_type] if stored.agent_type else None
+        choices = ChildChoices(description=kept.description, **kept.choices)
+        kind = self.shared.types[kept.agent_type] if kept.agent_type else None
         agent = TreeAgent(
             shared=self.shared,
-            agent_id=stored.agent_id,
-            key=stored.key,
+            agent_id=kept.agent_id,
+            key=kept.key,
             parent=parent,
             choices=choices,
-            policy=narrowed(parent.policy, stored.mode),
+            policy=narrowed(parent.policy, kept.mode),
             model=parent.model,
             rights=parent.rights.for_child(kind, choices.tools),
         )
@@ -214,7 +213,7 @@ class Tree:
 
     def _new_id(self) -> str:
         """Return an id whose short id, too, is new to the tree and its session."""
-        known = self.shared.journal.runs
+        known = self.shared.recorded.runs
         if not self._short_ids:
             self._short_ids.update(map(short_id, [*self.agents, *known]))
         for tries in itertools.count():

@@ -127,7 +127,7 @@ def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
 
 def _numbers(reader: SessionReader) -> Iterator[str]:
     """What stands before each run of the root: the number of its prompt, as `fork --at` counts. Empty: it is no prompt."""
-    from freeact_sub.agents.sessions.past import prompts_of  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.sessions.past import prompts_of  # noqa: PLC0415  # slow to import
 
     root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
     if root is None:
@@ -217,7 +217,7 @@ def _own_model(session_id: str, config: "Config") -> str:
 
 
 async def _fork_alone(session_id: str, at: int | None, config: "Config") -> int:
-    from freeact_sub.agents import fork_session  # noqa: PLC0415
+    from freeact_sub.features.sessions.forking import fork_session  # noqa: PLC0415
     from freeact_sub.sessions import session_store  # noqa: PLC0415
 
     made = await fork_session(session_id, at, store=session_store(config.sessions))

@@ -23,9 +23,10 @@ from freeact_sub.agents.kernel_past import News
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
-from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
+from freeact_sub.features.sessions.journal import Journal
+from freeact_sub.features.sessions.resume import EarlierPrompt
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.files.git import ShadowError
 from freeact_sub.kernels.files.shadow_files import ChangedFile, ShadowFiles, line_counts, unified
@@ -141,11 +142,10 @@ class _Restored:
 class Undo:
     """The states of one root agent while it is open."""
 
-    def __init__(self, loop: AgentLoop, workspace: Path) -> None:
-        """Args: loop: the agent's."""
-        journal, history = loop.agent.shared.journal, loop.agent.run.record.history
-        earlier = journal.earlier[-MAX_STATES:]
-        self._loop = loop
+    def __init__(self, loop: AgentLoop, workspace: Path, journal: Journal) -> None:
+        """Args: loop: the agent's. journal: records what is undone."""
+        history, earlier = loop.agent.run.record.history, journal.earlier[-MAX_STATES:]
+        self._loop, self._journal = loop, journal
         self._files = ShadowFiles(workspace, journal.files, originals=journal.originals)
         self._files.begin()
         self._folder = make_folder()
@@ -188,8 +188,8 @@ class Undo:
         here = self._position
         dropped = [each for each in self._states[here + 1 :] if each is not None]
         self._states[here:], self._prompts[here:] = [state, None], [prompt]
-        journal, agent_id = self._loop.agent.shared.journal, self._loop.agent.agent_id
-        self._runs[here:] = [journal.runs[agent_id]]
+        journal, agent_id = self._journal, self._loop.agent.agent_id
+        self._runs[here:] = [journal.recorded.runs[agent_id]]
         journal.can_be_undone(agent_id, state.tree)
         await journal.keep_variables(agent_id)
         while len(self._states) > MAX_STATES:
@@ -321,10 +321,10 @@ class Undo:
             past.due, past.untold = target.due, target.untold
         elif past.due is None:
             past.tell(OTHER_VARIABLES.format(reason=outcome.variables_problem))
-        agent.shared.journal.messages(agent.agent_id, agent.run.record.history)
+        self._journal.messages(agent.agent_id, agent.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
-        agent.shared.journal.undone(agent.agent_id, moved, undone=there < here)
+        self._journal.undone(agent.agent_id, moved, undone=there < here)
         past.changed()
         self._states[here] = present
         self._states[there] = None
@@ -501,7 +501,10 @@ class UndoFeature(Feature):
         state that is not stored cannot be undone, redone or compared: such a call raises FreeactError.
         """
         if self._undo is None:
-            self._undo = Undo(self._whole_root.opened, self.root.agent.config.workspace)
+            loop = self._whole_root.opened
+            features = loop.agent.shared.features
+            journal = features.named("sessions").journal if features.has("sessions") else Journal()
+            self._undo = Undo(loop, self.root.agent.config.workspace, journal)
 
     @property
     def undoable(self) -> tuple[str, ...]:

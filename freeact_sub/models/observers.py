@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError, ModelRequestTimeout
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
+
+SECRET: Final = "[secret]"  # noqa: S105  # what stands in place of one
 
 
 @dataclass(kw_only=True)
@@ -219,3 +222,18 @@ def models_in(model: Model) -> tuple[Model, ...]:
     if isinstance(model, FallbackModel):
         return tuple(inner for one in model.models for inner in models_in(one))
     return models_in(model.wrapped) if isinstance(model, WrapperModel) else (model,)
+
+
+def addresses(model: Model) -> list[str]:
+    """Where requests go: the name and the server of the model, and of its fallbacks."""
+    return [_address_of(each) for each in models_in(model)]
+
+
+def _address_of(model: Model) -> str:
+    """The name and the server of one model, without a password."""
+    try:
+        parts = urlsplit(str(model.base_url or ""))
+    except ValueError:
+        return f"{model.model_id} at {SECRET}"
+    server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+    return f"{model.model_id} at {server}" if parts.netloc else model.model_id

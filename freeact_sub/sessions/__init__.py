@@ -18,7 +18,7 @@ How to read a session::
 
 A reader needs no lock and works while the session continues: it sees committed data. Reading never writes.
 
-A store receives plain values (`SessionWriter`); `agents/sessions/` gives them their meaning. A setting selects the store
+A store receives plain values (`SessionWriter`); `features/sessions/` gives them their meaning. A setting selects the store
 (`store.py`); the default is a SQLite database (`sqlite/`).
 """
 

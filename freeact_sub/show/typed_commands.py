@@ -143,7 +143,7 @@ class Rewind:
         return "\n".join([*told, *_lines(report)]), prompts[0] if self.to_change else ""
 
     async def _forked(self, agent: "Agent") -> str:
-        from freeact_sub.agents.sessions.forking import missing_in  # noqa: PLC0415  # slow to import
+        from freeact_sub.features.sessions.forking import missing_in  # noqa: PLC0415  # slow to import
 
         try:
             new = await agent.fork(self.prompts)

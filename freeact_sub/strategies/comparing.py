@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from freeact_sub.agent import Agent
-from freeact_sub.agents.sessions.forking import SessionFork, fork_session
 from freeact_sub.config.budget import Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, SessionError
+from freeact_sub.features.sessions.forking import SessionFork, fork_session
 from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import counted, duration, one_line, visible

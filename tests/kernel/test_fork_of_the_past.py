@@ -153,7 +153,7 @@ async def test_a_cancelled_or_refused_fork_leaves_nothing(work, monkeypatch):
     forking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await forking
-    monkeypatch.setattr("freeact_sub.agents.sessions.forking.MAX_FILES", 0)
+    monkeypatch.setattr("freeact_sub.features.sessions.forking.MAX_FILES", 0)
     with pytest.raises(SessionError, match="cannot be copied for a fork: too many files"):
         await fork_session(original)
     assert not [*store.copies.iterdir()]

@@ -45,7 +45,7 @@ def root(writer: SqliteWriter, agent_id: str = "agent-1", **columns: Any) -> Non
 
 async def as_after_a_crash(agent: Any, folder: Path) -> SqliteStore:
     """The sessions as they were if the program had been killed in this moment: a copy, in a state folder of its own."""
-    await agent.debug.root.shared.journal.committed()
+    await agent.debug.root.shared.features.named("sessions").journal.committed()
     shutil.copytree(state_folder(), folder / "freeact")
     return SqliteStore(folder / "freeact")
 

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 from typing import Any, Final, TypeVar
@@ -17,10 +18,10 @@ from pydantic_core import to_json, to_jsonable_python
 from freeact_sub.agents.ask import AskParams, TypedAnswer, typed_for_program
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.money import NO_PAYER, Payer
+from freeact_sub.agents.requested_call import Question
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.results import AnswerT
 from freeact_sub.agents.root import Root, outcome
-from freeact_sub.agents.sessions.known_answers import digest_of_ask
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Notice, StrategyProgress
 from freeact_sub.features.maps.kept_answers import NAME, KeptAnswers
@@ -73,12 +74,15 @@ async def map_rows(
     read, names = Template(template, table.columns), new_columns(output, table)
     asker = _TypedAsks(loop, output, model)
     prompts = [_prompt(read, row) for row in table.rows([*read.columns.values()])]
-    path = root.session.file(NAME) if kept_in is None else Path(kept_in)
+    features = root.tree.shared.features
+    of_session = features.named("sessions").file(NAME) if features.has("sessions") else None
+    path = of_session if kept_in is None else Path(kept_in)
 
     async def ask_rows() -> list[Any]:
         asked = await loop.single_requests.model(model)
         schema = None if asker.typed is None else asker.typed.tool.parameters_json_schema
-        keys = [digest_of_ask(prompt, (), asked, schema) if isinstance(prompt, str) else "" for prompt in prompts]
+        question = Question(agent=loop.agent, prompt="", model=asked, schema=schema)
+        keys = [replace(question, prompt=prompt).digest if isinstance(prompt, str) else "" for prompt in prompts]
         with KeptAnswers(path) as kept:
             rows = _Rows(loop, asker, kept, prompts, keys)
             found = await rows.answered(asked)

@@ -305,6 +305,7 @@ async def test_one_slot_is_enough_for_a_parent_that_waits_for_its_background_chi
     assert [event.status for event in of_kind(events, AgentFinished)] == ["completed"] * 3
 
 
+@pytest.mark.features("sessions")
 async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_run(make):
     go = asyncio.Event()
     script = FamilyScript([task("one", background=True)], "I go home", lambda m: told(m), one=[[go, "found it"]])

@@ -176,6 +176,7 @@ async def test_files_of_answers_are_checked(make, labels, tmp_path):
             assert len(kept.read_text().splitlines()) == 3
 
 
+@pytest.mark.features("sessions")
 async def test_a_session_keeps_the_answers(make, labels):
     async with make(labels, session="new") as agent:
         await agent.map([{"t": "a"}], ":{t}")

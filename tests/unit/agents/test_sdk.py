@@ -103,7 +103,7 @@ def test_an_unknown_name_is_an_attribute_error():
                 "tree_sitter",
                 "yaml",
                 "zmq",
-                "freeact_sub.agents.sessions.forking",
+                "freeact_sub.features.sessions.forking",
                 "freeact_sub.kernels.wall.sandbox",
                 "freeact_sub.mcp.servers",
             ),

@@ -9,10 +9,10 @@ from support.sample_events import one_of_each
 from support.sessions import root, writing
 from support.thorough import sample
 
-from freeact_sub.agents.sessions.resume import load
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.export import FORMATS, export_session
+from freeact_sub.features.sessions.resume import load
 from freeact_sub.sessions.sqlite.database import NAME, connect, problem_of
 from freeact_sub.sessions.sqlite.reader import LOST_MESSAGE, LOST_RESULT
 from freeact_sub.sessions.sqlite.store import remove_session

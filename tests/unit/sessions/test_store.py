@@ -13,7 +13,6 @@ from support.sample_events import one_of_each
 from support.sessions import root, writing
 from support.waiting import turns
 
-from freeact_sub.agents.sessions.resume import load
 from freeact_sub.calls import ChildChoices
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.config.budget import Usage
@@ -27,6 +26,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.events.ending import Receipts
 from freeact_sub.events.json_lines import json_line
+from freeact_sub.features.sessions.resume import load
 from freeact_sub.sessions import newest
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.sessions.sqlite.database import MIGRATIONS, NAME, connect

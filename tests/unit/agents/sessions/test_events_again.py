@@ -41,7 +41,7 @@ async def test_the_events_are_those_of_the_runs(make, store):
     script = {"root": [["I compute.", cell("6 * 7")], [task("child")], "done"], "child": [[cell("1")], "one"]}
     async with make(script, session="new") as agent:
         first, _ = await read(agent.run("root"))
-        await agent.debug.root.shared.journal.committed()
+        await agent.debug.root.shared.features.named("sessions").journal.committed()
         assert told(session_events(agent.session_id, store=store)) == told(first), "while it is open"
         second, _ = await read(agent.run("root"))
     again = [*session_events(agent.session_id[:-2], store=store)]

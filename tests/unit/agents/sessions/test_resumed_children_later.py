@@ -9,10 +9,10 @@ from support.agents import as_read, cell, of_kind, read, task
 from support.sessions import as_after_a_crash
 from support.waiting import eventually
 
-from freeact_sub.agents.sessions import variables
-from freeact_sub.agents.sessions.past import SAVED_UP_TO
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, CodeExecutionOutput, Notice
+from freeact_sub.features.sessions import variables
+from freeact_sub.features.sessions.past import SAVED_UP_TO
 from freeact_sub.testing import FakeKernel, ScriptedModel, first_prompt, prompts
 
 FULL = {"mode": "full"}

@@ -8,9 +8,9 @@ from support.agents import as_read, cell, of_kind, read
 from support.sessions import as_after_a_crash
 from support.waiting import eventually
 
-from freeact_sub.agents.sessions.past import SAVED_UP_TO
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.events import CodeExecutionOutput, Notice
+from freeact_sub.features.sessions.past import SAVED_UP_TO
 from freeact_sub.sessions import VARIABLES
 from freeact_sub.system.removal import remove
 from freeact_sub.testing import FakeKernel, prompts

@@ -1,12 +1,14 @@
-"""`SessionsFeature`: records the runs, conversations and calls of a session, and answers again what was answered before.
+"""`SessionsFeature`: records what the agents of a tree do in a session, and goes on with one.
 
-The start of a call is on disk before it runs, its result before anybody uses it. The store, ids and variables of
-a session are in `agents/sessions/`.
+The start of a call is on disk before it runs, its result before anybody uses it (`SessionsPart`). Which session it is, is
+chosen before there is a root, whose settings and conversation it decides (`AgentSession`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic_ai import RunContext, ToolDefinition
@@ -16,18 +18,23 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
 from freeact_sub.agents.agent_kernel import AgentKernel
+from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import asks_for
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall, UsedKernel
 from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.resumed import KeptChild
 from freeact_sub.agents.root import whole_root
-from freeact_sub.agents.sessions.journal import Journal, jsonable
-from freeact_sub.agents.sessions.known_answers import digest_of_ask, digest_of_task, keep_answer, known_answer
-from freeact_sub.agents.sessions.stored_agent import stored_agent
-from freeact_sub.agents.sessions.variables import FollowedVariables
-from freeact_sub.errors import FreeactError
+from freeact_sub.channel import Tap
+from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice
+from freeact_sub.features.sessions.agent_session import NEW, AgentSession
+from freeact_sub.features.sessions.journal import Journal, jsonable, stored_agent
+from freeact_sub.features.sessions.known_answers import digest_of_task, keep_answer, known_answer
+from freeact_sub.features.sessions.resume import load_child
+from freeact_sub.features.sessions.variables import FollowedVariables
+from freeact_sub.sessions import SessionStore
 from freeact_sub.tools import ChildRequest, head_and_tail, text_of
 
 T = TypeVar("T")
@@ -68,6 +75,8 @@ class SessionsPart(RunPart):
     def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Record the start of the run."""
         agent, budget = self._agent, self._agent.run.account.budget
+        if agent.run.resumed:
+            self._journal.goes_on(agent.agent_id, agent.run.resumed)
         self._journal.run_begins(agent.agent_id, lambda: stored_agent(agent), prompt, budget, of_root=agent.parent is None)
         self._digest = None if request is None else digest_of_task(request, agent)
         kernel, variables = agent.kernel, self._journal.variables
@@ -77,15 +86,14 @@ class SessionsPart(RunPart):
 
     def known(self) -> RunResult | None:
         """Return the answer that the same child gave before a crash."""
-        if self._digest is None or (known := known_answer(self._agent, self._digest)) is None:
+        if self._digest is None or (known := known_answer(self._journal, self._agent, self._digest)) is None:
             return None
         self._digest = None
         return known
 
     async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
         """Return the recorded answer, if the same was asked before a crash."""
-        journal, agent_id = self._journal, question.agent.agent_id
-        digest = digest_of_ask(question.prompt, question.history, question.model, question.schema)
+        journal, agent_id, digest = self._journal, question.agent.agent_id, question.digest
         known = journal.take_answer(digest)
         if known is not None:
             return known["output"]
@@ -94,17 +102,29 @@ class SessionsPart(RunPart):
             journal.keep_answer(agent_id, digest, {"output": answer, "agent_id": agent_id})
         return answer
 
+    async def earlier(self, agent_id: str) -> KeptChild | None:
+        """Return what the session has of an ended child. None: it has none with this id."""
+        journal = self._journal
+        if journal.open_reader is None or not journal.keeps:
+            return None
+        await journal.committed()
+        try:
+            return await asyncio.to_thread(load_child, journal.open_reader, agent_id)
+        except SessionError as error:
+            raise InvalidRequestError(f"{agent_id} cannot be resumed: {error}") from error
+
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
         """Save the variables of a child: it may be resumed."""
-        del ending, kernel
-        if self._variables is not None:
+        del ending
+        if self._variables is not None and isinstance(kernel, AgentKernel):
+            kernel.past.saved = None
             await self._variables.aclose()
 
     def ended(self, result: RunResult) -> None:
         """Record the end of the run."""
         agent = self._agent
         if self._digest is not None:
-            keep_answer(agent, self._digest, result)
+            keep_answer(self._journal, agent, self._digest, result)
         self._journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
 
     def capability(self) -> AbstractCapability[Any]:
@@ -147,16 +167,74 @@ class SessionsPart(RunPart):
 
 
 class SessionsFeature(Feature):
-    """Records what the agents of a tree do."""
+    """Records the agents of a tree, if a session was chosen for them."""
 
     name = "sessions"
+    session: AgentSession
+    """The session, from `choose` on, which may be none."""
 
-    def open(self) -> AbstractAsyncContextManager[None]:
-        """Save the variables of the root."""
-        root = whole_root(self.root)
-        return root.session.following(root.agent, root.opened.resources.kernel)
+    def choose(self, arguments: Arguments, choice: str | None, store: SessionStore | None) -> Arguments:
+        """Choose the session of a root that is about to be made, and return the arguments of that root.
+
+        Args:
+            arguments: The arguments of the `Agent`.
+            choice: `new`, or the id of a session to continue. None: no session.
+            store: Has the sessions. None: the one that the settings name.
+
+        Raises:
+            ConfigError: A conversation is given as well.
+            SessionError: There is no such session, or it cannot be read.
+        """
+        if choice not in (None, NEW) and arguments.history:
+            raise ConfigError("give either `history` or a session id, not both: a session has its own history")
+        if "root" in vars(self):  # it belongs to another agent, which is about to be said
+            return arguments
+        has_model = arguments.model is not None
+        self.session = session = AgentSession(choice, arguments.config, has_model=has_model, store=store)
+        if session.resumed is None:
+            return arguments
+        resumed = session.resumed
+        return replace(
+            arguments, config=session.config, history=resumed.history, root_id=resumed.root_id, notices=session.notices
+        )
+
+    def attach(self, root: FeatureRoot) -> Sequence[Tap]:
+        """Go on with the agents of the session, and hear what is to be recorded."""
+        self.session.attach(whole_root(root).tree)
+        return self.session.taps
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open the session, and save the variables of the root."""
+        root, session = whole_root(self.root), self.session
+        await session.open(root.tree.shared.servers)
+        try:
+            async with session.following(root.agent, root.opened.resources.kernel):
+                yield
+        finally:
+            await session.aclose()
 
     def run(self, agent: FeatureAgent) -> RunPart | None:
         """Record the run, if there is a session."""
-        journal = (whole := tree_agent(agent)).shared.journal
-        return None if journal.writer is None else SessionsPart(journal, whole)
+        return None if self.journal.writer is None else SessionsPart(self.journal, tree_agent(agent))
+
+    @property
+    def journal(self) -> Journal:
+        """What records the agents."""
+        return self.session.journal
+
+    def keep_mode(self) -> None:
+        """Record the mode that was chosen for the root."""
+        root = whole_root(self.root)
+        self.journal.keep_agent(replace(stored_agent(root.agent), mode=root.mode))
+
+    def file(self, name: str) -> Path | None:
+        """Return the path of a file in the session's folder. None: there is no session."""
+        return self.session.file(name)
+
+    async def fork(self, at: int | None) -> str:
+        """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on."""
+        root = whole_root(self.root)
+        if await root.is_busy() or root.tree.at_work:
+            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
+        return await self.session.fork(at)

@@ -3,27 +3,24 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import Model
-
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.sessions.journal import Journal, OpenReader
-from freeact_sub.agents.sessions.known_secrets import known_secrets
-from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
-from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import CHANGE_VARIABLES, SessionVariables
 from freeact_sub.agents.tree import Tree
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import SessionError, way
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
+from freeact_sub.features.sessions.journal import Journal
+from freeact_sub.features.sessions.known_secrets import known_secrets
+from freeact_sub.features.sessions.models import check_addresses, has_other_model, model_json, with_model_of
+from freeact_sub.features.sessions.resume import OpenReader, Resumed, load
+from freeact_sub.features.sessions.variables import CHANGE_VARIABLES, SessionVariables
 from freeact_sub.sessions import (
     FILES,
     VARIABLES,
@@ -47,7 +44,6 @@ class AgentSession:
         self,
         choice: str | None,
         config: Config,
-        notice: Callable[[str], None],
         *,
         has_model: bool = False,
         store: SessionStore | None = None,
@@ -57,7 +53,6 @@ class AgentSession:
         Args:
             choice: `new`, or the id of a session to continue. None: no session.
             config: The settings; their secrets are written nowhere.
-            notice: Tells people something.
             has_model: The program gives a model, so that of the session does not count.
             store: Has the sessions. None: the one that the settings name.
 
@@ -75,8 +70,7 @@ class AgentSession:
         self._fork_note: Mapping[str, str] = {}
         """See `fork_note`."""
         self._model_facts = "{}"
-        self._has_name = True
-        self._notice = notice
+        self._has_model = has_model
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
         self._last_used: float | None = None
@@ -85,7 +79,7 @@ class AgentSession:
         if choice == NEW:
             self.session_id = new_session_id()
         elif choice is not None:
-            from freeact_sub.agents.sessions.forking import fork_note, originals_of, works_in_copy  # noqa: PLC0415  # see `fork`
+            from freeact_sub.features.sessions.forking import fork_note, originals_of, works_in_copy  # noqa: PLC0415  # see `fork`
 
             self.resumed = load(self.store, choice)
             self.session_id = self.resumed.stored.session_id
@@ -97,45 +91,47 @@ class AgentSession:
                 self.config = self.config.model_copy(update={"workspace": self.resumed.stored.workspace})
                 self.journal.originals = originals_of(self.store, self.resumed.stored)
             if has_model or has_other_model(self.resumed.stored, config):
-                self.journal.left = self.resumed.stored.addresses
+                self.journal.recorded.replaced = self.resumed.stored.addresses
             self._set_aside = config.model if config.model not in (None, self.config.model) else None
             self._last_used = self.resumed.stored.updated
-            self.journal.root_run, self.journal.runs = self.resumed.root_run, self.resumed.runs
+            self.journal.root_run, self.journal.recorded.runs = self.resumed.root_run, self.resumed.runs
             self.journal.answers, self.journal.earlier = self.resumed.answers, self.resumed.earlier
             if self.resumed.root_id is not None:
                 self.journal.goes_on(self.resumed.root_id, self.resumed.written)
+
+        self.journal.recorded.session_id = self.session_id or ""
 
     def file(self, name: str) -> Path | None:
         """Return the path of a file in the session's folder. None: there is no session."""
         return None if self.session_id is None else self.store.folder_of(self.session_id) / name
 
-    def use_model(self, model: Model, *, is_given: bool) -> None:
-        """Keep this model of the root. Args: is_given: the program gave it.
+    @property
+    def notices(self) -> list[str]:
+        """The sentences for people on what the session goes on with."""
+        if self.resumed is None:
+            return []
+        told = [self.resumed.summary(), self._fork_note.get("missing", "")]
+        if self._set_aside is not None:
+            told.append(
+                f"the session keeps its model {self.config.model}: that of the settings, {self._set_aside}, is for new "
+                f"sessions, or with {way('model=', '--model')}"
+            )
+        return [*filter(None, told)]
+
+    def attach(self, tree: Tree) -> None:
+        """Go on with all agents of a new tree.
 
         Raises:
             SessionError: The settings of the session's model lead to another address now.
         """
-        self._model_facts = model_json(self.config, model)
-        self._has_name = not is_given
-        if self.resumed is not None and not is_given:
-            check_addresses(self.resumed.stored, self.config, model)
-
-    def add_root(self, tree: Tree, history: list[ModelMessage]) -> TreeAgent:
-        """Make the root of the tree: a new one with this history, or the session's."""
-        if self.resumed is None:
-            return tree.add_root(history)
-        root = tree.add_root(self.resumed.history, self.resumed.root_id)
-        tree.ledger.spent = self.resumed.usage
-        tree.answered_by.update(self.resumed.answered_by)
-        tree.notice(self.resumed.summary())
-        if missing := self._fork_note.get("missing"):
-            tree.notice(missing)
-        if self._set_aside is not None:
-            tree.notice(
-                f"the session keeps its model {self.config.model}: that of the settings, {self._set_aside}, is for new "
-                f"sessions, or with {way('model=', '--model')}"
-            )
-        return root
+        shared, self._notice = tree.shared, tree.notice
+        shared.recorded = self.journal.recorded
+        self._model_facts = model_json(self.config, shared.model)
+        if self.resumed is not None:
+            if not self._has_model:
+                check_addresses(self.resumed.stored, self.config, shared.model)
+            tree.ledger.spent = self.resumed.usage
+            tree.answered_by.update(self.resumed.answered_by)
 
     async def open(self, servers: Mapping[str, McpServerConfig]) -> None:
         """Opens the session and starts recording. If it cannot be written, a notice says so and nothing is recorded.
@@ -167,13 +163,13 @@ class AgentSession:
             await writer.aclose()
             raise
         writer.start()
-        self.journal.writer = writer
+        self.journal.writer, self.journal.recorded.is_written = writer, True
         self.journal.open_reader = self._reader
         folder = self.store.folder_of(self.session_id) / VARIABLES
         self.journal.files = self.store.folder_of(self.session_id) / FILES
         self.journal.variables = SessionVariables(folder, self._last_cell, self._notice)
         self._sweep_soon()
-        model = (self.config.model or "") if self._has_name else ""  # a name says nothing of a model that a program gives
+        model = "" if self._has_model else self.config.model or ""  # a name says nothing of a model that a program gives
         self.journal.writer.session(workspace=self.config.workspace, model=model, model_facts=self._model_facts)
         try:
             await self.journal.committed()  # a program may store the id now, and be killed before its first prompt
@@ -236,7 +232,7 @@ class AgentSession:
         if not self.journal.keeps:
             raise SessionError(f"the session {self.session_id} is not kept, so it cannot be forked")
         if at is not None:
-            from freeact_sub.agents.sessions.forking import fork_session  # noqa: PLC0415  # it looks at files and variables
+            from freeact_sub.features.sessions.forking import fork_session  # noqa: PLC0415  # it looks at files and variables
 
             return (await fork_session(self.session_id, at, store=self.store, is_mine=True)).session_id
         return await asyncio.to_thread(self.store.fork, self.session_id, is_mine=True)
@@ -244,6 +240,7 @@ class AgentSession:
     async def aclose(self) -> None:
         """Finish writing, and release the session. Can be called again."""
         writer, self.journal.writer = self.journal.writer, None
+        self.journal.recorded.is_written = False
         self.journal.variables = self.journal.files = None
         self._stop.set()
         try:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.sessions.past import prompts_of, use_variables_before
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config, own_folders
 from freeact_sub.errors import KernelSnapshotError, SessionError
+from freeact_sub.features.sessions.past import prompts_of, use_variables_before
 from freeact_sub.kernels.files.git import LEFT_OUT, ShadowError
 from freeact_sub.kernels.files.shadow_files import ShadowFiles, workspace_mark
 from freeact_sub.kernels.snapshots.files import MANIFEST, move_workspace

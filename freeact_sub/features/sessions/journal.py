@@ -10,24 +10,26 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from operator import is_
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
 from freeact_sub import events as ev
+from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.results import RunResult, text_of
-from freeact_sub.agents.sessions.resume import EarlierPrompt
+from freeact_sub.agents.shared import Recorded
 from freeact_sub.cells import ClearOutput, DisplayData, StreamText
 from freeact_sub.config.budget import Budget
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
-from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter, StoredAgent
+from freeact_sub.features.sessions.resume import EarlierPrompt, OpenReader
+from freeact_sub.features.sessions.variables import SessionVariables
+from freeact_sub.sessions import KnownAnswer, SessionWriter, StoredAgent
 
 NOT_KEPT: Final = (ev.ResponseChunk, ev.ThoughtsChunk, ev.ModelProgress, ev.ToolProgress)
 """Pieces of what follows as a whole."""
 OF_CELLS: Final = (ev.CodeExecutionOutputChunk, ev.CodeExecutionOutput, ev.ToolOutput)
-OpenReader: TypeAlias = Callable[[], SessionReader]
 CELL_CHARS: Final = 100_000
 """Text of one cell that is kept; all of it is in the cell's file."""
 
@@ -62,8 +64,8 @@ class Journal:
     """None: nothing is kept."""
     open_reader: OpenReader | None = None
     """Reads what was kept. None: there is no session."""
-    variables: Any = None
-    """`SessionVariables`, which saves the variables of agents. None: nothing is kept."""
+    variables: SessionVariables | None = None
+    """Saves the variables of agents. None: nothing is kept."""
     files: Path | None = None
     """The folder for states of the workspace's files. None: nothing is kept."""
     originals: Sequence[Path] = ()
@@ -72,10 +74,8 @@ class Journal:
     """The prompts of earlier programs that can be undone, until there is another one."""
     root_run: int = 0
     """The number of the root's present or last run."""
-    runs: Counter[str] = field(default_factory=Counter)
-    """The number of runs that each agent has begun."""
-    left: Sequence[str] = ()
-    """The addresses of the session's model, if somebody has chosen another one."""
+    recorded: Recorded = field(default_factory=Recorded)
+    """What the core knows of it."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
     """The answers from before a crash, by digest; each is used once."""
     _calls: Counter[str] = field(default_factory=Counter)
@@ -99,12 +99,12 @@ class Journal:
         if of_root:
             self.root_run += 1
             self.earlier = ()
-        self.runs[agent_id] += 1
+        self.recorded.runs[agent_id] += 1
         self._calls[agent_id] = 0
         if self.writer is None:
             return
         self.keep_agent(agent())
-        number, bounds = self.runs[agent_id], budget.model_dump(exclude_none=True)
+        number, bounds = self.recorded.runs[agent_id], budget.model_dump(exclude_none=True)
         self.writer.run_begins(agent_id, number, self.root_run, prompt=prompt, budget=bounds)
 
     def keep_agent(self, agent: StoredAgent) -> None:
@@ -119,7 +119,7 @@ class Journal:
             return
         self.messages(result.agent_id, messages)
         ending = {name: value for name, value in content(result).items() if name in Ending.__dataclass_fields__}
-        number, output = self.runs[result.agent_id], jsonable(result.value)
+        number, output = self.recorded.runs[result.agent_id], jsonable(result.value)
         self.writer.run_ends(result.agent_id, number, status=result.status, ending=ending, output=output)
         if not of_root:
             self._written.pop(result.agent_id, None)
@@ -145,12 +145,12 @@ class Journal:
     def can_be_undone(self, agent_id: str, tree: str) -> None:
         """The present run of an agent can be undone. Args: tree: the files before it; empty: they are not kept."""
         if self.writer is not None:
-            self.writer.files(agent_id, self.runs[agent_id], tree)
+            self.writer.files(agent_id, self.recorded.runs[agent_id], tree)
 
     async def keep_variables(self, agent_id: str) -> None:
         """Keep the root's variables as they are before its present run, for a fork that begins there."""
         if self.variables is not None and self.keeps:
-            await self.variables.keep(self.runs[agent_id])
+            await self.variables.keep(self.recorded.runs[agent_id])
 
     async def call_begins(
         self, agent_id: str, *, name: str, args: Mapping[str, Any], tool_call_id: str | None, from_code: bool
@@ -159,7 +159,7 @@ class Journal:
         if self.writer is None:
             return None
         self._calls[agent_id] += 1
-        call = BegunCall(agent_id=agent_id, run=self.runs[agent_id], number=self._calls[agent_id])
+        call = BegunCall(agent_id=agent_id, run=self.recorded.runs[agent_id], number=self._calls[agent_id])
         self.writer.call_begins(
             agent_id, call.run, call.number, name=name, args=dict(args), tool_call_id=tool_call_id, from_code=int(from_code)
         )
@@ -264,3 +264,10 @@ def jsonable(output: Any) -> Any:
         return to_jsonable_python(output)
     except Exception:  # noqa: BLE001  # border: a value of a type of the user's, whose serializer may raise anything
         return text_of(output)
+
+
+def stored_agent(agent: TreeAgent) -> StoredAgent:
+    """Return an agent as its session keeps it."""
+    return StoredAgent(
+        **vars(agent.kept), depth=agent.depth, tool_call_id=agent.tool_call_id, in_background=agent.in_background
+    )

@@ -8,16 +8,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pydantic_ai.models import Model
 
 from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import SessionError, way
-from freeact_sub.models.observers import models_in
+from freeact_sub.models.observers import SECRET, addresses
 from freeact_sub.sessions import StoredSession
 
-SECRET: Final = "[secret]"  # noqa: S105  # what stands in place of one
 OF_ADDRESS: Final = ("base_url", "fallback_models")
 SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "code_actions", "answer_check", "profile")
 """The settings that are kept, besides the names in `models`."""
@@ -28,21 +26,6 @@ def model_json(config: Config, model: Model) -> str:
     settings = {name: getattr(config, name) for name in SETTINGS}
     names = {name: other if isinstance(other, str) else None for name, other in config.models.names.items()}
     return json.dumps({"settings": {**settings, "models": names}, "addresses": addresses(model)}, default=str)
-
-
-def addresses(model: Model) -> list[str]:
-    """Where requests go: the name and the server of the model, and of its fallbacks."""
-    return [address_of(each) for each in models_in(model)]
-
-
-def address_of(model: Model) -> str:
-    """The name and the server of one model, without a password."""
-    try:
-        parts = urlsplit(str(model.base_url or ""))
-    except ValueError:
-        return f"{model.model_id} at {SECRET}"
-    server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-    return f"{model.model_id} at {server}" if parts.netloc else model.model_id
 
 
 def with_model_of(stored: StoredSession, config: Config) -> Config:

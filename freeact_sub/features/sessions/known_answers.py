@@ -11,18 +11,12 @@ was given a copy of a kernel, its parent's conversation, pictures or values abov
 itself, or hands over a Python type that only the program knows.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pydantic_ai.models import Model
-
 from freeact_sub.agents.life import TreeAgent
+from freeact_sub.agents.requested_call import digest_of, model_words
 from freeact_sub.agents.results import RunResult
-from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import receipts_of
+from freeact_sub.features.sessions.journal import Journal, jsonable
 from freeact_sub.tools import ChildRequest
 
 
@@ -39,12 +33,12 @@ def digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
         return None
     if request.prepare is not None and not request.inputs_digest:
         return None
-    return _digest(
+    return digest_of(
         kind="task",
         prompt=request.prompt,
         types=[agent.rights.type_name for agent in child.ancestors()],
         mode=child.policy.mode,
-        model=_name(child.model),
+        model=model_words(child.model),
         choices=[agent.choices.kept for agent in child.ancestors()],
         may_spawn=child.may_spawn,
         inputs=request.inputs_digest,
@@ -52,14 +46,9 @@ def digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
     )
 
 
-def digest_of_ask(prompt: str, history: Sequence[str], model: Model, schema: Mapping[str, Any] | None) -> str:
-    """The digest of an ask."""
-    return _digest(kind="ask", prompt=prompt, history=list(history), model=_name(model), output=schema)
-
-
-def known_answer(agent: TreeAgent, digest: str) -> RunResult | None:
+def known_answer(journal: Journal, agent: TreeAgent, digest: str) -> RunResult | None:
     """The result of a child that has completed the same before a crash. None: none has."""
-    known = agent.shared.journal.take_answer(digest)
+    known = journal.take_answer(digest)
     if known is None:
         return None
     earlier = known["agent_id"]
@@ -68,20 +57,11 @@ def known_answer(agent: TreeAgent, digest: str) -> RunResult | None:
     return RunResult(status="completed", value=known["output"], reused_from=earlier, receipts=receipts)
 
 
-def keep_answer(agent: TreeAgent, digest: str, result: RunResult) -> None:
+def keep_answer(journal: Journal, agent: TreeAgent, digest: str, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
     changed_files = result.files_written or result.files_removed
     ran_programs = result.receipts is not None and result.receipts.commands_run  # which may have written files
     if result.status == "completed" and not (agent.run.record.acted_outside or changed_files or ran_programs):
         receipts = jsonable(result.receipts)
         value = {"output": jsonable(result.output), "agent_id": agent.agent_id, "receipts": receipts}
-        agent.shared.journal.keep_answer(agent.agent_id, digest, value)
-
-
-def _name(model: Model) -> list[str]:
-    """Two models of one name may have different servers."""
-    return [model.model_id, str(model.base_url)]
-
-
-def _digest(**parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+        journal.keep_answer(agent.agent_id, digest, value)

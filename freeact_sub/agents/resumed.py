@@ -1,29 +1,25 @@
 """A child that is resumed after its run has ended: its identity, its conversation and its model.
 
-What the program does not have in memory any more is read from the session, which is all there is after the
-program was started again.
+Of what the program does not have in memory any more a feature may know (`KnowsEarlier`), also after the program was
+started again.
 """
 
-import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.sessions.journal import OpenReader
-from freeact_sub.agents.sessions.models import addresses
-from freeact_sub.agents.sessions.resume import cut_off
-from freeact_sub.agents.sessions.stored_agent import stored_agent
+from freeact_sub.agents.life import KeptAgent, TreeAgent
 from freeact_sub.agents.tree import Tree
 from freeact_sub.calls import FIXED, ChildChoices
-from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
+from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.events import Notice
+from freeact_sub.models.observers import addresses
 from freeact_sub.modes import narrower
-from freeact_sub.sessions import StoredAgent
 from freeact_sub.text import unknown_name
 from freeact_sub.tools import ChildRequest
 
@@ -32,13 +28,13 @@ from freeact_sub.tools import ChildRequest
 class EarlierChild:
     """A child that is resumed."""
 
-    lineage: tuple[StoredAgent, ...]
+    lineage: tuple[KeptAgent, ...]
     """The child, last; before it the agents between the one that asks and it, from above."""
     model: Model | None
     """None: find it by its name."""
     history: list[ModelMessage]
-    written: list[ModelMessage]
-    """The part of it that the session has."""
+    written: Sequence[ModelMessage]
+    """The part of it that there was when the child ended; what follows tells of what was cut off."""
 
     @property
     def agent_id(self) -> str:
@@ -47,12 +43,23 @@ class EarlierChild:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _StoredChild:
-    """A child's record in a session."""
+class KeptChild:
+    """All that is kept of an ended child, which is not in memory any more."""
 
-    agents: list[StoredAgent]
-    written: list[ModelMessage]
-    cut_off: list[ModelMessage]
+    agents: Sequence[KeptAgent]
+    """The child, and at least those above it."""
+    written: Sequence[ModelMessage]
+    cut_off: Sequence[ModelMessage]
+    """See `EarlierChild.written`."""
+
+
+@runtime_checkable
+class KnowsEarlier(Protocol):
+    """The part of a feature that keeps ended children for longer than memory does."""
+
+    async def earlier(self, agent_id: str) -> KeptChild | None:
+        """Return what is kept of a child. None: nothing is. Raises: InvalidRequestError: It cannot be read."""
+        ...
 
 
 async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> EarlierChild:
@@ -72,12 +79,12 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
     if agent is not None and (messages := agent.run.record.history):
         between = itertools.takewhile(lambda above: above.agent_id != caller.agent_id, agent.ancestors())
         return EarlierChild(
-            lineage=tuple(stored_agent(each) for each in between)[::-1],
+            lineage=tuple(each.kept for each in between)[::-1],
             model=None if agent.run.record.model_is_closed else agent.model,
             history=messages,
             written=messages,
         )
-    stored = await _read(agent_id, tree)
+    stored = await _kept(agent_id, caller)
     if stored is None and agent is None:
         raise _no_child(agent_id)
     if stored is None or not stored.written:
@@ -156,7 +163,7 @@ async def model_of(earlier: EarlierChild, other: Model, agent: TreeAgent) -> Mod
             model = await shared.other_models.get(name)
             if _is_that(model, wanted, address):
                 return model
-    if address not in shared.journal.left:
+    if address not in shared.recorded.replaced:
         raise InvalidRequestError(
             f"{earlier.agent_id} used the model {address or wanted}, which the settings no longer name: name a model "
             "(`model`) that may read its conversation, or start a new child"
@@ -178,14 +185,14 @@ def _no_child(agent_id: str) -> InvalidRequestError:
     return InvalidRequestError(f"{agent_id!r} is not a child of yours, nor of one of your children")
 
 
-def _chain(agent_id: str, caller_id: str, agents: Sequence[StoredAgent]) -> list[StoredAgent]:
+def _chain(agent_id: str, caller_id: str, agents: Sequence[KeptAgent]) -> list[KeptAgent]:
     """The agents from below the one that asks down to the child.
 
     Raises:
         InvalidRequestError: The child is none of its own.
     """
     by_id = {agent.agent_id: agent for agent in agents}
-    chain: list[StoredAgent] = []
+    chain: list[KeptAgent] = []
     below: str | None = agent_id
     while below is not None and below != caller_id:
         if below not in by_id or by_id[below] in chain:
@@ -197,28 +204,8 @@ def _chain(agent_id: str, caller_id: str, agents: Sequence[StoredAgent]) -> list
     return chain
 
 
-async def _read(agent_id: str, tree: Tree) -> _StoredChild | None:
-    """A child's record in the session. None: there is no session, or no such child in it."""
-    journal = tree.shared.journal
-    if journal.open_reader is None or not journal.keeps:
-        return None
-    await journal.committed()
-    try:
-        return await asyncio.to_thread(_read_from, journal.open_reader, agent_id)
-    except SessionError as error:
-        raise InvalidRequestError(f"{agent_id} cannot be resumed: {error}") from error
-
-
-def _read_from(open_reader: OpenReader, agent_id: str) -> _StoredChild | None:
-    with open_reader() as reader:
-        agents = reader.agents()
-        if agent_id not in {agent.agent_id for agent in agents}:
-            return None
-        written = reader.messages(agent_id)
-        runs = reader.runs()
-        own = [run for run in runs if run.agent_id == agent_id]
-        returns: list[ModelMessage] = []
-        if own and own[-1].ended is None:
-            at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
-            returns = cut_off(written, own, reader.calls(agent_id), at_work)
-        return _StoredChild(agents=agents, written=written, cut_off=returns)
+async def _kept(agent_id: str, caller: TreeAgent) -> KeptChild | None:
+    for part in caller.run.features.all(KnowsEarlier):  # type: ignore[type-abstract]  # a protocol is a kind of part
+        if (kept := await part.earlier(agent_id)) is not None:
+            return kept
+    return None

@@ -1,14 +1,16 @@
 """Loads a session to resume it, and tells the model about the calls that a crash cut off."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal, TypeAlias
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
 
+from freeact_sub.agents.life import KeptAgent
+from freeact_sub.agents.resumed import KeptChild
 from freeact_sub.config.budget import Usage
-from freeact_sub.sessions import KnownAnswer, SessionStore, StoredCall, StoredRun, StoredSession
+from freeact_sub.sessions import KnownAnswer, SessionReader, SessionStore, StoredCall, StoredRun, StoredSession
 from freeact_sub.text import counted, one_line
 
 NOT_BEGUN: Final = "[NOT RUN] The program ended before this call began."
@@ -18,6 +20,8 @@ BEGUN: Final = (
 )
 KNOWN_AGAIN: Final = "Children and asks that have completed are not paid again: asked for the same, they answer at once."
 SHOWN_CHARS: Final = 300
+
+OpenReader: TypeAlias = Callable[[], SessionReader]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +121,23 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         cut_off=last is not None and last.ended is None,
         lost=", ".join(lost),
     )
+
+
+def load_child(open_reader: OpenReader, agent_id: str) -> KeptChild | None:
+    """Load a child that has ended. None: the session has none with this id. Raises: SessionError: It cannot be read."""
+    with open_reader() as reader:
+        agents = reader.agents()
+        if agent_id not in {agent.agent_id for agent in agents}:
+            return None
+        written, runs = reader.messages(agent_id), reader.runs()
+        own = [run for run in runs if run.agent_id == agent_id]
+        returns: list[ModelMessage] = []
+        if own and own[-1].ended is None:
+            at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
+            returns = cut_off(written, own, reader.calls(agent_id), at_work)
+        names = [field.name for field in fields(KeptAgent)]
+        kept = [KeptAgent(**{name: getattr(agent, name) for name in names}) for agent in agents]
+        return KeptChild(agents=kept, written=written, cut_off=returns)
 
 
 def earlier_prompts(runs: Sequence[StoredRun], chain: Sequence[int]) -> list[EarlierPrompt]:
