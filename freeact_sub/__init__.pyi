@@ -19,7 +19,7 @@ from freeact_sub.agents import (
 from freeact_sub.agents.money import (
     ContextUse as ContextUse,
 )
-from freeact_sub.agents.debug import (
+from freeact_sub.agents.root import (
     DebugState as DebugState,
 )
 from freeact_sub.agents.feature import (
@@ -27,7 +27,7 @@ from freeact_sub.agents.feature import (
     FeatureRoot as FeatureRoot,
     RunPart as RunPart,
 )
-from freeact_sub.agents.requested_call import (
+from freeact_sub.agents.feature import (
     NewChild as NewChild,
     Question as Question,
     Asker as Asker,
@@ -221,7 +221,7 @@ from freeact_sub.tools.request import (
     ChildRequest as ChildRequest,
     NodeHandle as NodeHandle,
 )
-from freeact_sub.agents.requested_call import (
+from freeact_sub.agents.feature import (
     UsedKernel as UsedKernel,
 )
 from freeact_sub.approvals.open_questions import (

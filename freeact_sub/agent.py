@@ -19,21 +19,29 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_json
 from typing_extensions import TypeVar
 
-from freeact_sub.agents.arguments import arguments_of, check_arguments, check_config
 from freeact_sub.agents.ask import AskParams, typed_for_program
-from freeact_sub.agents.call import in_cell_of
+from freeact_sub.agents.call import in_cell_of, run_own_cell
 from freeact_sub.agents.child import Child
-from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.feature import Feature
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.money import ContextUse, context_use
 from freeact_sub.agents.prompt import Prompt, checked_history
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AnswerT, KernelNode, RunResult
-from freeact_sub.agents.root import RunOptions, make_root, outcome, request_for, request_of
+from freeact_sub.agents.root import (
+    DebugState,
+    RunOptions,
+    arguments_of,
+    check_arguments,
+    check_config,
+    debug_state,
+    make_root,
+    outcome,
+    request_for,
+    request_of,
+)
 from freeact_sub.agents.run import EventStream, Run
 from freeact_sub.agents.shared import ExecutionContext
-from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.approvals import Approve
 from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import Tap

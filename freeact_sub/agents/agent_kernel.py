@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.agents.call import in_cell_of
+from freeact_sub.agents.feature import Asker
 from freeact_sub.agents.kernel_past import KernelPast
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.requests import HostRequests
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.calls import FileWrite

@@ -24,9 +24,8 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from freeact_sub.agents.call import caller_in
-from freeact_sub.agents.life import TreeAgent
+from freeact_sub.agents.life import Tree, TreeAgent
 from freeact_sub.agents.results import AgentStatus, RunResult, text_of
-from freeact_sub.agents.tree import Tree
 from freeact_sub.errors import FreeactError, SessionError
 from freeact_sub.events import AgentMessage, MessageKind
 from freeact_sub.events.ending import Receipts

@@ -8,18 +8,25 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from pydantic_ai.messages import UserContent
+from pydantic_ai.models import Model
+
+from freeact_sub.agents.answers import schema_output_type
 from freeact_sub.agents.call import check_spawn, permit
 from freeact_sub.agents.child import Child, ChildWork, Messages, StartedBy, report
-from freeact_sub.agents.choices import check_model_name
+from freeact_sub.agents.feature import Asker, Maker, NewChild
+from freeact_sub.agents.life import Tree, TreeAgent, chosen_model, tree_agent
 from freeact_sub.agents.nodes import Nodes, OwnedNode
 from freeact_sub.agents.prompt import last_exchanges
-from freeact_sub.agents.requested_call import Asker, Maker, NewChild
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
-from freeact_sub.agents.resumed import EarlierChild, earlier_child, ended_child
-from freeact_sub.agents.spawn import PlannedChild, planned
+from freeact_sub.agents.resumed import EarlierChild, as_it_was, earlier_child, ended_child, model_of
+from freeact_sub.agents.rights import AgentType, unknown_tool
+from freeact_sub.agents.verifier import Verifier, checked_check
+from freeact_sub.config.budget import Budget
 from freeact_sub.errors import (
     ApprovalDeniedError,
     ConfigError,
@@ -28,9 +35,13 @@ from freeact_sub.errors import (
     KernelError,
     SpawnForbiddenError,
 )
-from freeact_sub.modes import narrower
+from freeact_sub.events import AgentStarted
+from freeact_sub.kernels import Kernel
+from freeact_sub.models import acting_by
+from freeact_sub.modes import INHERIT, narrower
 from freeact_sub.system.closing import carry_out, until_done
-from freeact_sub.tools import ChildRequest, ChildState, ToolResult
+from freeact_sub.text import unknown_name, whole_text
+from freeact_sub.tools import TOOL_NAMES, ChildRequest, ChildState, ToolResult
 
 if TYPE_CHECKING:
     from freeact_sub.agents.loop import AgentLoop
@@ -45,6 +56,189 @@ CUT_OFF: Final = "the agent's run has ended, and this call, which was a part of 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+
+AgentProgram: TypeAlias = Callable[[], Awaitable[Any]]
+"""Produces an answer without a model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The work of a run."""
+
+    prompt: str
+    note: str = ""
+    """The model reads it after the prompt."""
+    content: tuple[UserContent, ...] = ()
+    """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
+    output_type: Any = None
+    """The type of the answer, as pydantic-ai's `output_type`. None: the agent's."""
+    prepare: Callable[[Kernel], Awaitable[str]] | None = None
+    """See `ChildRequest`."""
+    program: AgentProgram | None = None
+    """Produces the answer instead of a model."""
+    request: ChildRequest | None = None
+    """Of a child whose answer may be that of an earlier one."""
+    verifier: Verifier | None = None
+    """Checks the answer. None: only its type does."""
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "note"):  # no provider takes half a character
+            object.__setattr__(self, name, whole_text(getattr(self, name)))
+        content = tuple(whole_text(part) if isinstance(part, str) else part for part in self.content)
+        object.__setattr__(self, "content", content)
+
+    def started(self, agent: TreeAgent) -> AgentStarted:
+        """The event of its start. Args: agent: does it."""
+        shared, has_model = agent.shared, self.program is None
+        must_wait = not shared.slots.value or (has_model and shared.kernel_places.full)
+        return AgentStarted(
+            prompt=self.prompt,
+            description=agent.description,
+            queued=agent.parent is not None and must_wait,
+            key=agent.key,
+            agent_type=agent.rights.type_name,
+            mode=agent.policy.mode,
+            model=agent.model.model_id if has_model else "",
+            tool_call_id=agent.tool_call_id,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedChild:
+    """A child that does not exist yet."""
+
+    request: ChildRequest
+    """The request, completed by features and the child's type."""
+    agent_type: AgentType | None
+    model: Model | None
+    """None: its parent's."""
+    earlier: EarlierChild | None
+    """The ended child that this run resumes. None: the child is new."""
+    new: NewChild
+    """The child as it was asked for."""
+
+    def work(self, child: TreeAgent) -> Work:
+        """The work of the child. Args: child: made for this plan."""
+        prompt, program = self.request.prompt, self.new.program
+        if program is not None:
+            return Work(prompt=prompt, program=lambda: program(prompt, child.context))
+        check, verify = self.request.check, self.request.verify
+        verifier = None
+        if check or verify:
+            starter, of_program = tree_agent(self.new.agent), self.new.by == "program"
+            verifier = Verifier(check=check, verify=verify, starter=starter, of_program=of_program)
+        work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, verifier=verifier)
+        if self.earlier is not None or verifier is not None:
+            return work  # what it answers follows from what it has done before, and what was checked is in its kernel
+        return replace(work, request=self.request)
+
+
+def resolved(request: ChildRequest, agent: TreeAgent) -> tuple[ChildRequest, AgentType | None]:
+    """Complete a request from the child's type, and return it with that type.
+
+    Args:
+        request: The child as requested.
+        agent: The requesting agent.
+
+    Raises:
+        InvalidRequestError: The type does not exist.
+        SpawnForbiddenError: This agent may not start it.
+    """
+    agent_type, startable = agent.rights.agent_type, agent.rights.startable
+    if request.agent is not None:
+        agent_type = agent.shared.types.get(request.agent)
+        if agent_type is None:
+            raise InvalidRequestError(unknown_name("agent type", request.agent, startable))
+        if agent_type.name not in startable:
+            others = ", ".join(sorted(startable)) or "none"
+            raise SpawnForbiddenError(
+                f"this agent may not start agents of type {agent_type.name!r} (`allow_agents`); it may start: {others}"
+            )
+    if agent_type is None:
+        return request, None
+    mode = agent_type.mode if request.mode is None else request.mode
+    output_type = request.output_type
+    if output_type is str and agent_type.output is not None:
+        output_type = schema_output_type(agent_type.output)
+        request = request.replace(output_schema=agent_type.output)
+    request = request.replace(
+        thinking=request.thinking or agent_type.thinking,
+        own_files=request.own_files or agent_type.own_files,
+        mode=mode if mode is None or agent_type.mode is None else narrower(mode, agent_type.mode),
+        budget=request.budget.over(agent_type.budget).over(_depth(agent_type, agent)),
+        output_type=output_type,
+    )
+    return request, agent_type
+
+
+def _depth(agent_type: AgentType, agent: TreeAgent) -> Budget:
+    """Return how many levels a type's `max_depth` allows below its agents."""
+    return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - agent.depth - 1))
+
+
+def check_model_name(named: str | Model | None, parent: TreeAgent) -> None:
+    """Refuse a model that a model, or its code, has named and no setting: who pays names the models.
+
+    Raises:
+        InvalidRequestError: No setting has the name.
+    """
+    names = parent.shared.config.models.names
+    if named is not None and named != INHERIT and named not in names:
+        raise InvalidRequestError(f"{unknown_name('model', str(named), [*names, INHERIT])} (the setting `models`)")
+
+
+def check_tools(request: ChildRequest, agent_type: AgentType | None, parent: TreeAgent) -> None:
+    """Refuse a list of tools that names one which the child would not have anyway.
+
+    Raises:
+        InvalidRequestError: There is no such tool, or it would be more than the child has without the list.
+    """
+    shared, rights = parent.shared, parent.rights.for_child(agent_type)
+    known = sorted({*TOOL_NAMES, *shared.own_tools.names})
+    servers = parent.rights.servers
+    for name in request.tools or ():
+        if not (shared.toolsets or shared.capabilities) and (problem := unknown_tool(name, known, servers)):
+            raise InvalidRequestError(problem)
+        if "*" in name or any(name.startswith(f"{server}_") for server in servers):
+            continue  # what it matches is known once its servers run, and is held against all lists then
+        if not rights.has_tool(name):
+            had = ", ".join(filter(rights.has_tool, known)) or "none"
+            raise InvalidRequestError(
+                f"the child would not have the tool {name!r}, and `tools` can only take tools away: it has {had}"
+            )
+
+
+async def planned(new: NewChild, tree: Tree) -> PlannedChild:
+    """Complete the request for a child by its type, or by the ended child that it resumes.
+
+    Raises:
+        SpawnForbiddenError: There is to be no such child.
+        InvalidRequestError: There is no such type, or no such child.
+        ConfigError: Its model cannot be built.
+    """
+    agent, request, earlier = tree_agent(new.agent), new.request, None
+    if request.check is not None:
+        request = request.replace(check=checked_check(request.check))
+    if request.resume is not None:
+        earlier = await earlier_child(request.resume, agent, tree)
+        request = as_it_was(request, earlier, agent)
+    request, agent_type = resolved(request, agent)
+    check_tools(request, agent_type, agent)
+    name = chosen_model(request.model, agent_type, agent)
+    fallbacks = agent_type.fallback_models if agent_type is not None and name == agent_type.model else None
+    model = await agent.shared.other_models.get(name, fallbacks) if name is not None and new.program is None else None
+    if agent_type is not None and agent_type.code_actions is not None:
+        model = acting_by(model or agent.model, agent_type.code_actions)
+    if earlier is not None and request.model is None:
+        model = await model_of(earlier, model or agent.model, agent)
+    return PlannedChild(
+        request=request,
+        agent_type=agent_type,
+        model=model,
+        earlier=earlier,
+        new=new,
+    )
 
 
 class ChildOwner:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from freeact_sub.agents.call import asks_for
+from freeact_sub.agents.feature import UsedKernel
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.requested_call import UsedKernel
 from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError, KernelSnapshotError
 from freeact_sub.events import Notice

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.actions import FileOperation
-from freeact_sub.agents.call import permit
+from freeact_sub.agents.call import permit, run_own_cell
+from freeact_sub.agents.feature import Asker
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import KernelNode
 from freeact_sub.agents.shared import no_kernel_left
-from freeact_sub.agents.tool_calls import run_own_cell
 from freeact_sub.calls import FileWrite
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput

@@ -34,9 +34,8 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.actions import FileOperation
 from freeact_sub.agents.call import acting_as, in_cell, make, permit
-from freeact_sub.agents.feature import Handler
+from freeact_sub.agents.feature import Asker, EndedCall, Handler, RequestedCall
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.requested_call import Asker, EndedCall, RequestedCall
 from freeact_sub.agents.results import text_of
 from freeact_sub.approvals import required
 from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall

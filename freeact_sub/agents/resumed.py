@@ -13,8 +13,7 @@ from typing import Protocol, runtime_checkable
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.life import KeptAgent, TreeAgent
-from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.life import KeptAgent, Tree, TreeAgent
 from freeact_sub.calls import FIXED, ChildChoices
 from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.events import Notice

@@ -1,38 +1,48 @@
-"""`Root`: the root of a tree of agents. It is opened and closed, and begins runs one after the other."""
+"""`Root`: the root of a tree of agents. It is opened and closed, and begins runs one after the other.
+
+The arguments of `Agent` are checked as they are given: a wrong part is named here, not by whoever meets it in a run.
+"""
 
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, TypedDict
 
-from pydantic_ai import BinaryContent
+from pydantic_ai import AbstractToolset, BinaryContent, Tool
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
 
 from freeact_sub.agents.answers import check_output
-from freeact_sub.agents.arguments import Arguments
-from freeact_sub.agents.call import caller_in
-from freeact_sub.agents.feature import FeatureRoot
-from freeact_sub.agents.life import TreeAgent
+from freeact_sub.agents.call import caller_in, run_own_cell
+from freeact_sub.agents.children import AgentProgram, Work
+from freeact_sub.agents.feature import Feature, FeatureRoot, Features
+from freeact_sub.agents.life import Tree, TreeAgent
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.prompt import Prompt, read_prompt
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.run import Course, Run
-from freeact_sub.agents.shared import make_shared
-from freeact_sub.agents.spawn import AgentProgram, Work
-from freeact_sub.agents.tool_calls import run_own_cell
-from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.shared import Shared
+from freeact_sub.approvals import Approve, Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import EventChannel, Tap, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.schema import notices_on
+from freeact_sub.config.schema import Config, notices_on, user_folder
+from freeact_sub.config.trust import Trust
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError
-from freeact_sub.kernels import Kernel, put_values
+from freeact_sub.kernels import Kernel, KernelProvider, put_values
+from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.modes import MODES, Mode
 from freeact_sub.system.closing import carry_out, end_left_behind, end_task, is_left_behind
 from freeact_sub.system.process import hear_of_children
+from freeact_sub.text import one_line
 from freeact_sub.tools import ChildRequest
+from freeact_sub.tools.toolset import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
 NOT_OPEN: Final = "the agent is not open: use it as `async with Agent(...) as agent`"
@@ -52,6 +62,213 @@ TASK_FIELDS: Final = frozenset(ChildRequest.model_fields) - {
     "output_schema",
 }
 """The options of `Agent.task` that are fields of the request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of an `Agent`, which says what they are."""
+
+    config: Config
+    model: Model | None
+    """None: that of the settings."""
+    features: Sequence[Feature]
+    """All of them, with those that other arguments ask for."""
+    tools: Sequence[Tool[Any] | Callable[..., Any]]
+    deps: Any
+    toolsets: Sequence[AbstractToolset[Any]]
+    capabilities: Sequence[AbstractCapability[Any]]
+    output_type: Any
+    model_settings: Mapping[str, Any]
+    kernel_provider: KernelProvider | None
+    taps: Sequence[Tap]
+    history: Sequence[ModelMessage]
+    approve: Approve | None
+    root_id: str | None = None
+    """The id of the root, which an earlier program has made. None: a new one."""
+    notices: Sequence[str] = ()
+    """Told to people in its first run, before anything else is."""
+
+
+def arguments_of(given: Mapping[str, Any], features: Sequence[Feature]) -> Arguments:
+    """Return what is given to `Agent`. Args: given: checked, by name.
+
+    Raises:
+        ConfigError: Another model has the name of a setting, or is no model.
+    """
+    config, model = given["config"] or Config(), given["model"]
+    if given["models"]:
+        config = config.model_copy(update={"models": config.models.with_names(given["models"])})
+    if isinstance(model, str):
+        config, model = config.model_copy(update={"model": model}), None
+    settings = given["model_settings"] or {}
+    told: dict[str, Any] = {field.name: given[field.name] for field in fields(Arguments) if field.name in given}
+    told |= {"config": config, "model": model, "features": features, "model_settings": settings}
+    return Arguments(**told)
+
+
+PROVIDER: Final = ("place", "hook", "start", "aclose")
+OF_NAME: Final = "a provider is named by the settings, as `Config(kernel={{'provider': {!r}}})`"
+
+
+def check_config(config: Any) -> None:
+    """Check the first argument. Raises: ConfigError: It is not a `Config`."""
+    if config is None or isinstance(config, Config):
+        return
+    if isinstance(config, str | Model):
+        shown = repr(config) if isinstance(config, str) else "model"
+        raise ConfigError(f"the first argument of Agent is a Config; a model is given as Agent(model={shown})")
+    if isinstance(config, Mapping):
+        raise ConfigError("the first argument of Agent is a Config, not a dict: write Agent(Config(**settings))")
+    raise ConfigError(f"the first argument of Agent is a Config, not {_shown(config)}; a model is given as Agent(model=...)")
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Check the other arguments. Args: given: their values, by name; those that have checks of their own may be missing.
+
+    Raises:
+        ConfigError: One is of another kind than `Agent` says; the message has its name and the way to write it.
+    """
+    for name, check in ITEMS.items():
+        for item in _items(name, given.get(name)):
+            if problem := check(item):
+                raise ConfigError(f"{name}: {problem}")
+    for name, check in VALUES.items():
+        if given.get(name) is not None and (problem := check(given[name])):
+            raise ConfigError(f"{name}: {problem}")
+
+
+def _items(name: str, value: Any) -> Sequence[Any]:
+    if value is None:
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | set | frozenset):
+        raise ConfigError(f"{name} takes a list, not {_shown(value)}: write {name}=[...]")
+    return tuple(value)
+
+
+def _shown(value: Any) -> str:
+    """A wrong value in a message: a function by its name."""
+    if inspect.isroutine(value):
+        return f"the function {value.__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, str | int | float | bytes):
+        return one_line(repr(value), 60)
+    return f"a {type(value).__name__}"
+
+
+def _toolset(item: Any) -> str:
+    if isinstance(item, AbstractToolset):
+        return ""
+    if isinstance(item, PydanticAgent):
+        return "an Agent of pydantic-ai is no toolset: its toolsets are, as `toolsets=other.toolsets`"
+    if inspect.isroutine(item):
+        return f"{_shown(item)} is no toolset: a function is given as `tools=[{item.__name__}]`"
+    return f"{_shown(item)} is no toolset of pydantic-ai"
+
+
+def _capability(item: Any) -> str:
+    return "" if isinstance(item, AbstractCapability) else f"{_shown(item)} is no capability of pydantic-ai"
+
+
+def _tap(item: Any) -> str:
+    if not callable(item) or isinstance(item, type):
+        return f"{_shown(item)} is no function of an event"
+    if inspect.iscoroutinefunction(item) or inspect.iscoroutinefunction(getattr(item, "__call__", None)):  # noqa: B004
+        return f"{_shown(item)} is async: a tap is a plain function, which is called with each event"
+    return ""
+
+
+def _methods(what: str, names: Sequence[str], hint: Callable[[Any], str] = lambda _: "") -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if isinstance(value, type):
+            return f"{_shown(value)} is given instead of an object of it"
+        missing = [name for name in names if not callable(getattr(value, name, None))]
+        if not missing:
+            return ""
+        return f"{_shown(value)} is no {what}: it has no method `{missing[0]}`" + (
+            f"; {said}" if (said := hint(value)) else ""
+        )
+
+    return check
+
+
+def _models(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"models are given by their names, as {{'small': model}}, not as {_shown(value)}"
+    for name, model in value.items():
+        if not isinstance(name, str):
+            return f"the name of a model is a text, not {_shown(name)}"
+        if not isinstance(model, str | Model):
+            return f"{name!r} must be the name of a model or a Model of pydantic-ai, not {_shown(model)}"
+    return ""
+
+
+def _of(kind: type | tuple[type, ...], what: str) -> Callable[[Any], str]:
+    return lambda value: "" if isinstance(value, kind) else f"it is {what}, not {_shown(value)}"
+
+
+ITEMS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "tools": lambda _: "",  # `make_own_tools` knows what can be one
+    "hooks": lambda _: "",  # the feature looks at each
+    "features": lambda _: "",  # `Features` knows what can be one
+    "toolsets": _toolset,
+    "capabilities": _capability,
+    "taps": _tap,
+    "history": lambda _: "",  # `checked_history` knows what a message is
+}
+VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
+    "model": _of((str, Model), "the name of a model or a Model of pydantic-ai"),
+    "models": _models,
+    "model_settings": _of(Mapping, "a dict, such as {'temperature': 0.1}"),
+    "kernel_provider": _methods(
+        "KernelProvider", PROVIDER, lambda value: OF_NAME.format(value) if isinstance(value, str) else ""
+    ),
+    "factory": _methods("AgentFactory", ("create",)),
+    "store": _methods("SessionStore", ("sessions", "find", "reader", "open", "is_open", "folder_of", "fork")),
+    "approve": lambda value: "" if callable(value) and not isinstance(value, type) else f"{_shown(value)} is no function",
+    "session": _of(str, "'new', or the id of a session"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugState:
+    """A snapshot. Its fields may change in any version."""
+
+    agents: Mapping[str, TreeAgent]
+    """By id, in the order in which they started; the root comes first."""
+    at_work: tuple[str, ...]
+    """The ids of the agents with a live run."""
+    free_slots: int
+    kernel_holders: tuple[str, ...]
+    """The ids of the agents and nodes that hold a place for a kernel, sorted."""
+    waiting_for_kernels: int
+    """Agents that wait for a place."""
+    waiting_for_budget: int
+    """Model requests that wait until others return budget."""
+    waiting_messages: tuple[str, ...]
+    """Messages that the root's model reads before its next prompt."""
+    open_tasks: int
+    """Calls of `agent.task` by code in the root's kernel that have not returned."""
+
+    @property
+    def root(self) -> TreeAgent:
+        """The agent without a parent."""
+        return next(iter(self.agents.values()))
+
+
+def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
+    """Take a snapshot. Args: loop: the root's. None: the agent is not open."""
+    shared = tree.shared
+    return DebugState(
+        agents=dict(tree.agents),
+        at_work=tuple(tree.at_work),
+        free_slots=shared.slots.value,
+        kernel_holders=tuple(sorted(holder.agent_id for holder in shared.kernel_places.holders)),
+        waiting_for_kernels=shared.kernel_places.waiting,
+        waiting_for_budget=tree.ledger.waiting,
+        waiting_messages=tuple(shared.stream.messages),
+        open_tasks=0 if loop is None else loop.requests.tasks.open_tasks,
+    )
 
 
 class RunOptions(TypedDict, total=False):
@@ -447,6 +664,40 @@ async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
         return await work
     except Exception as error:  # noqa: BLE001  # border: one that fails must not affect the others
         return error
+
+
+def make_shared(arguments: Arguments, on_notice: Callable[[str], None]) -> Shared:
+    """Make what the agents of a new root share. Args: on_notice: shows a text to people.
+
+    Raises:
+        ConfigError: No model is set, or it cannot be built; or a rule file is invalid.
+    """
+    from freeact_sub.kernels.provider import make_provider  # noqa: PLC0415  # it needs Jupyter
+
+    config, own_tools = arguments.config, make_own_tools(arguments.tools, arguments.deps)
+    traffic, trust = make_traffic(config), Trust(user_folder())
+    rules = RuleFiles(config.permission_files, config.workspace, trust)
+    return Shared(
+        config=config,
+        model=usable_model(config, traffic, arguments.model),
+        traffic=traffic,
+        provider=arguments.kernel_provider or make_provider(config.kernel, on_notice=on_notice),
+        gate=Gate(
+            headless=config.headless,
+            project=ProjectRules(config.workspace, trust),
+            files=rules,
+            timeout_seconds=config.approval_timeout_seconds,
+            approve=arguments.approve,
+        ),
+        questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
+        rule_files=rules,
+        policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
+        own_tools=own_tools,
+        toolsets=(*own_tools.toolsets, *arguments.toolsets),
+        capabilities=tuple(arguments.capabilities),
+        model_settings={**build_model_settings(config), **arguments.model_settings},
+        features=Features(arguments.features),
+    )
 
 
 def make_root(arguments: Arguments) -> Root:

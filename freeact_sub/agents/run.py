@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, Self, TypeAlias, get_args
 
 from freeact_sub import events as ev
+from freeact_sub.agents.children import Work
 from freeact_sub.agents.life import PresentRun
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.prompt import texts_of_people
 from freeact_sub.agents.results import ACTIVE, RESULT_FIELDS, AgentStatus, AnswerT, PictureUse, RunResult
-from freeact_sub.agents.spawn import Work
 from freeact_sub.channel import EventChannel, check_event_loop, running_loop
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError, InvalidRequestError

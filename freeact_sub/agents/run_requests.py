@@ -24,10 +24,9 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.ask import AskRequests, SingleRequests, output_type_of
 from freeact_sub.agents.children import ChildOwner
-from freeact_sub.agents.feature import Handler
+from freeact_sub.agents.feature import EndedCall, Handler
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.nodes import Nodes
-from freeact_sub.agents.requested_call import EndedCall
 from freeact_sub.agents.requests import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult

@@ -20,23 +20,20 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
-from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.feature import Features
 from freeact_sub.agents.results import PictureUse
 from freeact_sub.agents.rights import AgentType
-from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
+from freeact_sub.approvals import Gate, OpenQuestions, Policy, RuleFiles
 from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
 from freeact_sub.config.budget import Budget
-from freeact_sub.config.schema import Config, McpServerConfig, user_folder
-from freeact_sub.config.trust import Trust
+from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import InvalidRequestError, SpawnForbiddenError
 from freeact_sub.events import AgentEvent, Notice
 from freeact_sub.kernels import KernelProvider
-from freeact_sub.models import build_model_settings, make_traffic, usable_model
+from freeact_sub.models import usable_model
 from freeact_sub.models.traffic import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.tools import OwnTools
-from freeact_sub.tools.toolset import make_own_tools
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,37 +346,3 @@ class Shared:
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.prefixes = Prefixes()
-
-
-def make_shared(arguments: Arguments, on_notice: Callable[[str], None]) -> Shared:
-    """Make what the agents of a new root share. Args: on_notice: shows a text to people.
-
-    Raises:
-        ConfigError: No model is set, or it cannot be built; or a rule file is invalid.
-    """
-    from freeact_sub.kernels.provider import make_provider  # noqa: PLC0415  # it needs Jupyter
-
-    config, own_tools = arguments.config, make_own_tools(arguments.tools, arguments.deps)
-    traffic, trust = make_traffic(config), Trust(user_folder())
-    rules = RuleFiles(config.permission_files, config.workspace, trust)
-    return Shared(
-        config=config,
-        model=usable_model(config, traffic, arguments.model),
-        traffic=traffic,
-        provider=arguments.kernel_provider or make_provider(config.kernel, on_notice=on_notice),
-        gate=Gate(
-            headless=config.headless,
-            project=ProjectRules(config.workspace, trust),
-            files=rules,
-            timeout_seconds=config.approval_timeout_seconds,
-            approve=arguments.approve,
-        ),
-        questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
-        rule_files=rules,
-        policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
-        own_tools=own_tools,
-        toolsets=(*own_tools.toolsets, *arguments.toolsets),
-        capabilities=tuple(arguments.capabilities),
-        model_settings={**build_model_settings(config), **arguments.model_settings},
-        features=Features(arguments.features),
-    )

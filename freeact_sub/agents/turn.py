@@ -19,7 +19,7 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
 7.  For each tool call in the response, side by side: the arguments are validated. If some are wrong or there is no such
     tool, pydantic-ai answers; `on_tool_validate_error` says in a sentence what is wrong with the arguments, and
     `UnmadeCalls` (`upstream.py`) counts and reports such calls. Else `wrap_tool_execute` has
-    `ModelCalls` (`tool_calls.py`) make the call: `make` (`call.py`) emits ToolCallStarted, counts the call, asks
+    `ModelCalls` make the call: `make` (both in `call.py`) emits ToolCallStarted, counts the call, asks
     for approval, runs the tool, and emits ToolOutput. `on_tool_execute_error` turns an exception of the tool into an answer;
     `bound_result` (`tools/result_bounds.py`) cuts what the model reads.
     The calls of code in a cell go through `make` as well (`requests.py`).
@@ -74,7 +74,8 @@ from pydantic_graph import End
 
 from freeact_sub import events as ev
 from freeact_sub.agents.answers import AnswerCheck
-from freeact_sub.agents.life import TreeAgent
+from freeact_sub.agents.call import ModelCalls, wrong_arguments
+from freeact_sub.agents.life import TreeAgent, name_of, traced_run
 from freeact_sub.agents.money import (
     BYTES_PER_TOKEN,
     REPORT_TOKENS,
@@ -89,8 +90,6 @@ from freeact_sub.agents.money import (
 )
 from freeact_sub.agents.results import text_of
 from freeact_sub.agents.rights import SPAWNING
-from freeact_sub.agents.tool_calls import ModelCalls, wrong_arguments
-from freeact_sub.agents.traces import name_of, traced_run
 from freeact_sub.agents.upstream import COUNTED_BY_US, RETRIES, InnerTasks, UnusableReplies
 from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Usage

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from freeact_sub.agents.answers import Refusal
 from freeact_sub.agents.call import permit
+from freeact_sub.agents.feature import Asker
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.requested_call import Asker
 from freeact_sub.agents.requests import action_of, reply_to_check
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import ExecuteReply

@@ -31,7 +31,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.files import FilesFeature  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
     from freeact_sub.features.instructions import InstructionsFeature  # noqa: PLC0415
-    from freeact_sub.features.mcp_client.feature import McpClientFeature  # noqa: PLC0415
+    from freeact_sub.features.mcp_client.client import McpClientFeature  # noqa: PLC0415
     from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
     from freeact_sub.features.questions import QuestionsFeature  # noqa: PLC0415
     from freeact_sub.features.quotes.fan_outs import QuotesFeature  # noqa: PLC0415

@@ -10,9 +10,8 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.feature import Handler, RunPart, ToolsFeature
+from freeact_sub.agents.feature import EndedCall, FeatureAgent, Handler, RunPart, ToolsFeature
 from freeact_sub.agents.life import tree_agent
-from freeact_sub.agents.requested_call import EndedCall, FeatureAgent
 from freeact_sub.agents.requests import CodeCalls, paused, tool_call_id_of, validated
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.calls import ToolCall

@@ -37,7 +37,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.ask import SingleRequests
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.children import Work
+from freeact_sub.agents.feature import Feature, FeatureAgent, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.money import (
     BYTES_PER_TOKEN,
@@ -47,10 +48,8 @@ from freeact_sub.agents.money import (
     size_of,
 )
 from freeact_sub.agents.prompt import is_folder, loaded_in, loaded_only, name_in, summary_prompt, with_child_note
-from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.run import Run
-from freeact_sub.agents.spawn import Work
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
 from freeact_sub.kernels import CellClock, CellOutputBuffer

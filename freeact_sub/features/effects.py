@@ -31,9 +31,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.feature import Asker, EndedCall, Feature, FeatureAgent, Proceed, RequestedCall, RunPart, UsedKernel
 from freeact_sub.agents.life import TreeAgent, tree_agent
-from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall, UsedKernel
 from freeact_sub.agents.requests import action_of
 from freeact_sub.agents.results import RunResult
 from freeact_sub.approvals import Policy

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.feature import Feature, FeatureAgent, NewChild, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
-from freeact_sub.agents.requested_call import FeatureAgent, NewChild
 from freeact_sub.agents.shared import ExecutionContext
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.tools import ChildRequest

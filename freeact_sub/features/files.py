@@ -11,9 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any, Final, Protocol, runtime_checkable
 
-from freeact_sub.agents.feature import Feature, Handler, RunPart
+from freeact_sub.agents.feature import Feature, FeatureAgent, Handler, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
-from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.results import RunResult
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice

@@ -15,10 +15,8 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from freeact_sub import events as ev
-from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
-from freeact_sub.agents.life import TreeAgent, tree_agent
-from freeact_sub.agents.requested_call import Asker, EndedCall, FeatureAgent, Proceed, RequestedCall
-from freeact_sub.agents.traces import conversation_of
+from freeact_sub.agents.feature import Asker, EndedCall, Feature, FeatureAgent, FeatureRoot, Proceed, RequestedCall, RunPart
+from freeact_sub.agents.life import TreeAgent, conversation_of, tree_agent
 from freeact_sub.approvals.advice import Advice, Adviser
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.channel import Tap, hearing

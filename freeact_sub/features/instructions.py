@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Final
 
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.feature import Feature, FeatureAgent, RunPart
 from freeact_sub.agents.prompt import is_folder, loaded_in, named_text
-from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder
 from freeact_sub.events import Notice
 

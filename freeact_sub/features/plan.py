@@ -5,8 +5,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.agents.feature import ToolsFeature
-from freeact_sub.agents.requested_call import FeatureAgent
+from freeact_sub.agents.feature import FeatureAgent, ToolsFeature
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStep
 from freeact_sub.titles import own_title

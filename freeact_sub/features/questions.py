@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from freeact_sub.agents.feature import Handler, ToolsFeature
+from freeact_sub.agents.feature import FeatureAgent, Handler, ToolsFeature
 from freeact_sub.agents.life import tree_agent
-from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.requests import tool_call_id_of, validated
 from freeact_sub.approvals import required
 from freeact_sub.calls import ToolCall

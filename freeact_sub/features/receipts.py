@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.feature import EndedCall, Feature, FeatureAgent, Proceed, RequestedCall, RunPart, UsedKernel
 from freeact_sub.agents.life import TreeAgent, tree_agent
-from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, RequestedCall, UsedKernel
 from freeact_sub.agents.results import RunResult
 from freeact_sub.calls import Call, CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.errors import ApprovalDeniedError

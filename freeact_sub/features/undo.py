@@ -18,10 +18,9 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.feature import Feature, RunPart
+from freeact_sub.agents.feature import Feature, FeatureAgent, RunPart
 from freeact_sub.agents.kernel_past import News
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange

@@ -16,7 +16,7 @@ from pydantic_ai.models import Model
 from freeact_sub import events as ev
 from freeact_sub.agent import Agent
 from freeact_sub.agents import KernelNode, Run, RunResult
-from freeact_sub.agents.tool_calls import calls_noted
+from freeact_sub.agents.call import calls_noted
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError
 from freeact_sub.kernels.provider import make_provider

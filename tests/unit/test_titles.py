@@ -4,7 +4,7 @@ import pytest
 from support.sample_events import request
 from support.tables import each
 
-from freeact_sub.agents.requested_call import RequestedCall
+from freeact_sub.agents.feature import RequestedCall
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.events import ToolCallStarted
 from freeact_sub.show.heads import Head, head_of, head_of_call, head_of_tool

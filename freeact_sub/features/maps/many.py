@@ -16,9 +16,9 @@ from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
 
 from freeact_sub.agents.ask import AskParams, TypedAnswer, typed_for_program
+from freeact_sub.agents.feature import Question
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.money import NO_PAYER, Payer
-from freeact_sub.agents.requested_call import Question
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.results import AnswerT
 from freeact_sub.agents.root import Root, outcome

@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic_ai.usage import RequestUsage
 
+from freeact_sub.agents.feature import Asker
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.money import LEAST, NO_PAYER, OUTPUT_TOKENS, REPORT_TOKENS, Account, Payer, price_of
-from freeact_sub.agents.requested_call import Asker
 from freeact_sub.calls import FanOut
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError, FreeactError

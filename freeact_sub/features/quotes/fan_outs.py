@@ -16,10 +16,9 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
+from freeact_sub.agents.feature import Feature, FeatureAgent, FeatureRoot, NewChild, Question, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.money import Account, Payer, price_of
-from freeact_sub.agents.requested_call import FeatureAgent, NewChild, Question
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError

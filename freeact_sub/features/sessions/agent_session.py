@@ -10,8 +10,7 @@ from typing import Final
 
 from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
-from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.life import Tree, TreeAgent
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import SessionError, way

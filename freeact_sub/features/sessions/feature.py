@@ -18,14 +18,22 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
 from freeact_sub.agents.agent_kernel import AgentKernel
-from freeact_sub.agents.arguments import Arguments
 from freeact_sub.agents.call import asks_for
-from freeact_sub.agents.feature import Feature, FeatureRoot, RunPart
+from freeact_sub.agents.feature import (
+    EndedCall,
+    Feature,
+    FeatureAgent,
+    FeatureRoot,
+    Proceed,
+    Question,
+    RequestedCall,
+    RunPart,
+    UsedKernel,
+)
 from freeact_sub.agents.life import TreeAgent, tree_agent
-from freeact_sub.agents.requested_call import EndedCall, FeatureAgent, Proceed, Question, RequestedCall, UsedKernel
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.resumed import KeptChild
-from freeact_sub.agents.root import whole_root
+from freeact_sub.agents.root import Arguments, whole_root
 from freeact_sub.channel import Tap
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice

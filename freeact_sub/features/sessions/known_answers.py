@@ -11,8 +11,8 @@ was given a copy of a kernel, its parent's conversation, pictures or values abov
 itself, or hands over a Python type that only the program knows.
 """
 
+from freeact_sub.agents.feature import digest_of, model_words
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.requested_call import digest_of, model_words
 from freeact_sub.agents.results import RunResult
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import receipts_of

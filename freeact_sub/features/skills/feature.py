@@ -12,10 +12,9 @@ from typing import Any, Final
 from pydantic import Field
 from pydantic_ai.messages import TextContent
 
-from freeact_sub.agents.feature import Feature, FeatureRoot, Handler, RunPart
+from freeact_sub.agents.feature import Feature, FeatureAgent, FeatureRoot, Handler, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.prompt import loaded_in, name_in, named_text
-from freeact_sub.agents.requested_call import FeatureAgent
 from freeact_sub.agents.requests import Params, tool_call_id_of, validated
 from freeact_sub.agents.rights import AgentType, only
 from freeact_sub.agents.root import whole_root

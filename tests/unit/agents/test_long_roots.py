@@ -6,7 +6,7 @@ import pytest
 from support.agents import read
 
 from freeact_sub import ChildRequest
-from freeact_sub.agents import tree
+from freeact_sub.agents import life
 from freeact_sub.show.feed import Feed
 
 SCRIPT = {"child": ["a child's answer"], "root": ["done"], "never": [["x", asyncio.Event()]]}
@@ -17,8 +17,8 @@ MAX_ENDED = 20
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    assert tree.MAX_ENDED > MAX_ENDED
-    monkeypatch.setattr(tree, "MAX_ENDED", MAX_ENDED)
+    assert life.MAX_ENDED > MAX_ENDED
+    monkeypatch.setattr(life, "MAX_ENDED", MAX_ENDED)
 
 
 @pytest.mark.slow

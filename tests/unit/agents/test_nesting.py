@@ -10,8 +10,8 @@ from support.agents import cell, finished, of_kind, read, task
 from support.tables import each
 from support.waiting import eventually
 
+from freeact_sub.agents.life import MAX_HISTORIES
 from freeact_sub.agents.shared import KernelPlaces
-from freeact_sub.agents.tree import MAX_HISTORIES
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput

@@ -1,6 +1,6 @@
 from support.tables import each
 
-from freeact_sub.agents.tool_calls import Repeats, advice
+from freeact_sub.agents.call import Repeats, advice
 
 CODE = {"code": "print(x)"}
 

@@ -9,7 +9,7 @@ from support.agents import as_read, cell, of_kind, read, task
 from support.waiting import eventually
 
 from freeact_sub import Budget, ChildRequest
-from freeact_sub.agents import tree as histories
+from freeact_sub.agents import life as histories
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, ToolOutput
 from freeact_sub.testing import first_prompt, prompts

@@ -88,7 +88,7 @@ async def test_it_is_resumed_in_another_program(make, store):
 
 
 async def test_what_is_not_in_memory_any_more_is_read_from_the_session(make, store, monkeypatch):
-    monkeypatch.setattr("freeact_sub.agents.tree.MAX_HISTORIES", 0)
+    monkeypatch.setattr("freeact_sub.agents.life.MAX_HISTORIES", 0)
     async with make(Reviewer(), config=FULL, session="new") as agent:
         child = await agent.spawn_and_run("review")
         events, _ = await resumed(agent, child.agent_id)

@@ -10,9 +10,8 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.agents.feature import Handler, KernelFeature, KernelPart
+from freeact_sub.agents.feature import CallsOfCode, EndedCall, FeatureAgent, Handler, KernelFeature, KernelPart, UsedKernel
 from freeact_sub.agents.life import tree_agent
-from freeact_sub.agents.requested_call import CallsOfCode, EndedCall, FeatureAgent, UsedKernel
 from freeact_sub.agents.requests import new_call_id, tool_call_id_of
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
