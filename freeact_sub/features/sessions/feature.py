@@ -2,6 +2,14 @@
 
 The start of a call is on disk before it runs, its result before anybody uses it (`SessionsPart`). Which session it is, is
 chosen before there is a root, whose settings and conversation it decides (`AgentSession`).
+
+**Known answers.** What a child or an ask has answered before a crash is its answer after it, and costs nothing. The session
+answers in whatever order a program asks this time, each answer once, so that a program that asks the same three times gets
+three answers. It answers only what was asked since the root has last completed a run: what was asked in an earlier run is
+made again. The same is: prompt, types and choices of the agent and of all above it, mode, model, values handed over, the
+schema of the answer. Nothing is kept of a child that has not completed, has written files, started a program or done
+something else outside, was given a copy of a kernel, its parent's conversation, pictures or values above 32 MB, keeps its
+kernel, answers by itself, or hands over a Python type that only the program knows.
 """
 
 import asyncio
@@ -29,6 +37,8 @@ from freeact_sub.agents.feature import (
     RequestedCall,
     RunPart,
     UsedKernel,
+    digest_of,
+    model_words,
 )
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.results import RunResult
@@ -37,9 +47,9 @@ from freeact_sub.agents.root import Arguments, whole_root
 from freeact_sub.channel import Tap
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice
+from freeact_sub.events.ending import receipts_of
 from freeact_sub.features.sessions.agent_session import NEW, AgentSession
 from freeact_sub.features.sessions.journal import Journal, jsonable, stored_agent
-from freeact_sub.features.sessions.known_answers import digest_of_task, keep_answer, known_answer
 from freeact_sub.features.sessions.resume import load_child
 from freeact_sub.features.sessions.variables import FollowedVariables
 from freeact_sub.sessions import SessionStore
@@ -86,7 +96,7 @@ class SessionsPart(RunPart):
         if agent.run.resumed:
             self._journal.goes_on(agent.agent_id, agent.run.resumed)
         self._journal.run_begins(agent.agent_id, lambda: stored_agent(agent), prompt, budget, of_root=agent.parent is None)
-        self._digest = None if request is None else digest_of_task(request, agent)
+        self._digest = None if request is None else _digest_of_task(request, agent)
         kernel, variables = agent.kernel, self._journal.variables
         if agent.parent is not None and variables is not None and isinstance(kernel, AgentKernel):
             self._variables = variables.of_child(agent.agent_id, kernel, asks_for(agent), self._notice)
@@ -94,7 +104,7 @@ class SessionsPart(RunPart):
 
     def known(self) -> RunResult | None:
         """Return the answer that the same child gave before a crash."""
-        if self._digest is None or (known := known_answer(self._journal, self._agent, self._digest)) is None:
+        if self._digest is None or (known := self._known_answer(self._digest)) is None:
             return None
         self._digest = None
         return known
@@ -132,7 +142,7 @@ class SessionsPart(RunPart):
         """Record the end of the run."""
         agent = self._agent
         if self._digest is not None:
-            keep_answer(self._journal, agent, self._digest, result)
+            self._keep_answer(self._digest, result)
         self._journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
 
     def capability(self) -> AbstractCapability[Any]:
@@ -161,6 +171,25 @@ class SessionsPart(RunPart):
         await journal.committed()
         return ended
 
+    def _known_answer(self, digest: str) -> RunResult | None:
+        """Return the result of a child that has completed the same before a crash. None: none has."""
+        known = self._journal.take_answer(digest)
+        if known is None:
+            return None
+        earlier = known["agent_id"]
+        self._notice(f"{earlier} gave this answer: it completed the same task before the program ended")
+        receipts = receipts_of(known.get("receipts"))
+        return RunResult(status="completed", value=known["output"], reused_from=earlier, receipts=receipts)
+
+    def _keep_answer(self, digest: str, result: RunResult) -> None:
+        """Keep the answer of a child that has ended, if it may be used again."""
+        changed_files = result.files_written or result.files_removed
+        ran_programs = result.receipts is not None and result.receipts.commands_run  # which may have written files
+        if result.status == "completed" and not (self._agent.run.record.acted_outside or changed_files or ran_programs):
+            agent_id, receipts = self._agent.agent_id, jsonable(result.receipts)
+            value = {"output": jsonable(result.output), "agent_id": agent_id, "receipts": receipts}
+            self._journal.keep_answer(agent_id, digest, value)
+
     def _notice(self, text: str) -> None:
         self._agent.emitter.put(Notice(content=text))
 
@@ -172,6 +201,32 @@ class SessionsPart(RunPart):
         return head_and_tail(
             str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}", self._chars
         )
+
+
+def _digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
+    """Return the digest of a child's task. None: its answer must not be kept.
+
+    Args:
+        request: With what the child's type says where it says nothing.
+        child: Made for it.
+    """
+    typed = request.output_type is not str
+    has_state = request.is_branch or request.branch_of is not None or request.history != "none" or request.keep
+    if has_state or request.content or (typed and request.output_schema is None):
+        return None
+    if request.prepare is not None and not request.inputs_digest:
+        return None
+    return digest_of(
+        kind="task",
+        prompt=request.prompt,
+        types=[agent.rights.type_name for agent in child.ancestors()],
+        mode=child.policy.mode,
+        model=model_words(child.model),
+        choices=[agent.choices.kept for agent in child.ancestors()],
+        may_spawn=child.may_spawn,
+        inputs=request.inputs_digest,
+        output=request.output_schema if typed else None,
+    )
 
 
 class SessionsFeature(Feature):
