@@ -7,10 +7,10 @@ DEMO_STAMP := $(VENV)/.installed-demo
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-OF_AGENTS := $(addprefix tests/unit/agents/,sessions/test_recording.py sessions/test_compacted.py undo/test_modes.py \
+OF_AGENTS := $(addprefix tests/unit/agents/,undo/test_modes.py \
 	test_attribution.py test_receipts.py test_background.py test_forgotten.py test_hooks_of_agents.py test_compaction.py \
 	test_loaded_texts.py test_features.py test_agent_types.py)
-OF_FEATURES := $(OF_AGENTS) tests/unit/tools
+OF_FEATURES := $(OF_AGENTS) $(addprefix tests/unit/features/sessions/,test_recording.py test_compacted.py) tests/unit/tools
 
 .PHONY: demo test test-fast test-all test-for test-without test-bare check format docs docs-serve live bench clean
 
@@ -34,7 +34,7 @@ test-without: $(STAMP)  ## for each feature, the tests of the others with agents
 	$(BIN)/python -m pytest -n auto -m fast --without each $(OF_FEATURES) $(ARGS)
 
 test-bare: $(STAMP)  ## the tests of the core, with agents that have no features
-	$(BIN)/python -m pytest -n auto -m "not slow" --bare tests/unit/agents --ignore tests/unit/agents/sessions $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not slow" --bare tests/unit/agents $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers, import circles
 	$(BIN)/ruff format --check .

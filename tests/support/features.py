@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.feature import Feature
 
 EACH: Final = "each"
-FOLDERS: Final = {"tests/unit/agents/sessions/": ("sessions",)}
+FOLDERS: Final = {"tests/unit/features/sessions/": ("sessions",)}
 """Features that all tests of a folder need."""
 
 
