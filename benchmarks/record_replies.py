@@ -33,7 +33,7 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.config.schema import Config
 from freeact_sub.models import build_model
-from freeact_sub.models.code_actions import as_text, without_tools
+from freeact_sub.models.blocks import as_text, without_tools
 from freeact_sub.tools.toolset import load_definition
 
 Form: TypeAlias = Literal["tools", "block"]

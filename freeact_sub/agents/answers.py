@@ -8,7 +8,7 @@ A typed answer is pydantic-ai's `output_type`: the model calls the tool `hand_ov
   cannot be joined, it is asked once for a shorter one. A second cut ends the run as `limit`, with the partial answer.
 - A response that the provider stopped (content filter, an internal error) ends the run as `failed`.
 - After an empty text the model is asked once more; a second one fails the run. For small models the same holds for calls and
-  code that they have written as text. Both are recognised by their form, as `models/replies.py` reads it; what a text says
+  code that they have written as text. Both are recognised by their form, as `models/blocks.py` reads it; what a text says
   in words is never looked at.
 """
 
@@ -28,9 +28,9 @@ from freeact_sub.agents.life import TreeAgent
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, LimitReachedError
 from freeact_sub.kernels import block_type
-from freeact_sub.models import acts_by_blocks, profile_of
 from freeact_sub.models.arguments import Schemas, parse_python
-from freeact_sub.models.replies import FencedBlock, Prose, calls_in, has_python, read_spans, text_of
+from freeact_sub.models.blocks import FencedBlock, Prose, calls_in, has_python, read_spans
+from freeact_sub.models.code_actions import acts_by_blocks, profile_of, text_of
 from freeact_sub.modes import NoAnswer
 from freeact_sub.text import one_line
 

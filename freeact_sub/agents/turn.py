@@ -98,7 +98,7 @@ from freeact_sub.events import ModelProgress, Notice, UsageUpdated
 from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.borrowed_stream import closed_after
 from freeact_sub.models.observers import Attempt, Bill, Meter, bills_cache_writes, charge_to, watch
-from freeact_sub.models.traffic import FirstRequest
+from freeact_sub.models.sending import FirstRequest
 from freeact_sub.text import whole_text
 from freeact_sub.tools import TOOL_NAMES
 

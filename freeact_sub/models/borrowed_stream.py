@@ -1,4 +1,4 @@
-"""Base classes of models and streamed responses that wrap another one. They use private names of pydantic-ai and openai.
+"""What a model and a streamed response that wrap another one need of private names of pydantic-ai and openai.
 
 pydantic-ai has no public name for who limits the silence before an answer, nor for the record in which it looks for the ends
 of parts, nor for the profile by which a stream looks for thoughts; openai and anthropic have none for the HTTP client that
@@ -9,16 +9,13 @@ request is sent on; without the others, streams would fail. The contract test te
 import sys
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
 import httpx2
-from pydantic_ai.messages import FinalResultEvent, ModelResponse, ModelResponseStreamEvent, PartEndEvent
+from pydantic_ai.messages import FinalResultEvent, ModelResponseStreamEvent, PartEndEvent
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RequestUsage
 
 ADDED: Final = (PartEndEvent, FinalResultEvent)
 """Events that pydantic-ai adds to every stream."""
@@ -67,62 +64,16 @@ class UnhurriedModel(WrapperModel):
         return super()._start_request_deadline(cast("ModelSettings", others), stream=stream)
 
 
-@dataclass(kw_only=True)
-class WrappedStream(StreamedResponse):
-    """Delegates to the inner stream. A subclass defines the events and the response."""
+def keep(stream: StreamedResponse, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+    """Records an event before a stream passes it on; pydantic-ai finds the ends of parts in this record."""
+    stream._parts_manager.apply_event(event)
+    return event
 
-    inner: StreamedResponse
 
-    def copy_end(self) -> None:
-        """Copies the facts of a response after its stream has ended."""
-        for name in _COPIED:
-            setattr(self, name, getattr(self.inner, name))
-
-    def get(self) -> ModelResponse:
-        """See pydantic-ai."""
-        return self.inner.get()
-
-    async def close_stream(self) -> None:
-        """See pydantic-ai."""
-        await self.inner.cancel()
-
-    def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
-        """See pydantic-ai."""
-        return self.inner.get_stream_cancel_errors()
-
-    @property
-    def usage(self) -> RequestUsage:
-        """See pydantic-ai."""
-        return self.inner.usage
-
-    @property
-    def model_name(self) -> str:
-        """See pydantic-ai."""
-        return self.inner.model_name
-
-    @property
-    def provider_name(self) -> str | None:
-        """See pydantic-ai."""
-        return self.inner.provider_name
-
-    @property
-    def provider_url(self) -> str | None:
-        """See pydantic-ai."""
-        return self.inner.provider_url
-
-    @property
-    def timestamp(self) -> datetime:
-        """See pydantic-ai."""
-        return self.inner.timestamp
-
-    def keep(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-        """Records an event before it is passed on; pydantic-ai finds the ends of parts in this record."""
-        self._parts_manager.apply_event(event)
-        return event
-
-    async def _get_event_iterator(self) -> Any:  # pragma: no cover  # subclasses say it
-        raise NotImplementedError
-        yield
+def copy_end(stream: StreamedResponse, inner: StreamedResponse) -> None:
+    """Copies the facts of a response after its stream has ended."""
+    for name in _COPIED:
+        setattr(stream, name, getattr(inner, name))
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 Importing this module is cheap. pydantic-ai (0.6 s, and up to 2 s more for a provider) is imported when a model is built.
 """
 
-import copy
 import difflib
 import importlib.util
 import inspect
@@ -21,15 +20,13 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
 from freeact_sub.extras import how_to_install_provider
 from freeact_sub.models.names import NAME_HINT, check_name, require_model
-from freeact_sub.modes import CodeActions, Profile
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.providers import Provider
     from pydantic_ai.settings import ModelSettings
 
-    from freeact_sub.models.code_actions import CodeActionsModel
-    from freeact_sub.models.traffic import Traffic
+    from freeact_sub.models.sending import Traffic
 
 CLIENT_TIMEOUT_SECONDS: Final = 600
 """The timeouts of the providers' own clients."""
@@ -128,7 +125,7 @@ def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None
 
 
 def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *, stands_in: bool, is_last: bool) -> "Model":
-    """A model as agents use it: see `code_actions` and `steady`.
+    """A model as agents use it: see `code_actions` and `sending`.
 
     Args:
         wanted: A full name, or a model. An address that is set for the root's model counts for others of its provider too.
@@ -138,7 +135,7 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
         is_last: The model has no fallback.
     """
     from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
-    from freeact_sub.models.steady import SteadyModel  # noqa: PLC0415
+    from freeact_sub.models.sending import Sender  # noqa: PLC0415
 
     if isinstance(wanted, str | None):
         full = wanted or ""
@@ -147,53 +144,18 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
     model = build_model(config) if isinstance(wanted, str | None) else wanted
     # a server of one's own may tell how large the context is; the large providers' are large
     profile = config.profile or (None if config.base_url else "full")
-    steady = SteadyModel(
+    sender = Sender(
         model,
         lane=traffic.lane(model, stands_in=stands_in),
         patience_seconds=config.rate_limit_seconds if is_last else 0,
         stall_seconds=config.stall_seconds,
     )
-    return CodeActionsModel(steady, config.code_actions, profile)
-
-
-def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
-    """Return a model from `usable_model` with another way to act."""
-    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
-
-    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
-
-    if isinstance(model, FallbackModel):
-        other = copy.copy(model)
-        other.models = [acting_by(inner, code_actions) for inner in model.models]
-        return other
-    return model.acting_by(code_actions) if isinstance(model, CodeActionsModel) else model
-
-
-def profile_of(model: "Model") -> Profile:
-    """The profile of a model from `usable_model`; `full` while it is not known, before the first request."""
-    acting = _acting(model)
-    return (acting.prompt_profile if acting is not None else None) or "full"
-
-
-def acts_by_blocks(model: "Model") -> bool:
-    """Whether a model from `usable_model` acts by blocks; with `auto` this is known after the first request."""
-    acting = _acting(model)
-    return acting is not None and acting.acts_by_blocks
-
-
-def _acting(model: "Model") -> "CodeActionsModel | None":
-    """Return the layer that decides how a model, or the first of a fallback chain, acts."""
-    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
-
-    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
-
-    first = model.models[0] if isinstance(model, FallbackModel) else model
-    return first if isinstance(first, CodeActionsModel) else None
+    return CodeActionsModel(sender, config.code_actions, profile)
 
 
 def make_traffic(config: Config) -> "Traffic":
     """The state that all requests of a root share."""
-    from freeact_sub.models.traffic import Traffic  # noqa: PLC0415  # slow, see above
+    from freeact_sub.models.sending import Traffic  # noqa: PLC0415  # slow, see above
 
     return Traffic(max_concurrent=config.models.max_concurrent, patience_seconds=config.rate_limit_seconds)
 

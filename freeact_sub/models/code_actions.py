@@ -1,17 +1,11 @@
 """`CodeActionsModel`: a model that acts by code, by tool calls or by blocks. The agent's loop sees tool calls only.
 
-It stands around any pydantic-ai model. How a model acts is decided once for the model and never by what a reply says: `auto`
-is `block` with the small profile and where a server refuses tools, else `tool`. What the model sends goes through
-`read_reply`.
+It is the only wrapper around a pydantic-ai model. How a request is sent is the matter of its `Sender`; what a reply is
+stands here. A reply that is well-formed passes as it is, event by event. At the first piece that is not, or may not be, the
+repairs of `odd_streams` begin, with all that came before. Only arguments that cannot be right are put right (`arguments`).
 
-In block mode (`code_actions = "block"`: for models without tool calls) a step is a fenced Python block; an answer has none.
-No tool is offered as a tool. What the system prompt says instead stands here, and so does the history as such a model reads
-it: its own calls as the blocks that it wrote, their results as text from the user. Tools other than the cell are called like
-Python functions, alone in a block; `replies` finds them there. Only a block that is marked as Python is run.
-
-There a reply is streamed on as long as it is words for certain (`GrowingReply`); from the first block of Python on it is
-held back until it has ended. The first event is passed on at once, if need be without text: whoever waits for it knows that
-the model answers.
+How a model acts is decided once for the model and never by what a reply says: `auto` is `block` with the small profile and
+where a server refuses tools, else `tool`. In block mode a step is a fenced block, which becomes a call here (`blocks`).
 
 The small profile gives models with a small context less to read. Tools are offered with required parameters and a short
 description; those whose definition (`tools/NAME.json`) says so are left out. It is chosen by the setting `profile`, else by
@@ -19,22 +13,21 @@ what the server says of the model's context: llama-server tells it with its list
 (`max_model_len`). Other servers do not; then the full profile counts.
 """
 
+import copy
+import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
-    CompactionPart,
-    InstructionPart,
     ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
     ModelResponseStreamEvent,
@@ -42,60 +35,40 @@ from pydantic_ai.messages import (
     PartStartEvent,
     TextPart,
     TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
+    ToolCallPartDelta,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
-from freeact_sub.cells import CELL_TOOL
-from freeact_sub.models.arguments import Schemas
-from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
-from freeact_sub.models.refusals import refuses_tools
-from freeact_sub.models.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
+from freeact_sub.models.arguments import Schemas, repaired
+from freeact_sub.models.blocks import HeldBlocks, as_text, parts_from_text, without_text_after_calls, without_tools
+from freeact_sub.models.borrowed_stream import UnhurriedModel, closed_after, copy_end, keep, without_tags
+from freeact_sub.models.failures import refuses_tools
+from freeact_sub.models.sending import Sender, SentStream
 from freeact_sub.modes import CodeActions, Profile
+from freeact_sub.text import whole_value
 
+if TYPE_CHECKING:
+    from freeact_sub.models.odd_streams import OddReply
+
+USUAL_TAGS: Final = (("<think>", "</think>"),)
+"""The tags of thoughts that any model may write."""
 SMALL_CONTEXT_TOKENS: Final = 16_384
 """A context of at most this many tokens is small."""
 DESCRIPTION_SENTENCES: Final = 2
 ASK_SECONDS: Final = 5.0
 """A server that takes longer to list its models is not waited for."""
 logger = logging.getLogger(__name__)
-PROMPT: Final = """\
-You act by writing Python code. To take a step, write one sentence and one fenced block, and nothing behind the block. For \
-example:
-
-I read the file.
-```python
-print(open("data.csv").read())
-```
-
-The block is run in your IPython kernel, and the next message shows you what it printed. Everything is done this way: \
-looking at files, computing, counting, writing and correcting files. Never tell the user how to do it and never say \
-what the code would print: write the block, and wait for its result. When the results that you have been shown answer \
-the user, write the answer as plain text without such a block.
-A block that is marked ```python is run, always; it is the only way to run code or to call a tool. Code that is only to be \
-shown to the user, mark ```text."""
-
-SUMMARISED: Final = "What came after that is summarised here:"
-
-FUNCTIONS_PROMPT: Final = """
-Tools are called like functions, each alone in a block. For example:
-
-I use the tool {name}.
-```python
-{call}
-```
-
-These are the tools; use one where the user asks for it, or where it helps:"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SentRequest:
-    """A request as the wrapped model gets it, with what reading the reply needs."""
+class _Prepared:
+    """A request as the model gets it, with what reading the reply needs."""
 
     messages: list[ModelMessage]
     parameters: ModelRequestParameters
@@ -103,17 +76,14 @@ class _SentRequest:
     blocks: bool
     """The model acts by blocks; else text is text."""
 
-    def parts_of(self, response: ModelResponse) -> list[ModelResponsePart]:
-        complete = response.state == "complete" and response.finish_reason != "length"
-        return read_reply(response.parts, self.tools, blocks=self.blocks, complete=complete)
 
-
-class CodeActionsModel(WrapperModel):
+class CodeActionsModel(UnhurriedModel):
     """Makes tool calls of what a model writes."""
 
-    def __init__(self, wrapped: Model, code_actions: CodeActions, profile: Profile | None = "full") -> None:
+    def __init__(self, sender: Sender, code_actions: CodeActions, profile: Profile | None = "full") -> None:
         """Args: code_actions, profile: see `Config`; a profile of None: the server is asked for the model's context."""
-        super().__init__(wrapped)
+        super().__init__(sender.model)
+        self._sender = sender
         self.prompt_profile = profile
         """Chosen with the first request, where it was None."""
         self.context_tokens: int | None = None
@@ -135,7 +105,7 @@ class CodeActionsModel(WrapperModel):
 
     def acting_by(self, code_actions: CodeActions) -> "CodeActionsModel":
         """The same model with another way to act."""
-        model = CodeActionsModel(self.wrapped, code_actions, self.prompt_profile)
+        model = CodeActionsModel(self._sender, code_actions, self.prompt_profile)
         model.context_tokens, model._asked_server = self.context_tokens, self._asked_server
         return model
 
@@ -147,15 +117,20 @@ class CodeActionsModel(WrapperModel):
     ) -> ModelResponse:
         """See pydantic-ai."""
         await self._choose_profile()
-        sent = self._prepare(messages, model_request_parameters)
+        prepared = self._prepare(messages, model_request_parameters)
         try:
-            response = await self.wrapped.request(sent.messages, model_settings, sent.parameters)
+            response = await self._sender.request(prepared.messages, model_settings, prepared.parameters)
         except ModelHTTPError as error:
-            if not self._goes_on_in_blocks(sent, error):
+            if not self._goes_on_in_blocks(prepared, error):
                 raise
-            sent = self._prepare(messages, model_request_parameters)
-            response = await self.wrapped.request(sent.messages, model_settings, sent.parameters)
-        return _with_parts(response, sent.parts_of(response))
+            prepared = self._prepare(messages, model_request_parameters)
+            response = await self._sender.request(prepared.messages, model_settings, prepared.parameters)
+        begun: list[ModelResponsePart] = []
+        if not all(is_well_formed(PartStartEvent(index=n, part=part), begun) for n, part in enumerate(response.parts)):
+            from freeact_sub.models.odd_streams import in_order  # noqa: PLC0415  # most answers need none
+
+            response = in_order(response)
+        return _with_parts(response, _read(response, prepared))
 
     @asynccontextmanager
     async def request_stream(
@@ -167,18 +142,22 @@ class CodeActionsModel(WrapperModel):
     ) -> AsyncIterator[StreamedResponse]:
         """See pydantic-ai."""
         await self._choose_profile()
-        sent = self._prepare(messages, model_request_parameters)
-        stream = self.wrapped.request_stream(sent.messages, model_settings, sent.parameters, run_context)
-        try:
-            inner = await stream.__aenter__()
-        except ModelHTTPError as error:
-            if not self._goes_on_in_blocks(sent, error):
-                raise
-            sent = self._prepare(messages, model_request_parameters)
-            stream = self.wrapped.request_stream(sent.messages, model_settings, sent.parameters, run_context)
-            inner = await stream.__aenter__()
-        async with _entered(stream):
-            answer = CodeActionsStream(model_request_parameters=model_request_parameters, inner=inner, sent=sent)
+        async with AsyncExitStack() as stack:
+
+            async def begun(prepared: _Prepared) -> SentStream:
+                sent = SentStream(self._sender, stack, prepared.messages, model_settings, prepared.parameters, run_context)
+                await sent.begin()
+                return sent
+
+            prepared = self._prepare(messages, model_request_parameters)
+            try:
+                sent = await begun(prepared)
+            except ModelHTTPError as error:
+                if not self._goes_on_in_blocks(prepared, error):
+                    raise
+                prepared = self._prepare(messages, model_request_parameters)
+                sent = await begun(prepared)
+            answer = CodeActionsStream(model_request_parameters=model_request_parameters, sent=sent, prepared=prepared)
             try:
                 yield answer
             finally:  # one that a cancelled reader has left would keep its timers until it is collected
@@ -195,138 +174,245 @@ class CodeActionsModel(WrapperModel):
                 self.prompt_profile = "small" if size is not None and size <= SMALL_CONTEXT_TOKENS else "full"
             self._asked_server = True
 
-    def _prepare(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> _SentRequest:
+    def _prepare(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> _Prepared:
         if self.prompt_profile == "small":
             parameters = trimmed(parameters)
         blocks = self.acts_by_blocks
         offered = [*parameters.function_tools, *parameters.output_tools]
-        return _SentRequest(
+        return _Prepared(
             messages=as_text(without_text_after_calls(messages)) if blocks else messages,
             parameters=without_tools(parameters) if blocks else parameters,
             tools={tool.name: tool.parameters_json_schema for tool in offered},
             blocks=blocks,
         )
 
-    def _goes_on_in_blocks(self, sent: _SentRequest, error: ModelHTTPError) -> bool:
-        if sent.blocks or not refuses_tools(error):
+    def _goes_on_in_blocks(self, prepared: _Prepared, error: ModelHTTPError) -> bool:
+        if prepared.blocks or not refuses_tools(error):
             return False
         if self.code_actions == "auto":
             self.code_actions = "block"
         return self.acts_by_blocks  # another request may have found it out since this one was sent
 
 
-@asynccontextmanager
-async def _entered(stream: Any) -> AsyncIterator[None]:
-    """Leave an async context manager that was entered by hand."""
-    try:
-        yield
-    except BaseException as error:
-        if not await stream.__aexit__(type(error), error, error.__traceback__):
-            raise
-    else:
-        await stream.__aexit__(None, None, None)
+@dataclass(kw_only=True)
+class CodeActionsStream(StreamedResponse):
+    """Streams a reply: as it is where it is well-formed, else repaired. Its blocks become calls once it has ended."""
+
+    sent: SentStream
+    prepared: _Prepared
+    _parts: list[ModelResponsePart] | None = field(default=None, init=False)
+    """The final parts of the reply. None: it has not ended."""
+    _following: int = field(default=0, init=False)
+    """Index of the next new part."""
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to read a reply. The parts of one that broke off stay where they are, in front of it."""
+        self._stream = self.sent.stream
+        tags, self._drops_blanks = without_tags(self._stream)
+        self._tags = USUAL_TAGS if tags is None else (tags, *USUAL_TAGS)
+        self._first_index = self._following
+        self._seen: list[ModelResponseStreamEvent] = []
+        """All events so far, for repairs that begin in the middle of the reply. Empty: they have begun."""
+        self._begun: list[ModelResponsePart] = []
+        """The parts, as they began, while the reply is well-formed."""
+        self._odd: OddReply | None = None
+        """Repairs the reply. None: it is well-formed so far."""
+        self._held = HeldBlocks() if self.prepared.blocks else None
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        try:
+            async with closed_after(self.sent.events()) as events:
+                async for event in events:
+                    if self.sent.stream is not self._stream:
+                        self._begin()
+                    for passed in self._passed(event):
+                        yield keep(self, self._placed(passed))
+        finally:
+            copy_end(self, self.sent.stream)
+        rest = [] if self._odd is None else self._odd.rest()
+        response = self._whole()
+        self._parts = _read(response, self.prepared)
+        if self._held is not None:
+            rest = [held for event in rest for held in self._held.passed(event)]
+            rest += self._held.rest(text_of(response.parts), self._parts)
+        for event in rest:
+            yield keep(self, self._placed(event))
+
+    def _passed(self, event: ModelResponseStreamEvent) -> Sequence[ModelResponseStreamEvent]:
+        """Return the events that one of the model's stream becomes."""
+        passed: Sequence[ModelResponseStreamEvent] = (event,)
+        if self._odd is None and is_well_formed(event, self._begun, self._tags, drops_blanks=self._drops_blanks):
+            self._seen.append(event)
+        else:
+            passed = self._repairs().passed(event)
+        return passed if self._held is None else [held for each in passed for held in self._held.passed(each)]
+
+    def _repairs(self) -> "OddReply":
+        if self._odd is None:
+            from freeact_sub.models.odd_streams import OddReply  # noqa: PLC0415  # most replies need none
+
+            self._odd = OddReply(self._seen, self._tags, drops_blanks=self._drops_blanks)
+            self._seen = []
+        return self._odd
+
+    def _placed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+        """Return the event with its index behind the parts of a reply that broke off."""
+        if self._first_index and isinstance(event, PartStartEvent | PartDeltaEvent):
+            event = replace(event, index=event.index + self._first_index)
+        if isinstance(event, PartStartEvent):
+            self._following = max(self._following, event.index + 1)
+        return event
+
+    def _whole(self) -> ModelResponse:
+        response = self.sent.stream.get()
+        return response if self._odd is None else self._odd.whole(response)
+
+    def get(self) -> ModelResponse:
+        """See pydantic-ai."""
+        response = self._whole()
+        return response if self._parts is None else _with_parts(response, self._parts)
+
+    async def close_stream(self) -> None:
+        """See pydantic-ai."""
+        await self.sent.cancel()
+
+    def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
+        """See pydantic-ai."""
+        return self.sent.stream.get_stream_cancel_errors()
+
+    @property
+    def usage(self) -> RequestUsage:
+        """See pydantic-ai."""
+        return self.sent.stream.usage
+
+    @property
+    def model_name(self) -> str:
+        """See pydantic-ai."""
+        return self.sent.stream.model_name
+
+    @property
+    def provider_name(self) -> str | None:
+        """See pydantic-ai."""
+        return self.sent.stream.provider_name
+
+    @property
+    def provider_url(self) -> str | None:
+        """See pydantic-ai."""
+        return self.sent.stream.provider_url
+
+    @property
+    def timestamp(self) -> datetime:
+        """See pydantic-ai."""
+        return self.sent.stream.timestamp
+
+
+def is_well_formed(
+    event: ModelResponseStreamEvent,
+    begun: list[ModelResponsePart],
+    tags: Sequence[tuple[str, str]] = (),
+    *,
+    drops_blanks: bool = False,
+) -> bool:
+    """Whether `OddReply` would pass an event on as it is, after others that are well-formed.
+
+    Args:
+        event: The newest of a reply.
+        begun: The parts that have begun; one that begins now is added.
+        tags: The tags of thoughts that a text may begin with.
+        drops_blanks: Blanks before the first word of a text are dropped.
+    """
+    match event:
+        case PartStartEvent(index=index, part=part):
+            is_next = index == len(begun)
+            begun.append(part)
+            return is_next and _begins_well(part, begun[:-1], tags, drops_blanks=drops_blanks)
+        case PartDeltaEvent(index=index, delta=delta) if index < len(begun):
+            part = begun[index]
+            match delta:
+                case TextPartDelta(content_delta=text):
+                    return isinstance(part, TextPart) and _is_whole(text)
+                case ThinkingPartDelta(content_delta=text):
+                    return _is_whole(text)
+                case ToolCallPartDelta(tool_name_delta=name, args_delta=args, tool_call_id=call_id):
+                    is_more = name is None and isinstance(part, ToolCallPart) and call_id == part.tool_call_id
+                    return is_more and not isinstance(args, dict) and _is_whole(args)
+    return False
+
+
+def _begins_well(
+    part: ModelResponsePart, before: Sequence[ModelResponsePart], tags: Sequence[tuple[str, str]], *, drops_blanks: bool
+) -> bool:
+    match part:
+        case TextPart(content=text):
+            start = text.lstrip()
+            may_be_tag = any(opening.startswith(start) or start.startswith(opening) for opening, _ in tags)
+            return _is_whole(text) and not may_be_tag and not (drops_blanks and start != text)
+        case ThinkingPart(content=text):
+            return _is_whole(text)
+        case ToolCallPart(tool_name=name, args=args, tool_call_id=call_id):
+            is_new = not any(isinstance(one, ToolCallPart) and one.tool_call_id == call_id for one in before)
+            return is_new and isinstance(call_id, str) and all(map(_is_whole, (name, call_id, args)))
+    return True
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value has no half of a character."""
+    return bool(whole_value(value) == value)
+
+
+def _read(response: ModelResponse, prepared: _Prepared) -> list[ModelResponsePart]:
+    complete = response.state == "complete" and response.finish_reason != "length"
+    return read_reply(response.parts, prepared.tools, blocks=prepared.blocks, complete=complete)
 
 
 def _with_parts(response: ModelResponse, parts: list[ModelResponsePart]) -> ModelResponse:
     return response if parts == list(response.parts) else replace(response, parts=parts)
 
 
-@dataclass(kw_only=True)
-class CodeActionsStream(WrappedStream):
-    """Streams a reply, and turns its blocks into calls once it has ended."""
+def read_reply(
+    parts: Sequence[ModelResponsePart], tools: Schemas, *, blocks: bool, complete: bool = True
+) -> list[ModelResponsePart]:
+    """Turns a reply into the parts that the agent acts on: text, and tool calls.
 
-    sent: _SentRequest
-    _parts: list[ModelResponsePart] | None = field(default=None, init=False)
-    """The final parts of the reply. None: it has not ended."""
-    _growing: GrowingReply = field(default_factory=GrowingReply, init=False)
-    _text_index: int | None = field(default=None, init=False)
-    """Index of the text part that is passed on; None: the newest part is no text."""
-    _following: int = field(default=0, init=False)
-    """Index of the next new part."""
-    _begins: int = field(default=0, init=False)
-    """`SteadyStream.first_index`, as it was last seen."""
+    Args:
+        parts: The reply.
+        tools: The tools that are offered.
+        blocks: Blocks of Python are calls. False: text stays text, whatever it holds.
+        complete: False: the reply was cut off, so that what stands at its end is not run.
+    """
+    if not complete:
+        parts = [part for part in parts if not _is_cut(part, at_end=part is parts[-1])]
+    if not blocks or any(isinstance(part, ToolCallPart) for part in parts):
+        return [_repair_arguments(part, tools) for part in parts]
+    made = parts_from_text(text_of(parts), tools, complete=complete)
+    if not any(isinstance(part, ToolCallPart) for part in made):
+        return list(parts)
+    return [*(part for part in parts if not isinstance(part, TextPart)), *made]
 
-    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        try:
-            async with closed_after(self.inner) as events:
-                async for event in events:
-                    if not isinstance(event, ADDED):
-                        self._begin_again()
-                        for passed in self._pass_on(event):
-                            yield self.keep(passed)
-        finally:
-            self.copy_end()
-        response = self.inner.get()
-        self._parts = self.sent.parts_of(response)
-        for event in self._at_end(text_of(response.parts), self._parts):
-            yield self.keep(event)
 
-    def get(self) -> ModelResponse:
-        """See pydantic-ai."""
-        response = self.inner.get()
-        return response if self._parts is None else _with_parts(response, self._parts)
+def text_of(parts: Iterable[Any]) -> str:
+    """The text of a reply."""
+    return "".join(part.content for part in parts if isinstance(part, TextPart))
 
-    def _begin_again(self) -> None:
-        """Drops the text held back of a reply whose connection broke: the reply starts anew."""
-        begins = getattr(self.inner, "first_index", 0)
-        if begins != self._begins:
-            self._begins = begins
-            self._growing, self._text_index = GrowingReply(), None
 
-    def _pass_on(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
-        match event:
-            case PartStartEvent(part=TextPart(content=text) as part):
-                self._text_index = event.index
-                self._following = max(self._following, event.index + 1)
-                return [replace(event, part=replace(part, content=self._release(text)))]
-            case PartDeltaEvent(delta=TextPartDelta(content_delta=text) as delta) if event.index == self._text_index:
-                released = self._release(text)
-                if released == text:
-                    return [event]
-                return [replace(event, delta=replace(delta, content_delta=released))] if released else []
-            case PartStartEvent(part=ToolCallPart()):
-                held = self._rest()  # a call of the model's own: then its text is text
-                self._text_index = None
-                self._following = max(self._following, event.index + 1)
-                return [*held, event]
-            case PartStartEvent():
-                self._text_index = None
-                self._following = max(self._following, event.index + 1)
-        return [event]
+def _is_cut(part: ModelResponsePart, *, at_end: bool) -> bool:
+    """Whether the arguments of a call are cut off. Args: at_end: the call comes last, so no arguments are cut off too."""
+    if not isinstance(part, ToolCallPart) or isinstance(part.args, dict) or not (part.args or at_end):
+        return False
+    try:
+        return not isinstance(json.loads(part.args or ""), dict)
+    except (ValueError, RecursionError):
+        return True
 
-    def _release(self, text: str) -> str:
-        """Returns the part of new text that may be passed on now."""
-        return self._growing.add(text) if self.sent.blocks else text
 
-    def _rest(self) -> list[ModelResponseStreamEvent]:
-        return self._pass_text(self._growing.rest())
-
-    def _pass_text(self, text: str) -> list[ModelResponseStreamEvent]:
-        """Passes text on: as a delta if its part is the newest, else as a new part."""
-        if not text:
-            return []
-        if self._text_index is not None:
-            return [PartDeltaEvent(index=self._text_index, delta=TextPartDelta(text))]
-        return [self._started(TextPart(text))]
-
-    def _started(self, part: TextPart | ToolCallPart) -> PartStartEvent:
-        self._following += 1
-        return PartStartEvent(index=self._following - 1, part=part)
-
-    def _at_end(self, text: str, parts: list[ModelResponsePart]) -> list[ModelResponseStreamEvent]:
-        """Passes on the text and the calls that were held back."""
-        if not any(isinstance(part, ToolCallPart) and part.tool_call_id.startswith(WRITTEN) for part in parts):
-            return self._rest()
-        events: list[ModelResponseStreamEvent] = []
-        before = text[: self._growing.passed]
-        for part in parts:
-            if isinstance(part, ToolCallPart):
-                events.append(self._started(part))
-                before, self._text_index = "", None
-            elif isinstance(part, TextPart):
-                events += self._pass_text(part.content.removeprefix(before))
-                before = ""
-        return events
+def _repair_arguments(part: ModelResponsePart, tools: Schemas) -> ModelResponsePart:
+    if not isinstance(part, ToolCallPart) or part.tool_name not in tools:
+        return part
+    args = repaired(part.args, tools[part.tool_name])
+    return part if args is part.args else replace(part, args=args)
 
 
 async def context_tokens(model: Model) -> int | None:
@@ -366,93 +452,28 @@ def _trimmed(tool: ToolDefinition) -> ToolDefinition:
     )
 
 
-def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
-    """The parameters without tools; the instructions say in words how to act."""
-    tools = [*parameters.function_tools, *parameters.output_tools]
-    others = [tool for tool in tools if tool.name != CELL_TOOL]
-    prompt = PROMPT if len(others) < len(tools) else ""
-    if others:
-        example = next((tool for tool in others if _required(tool)), others[0])
-        arguments = ", ".join(f'{name}="…"' for name in _required(example))
-        prompt += FUNCTIONS_PROMPT.format(name=example.name, call=f"{example.name}({arguments})")
-        prompt += "".join(f"\n- {_signature(tool)}: {tool.description or ''}" for tool in others)
-    instructions = [*(parameters.instruction_parts or []), *([InstructionPart(content=prompt)] if prompt else [])]
-    return replace(
-        parameters,
-        function_tools=[],
-        output_tools=[],
-        output_mode="text",
-        allow_text_output=True,
-        instruction_parts=instructions or None,
-    )
+def acting_by(model: Model, code_actions: CodeActions) -> Model:
+    """Return a model from `usable_model` with another way to act."""
+    if isinstance(model, FallbackModel):
+        other = copy.copy(model)
+        other.models = [acting_by(inner, code_actions) for inner in model.models]
+        return other
+    return model.acting_by(code_actions) if isinstance(model, CodeActionsModel) else model
 
 
-def _signature(tool: ToolDefinition) -> str:
-    required = _required(tool)
-    names = [name if name in required else f"{name}=…" for name in tool.parameters_json_schema.get("properties", {})]
-    return f"{tool.name}({', '.join(names)})"
+def profile_of(model: Model) -> Profile:
+    """The profile of a model from `usable_model`; `full` while it is not known, before the first request."""
+    acting = _acting(model)
+    return (acting.prompt_profile if acting is not None else None) or "full"
 
 
-def _required(tool: ToolDefinition) -> Sequence[str]:
-    return tuple(tool.parameters_json_schema.get("required", ()))
+def acts_by_blocks(model: Model) -> bool:
+    """Whether a model from `usable_model` acts by blocks; with `auto` this is known after the first request."""
+    acting = _acting(model)
+    return acting is not None and acting.acts_by_blocks
 
 
-def as_text(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The history as text, for a model that knows no tool messages."""
-    return [_request(message) if isinstance(message, ModelRequest) else _response(message) for message in messages]
-
-
-def _response(message: ModelResponse) -> ModelResponse:
-    if not message.tool_calls:
-        return message
-    kept: list[ModelResponsePart] = []
-    for part in message.parts:
-        if not isinstance(part, ToolCallPart):
-            kept.append(part)
-        elif kept and isinstance(kept[-1], TextPart):
-            kept[-1] = replace(kept[-1], content=f"{kept[-1].content.rstrip()}\n{_block(part)}")
-        else:
-            kept.append(TextPart(_block(part)))
-    return replace(message, parts=kept)
-
-
-def _block(call: ToolCallPart) -> str:
-    args = call.args_as_dict()
-    code = args.get("code")
-    if call.tool_name != CELL_TOOL or not isinstance(code, str):
-        code = f"{call.tool_name}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
-    return f"```python\n{code.strip()}\n```"
-
-
-def _request(message: ModelRequest) -> ModelRequest:
-    if not any(isinstance(part, ToolReturnPart | CompactionPart) for part in message.parts):
-        return message
-    parts: list[ModelRequestPart] = []
-    said: list[UserContent] = []
-    for part in message.parts:
-        if isinstance(part, ToolReturnPart):
-            said += _result(part)
-        elif isinstance(part, UserPromptPart):
-            said += [part.content] if isinstance(part.content, str) else part.content
-        elif isinstance(part, CompactionPart):
-            said.append(f"{SUMMARISED}\n{part.content}")
-        else:
-            parts.append(part)
-    # one message: chat templates of small models often insist that user and assistant take turns
-    texts = [item for item in said if isinstance(item, str)]
-    others = [item for item in said if not isinstance(item, str)]
-    text = "\n\n".join(texts)
-    parts.append(UserPromptPart([text, *others] if others else text))
-    return replace(message, parts=parts)
-
-
-def _result(part: ToolReturnPart[Any]) -> list[UserContent]:
-    what = "Your block was run" if part.tool_name == CELL_TOOL else f"{part.tool_name} was called"
-    if part.outcome == "denied":
-        what = "Your block was not run" if part.tool_name == CELL_TOOL else f"{part.tool_name} was not called"
-    elif part.outcome == "retried":
-        what = "Your block could not be read" if part.tool_name == CELL_TOOL else f"{part.tool_name} was not called"
-    items = part.content_items(mode="str")
-    texts = [item for item in items if isinstance(item, str)]
-    files = [item for item in items if not isinstance(item, str)]
-    return [f"{what}. The result:\n" + "\n".join(texts), *files]
+def _acting(model: Model) -> CodeActionsModel | None:
+    """Return the wrapper that decides how a model, or the first of a fallback chain, acts."""
+    first = model.models[0] if isinstance(model, FallbackModel) else model
+    return first if isinstance(first, CodeActionsModel) else None

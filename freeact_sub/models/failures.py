@@ -1,4 +1,12 @@
-"""Describes a failed model request in one sentence: status, model, the server's words, the way out."""
+"""Reads failed model requests: whether to make one again, and one sentence for people.
+
+- `busy`, `passes`: the same request may well succeed, after a pause or at once.
+- `is_overflow`, `refuses_tools`: the server refuses it for good, as it is too long or offers tools. Each server has its own
+  words. Status and code tell first, and then few words: of what (tokens, a context, a prompt, a length) there is too much. A
+  request that is taken for too long by mistake is made once more, with less in it, and the error that follows quotes the
+  server.
+- `failure`: status, model, the server's words, the way out.
+"""
 
 import json
 import os
@@ -13,10 +21,14 @@ from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelAuthenticationError,
     ModelConnectionError,
+    ModelContextWindowExceededError,
     ModelHTTPError,
     ModelNotFoundError,
     ModelQuotaExceededError,
+    ModelRateLimitError,
     ModelRequestTimeout,
+    ModelTimeoutError,
+    ModelUnavailableError,
     UnexpectedModelBehavior,
     UserError,
 )
@@ -26,9 +38,10 @@ from pydantic_ai.providers import infer_provider_class
 from freeact_sub.config.network_variables import proxy_for
 from freeact_sub.errors import FreeactError
 from freeact_sub.models.observers import models_in
-from freeact_sub.models.traffic import busy, passes
 from freeact_sub.text import one_line
 
+NOTHING_CAME: Final = "Streamed response ended without content"
+"""How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
 WORDS_CHARS: Final = 300
 """The characters of a server's message that are shown."""
 KEY_CHARS: Final = 6
@@ -46,6 +59,34 @@ KEYS: Final = {
 """The environment variables of keys that are not named after their provider."""
 _PAGE: Final = re.compile(r"\s*<[a-zA-Z!?/]")
 """How a page begins, which is for browsers."""
+_BUSY: Final = (429, 503, 529)
+_PASSING: Final = (408, 409, 425)
+_LASTING: Final = (501, 505, 511)
+"""Errors of servers that stay."""
+_TOO_LARGE: Final = 413
+_STATUSES: Final = (400, 413, 422, 500)
+"""Of answers whose words are read. 429 is about a time, and 401 to 404 about a key or a name."""
+_CODE: Final = re.compile(
+    r"(?i)context_?(?:length|size|window)|(?:prompt|input|request|message|string|tokens?)\w*_(?:too_l\w+|exceed\w*|limit\w*)"
+)
+"""The codes and types of errors about a length."""
+_ARGUMENT: Final = re.compile(r"`[^`\n]*`|\b\w+_\w+\b|\b(?:output|completion)\s+tokens?\b", re.IGNORECASE)
+"""The name of an argument, such as `max_tokens`, and the length of an answer."""
+_SIZED: Final = re.compile(r"(?i)\b(?:tokens|token\s+(?:count|limit)|context|prompt|length|input\s+is|inputs?\s+tokens?)\b")
+_COMPARED: Final = re.compile(
+    r"""(?ix)
+    exceed | over(?:flow|\sthe) | too\s(?:long|large|many|big) | (?:great|larg|long|bigg|high|few|short)er\sthan
+    | (?:less|more)\sthan | at\smost | \bmax(?:imum|imal)?\b | \blimit | <=? | >=? | ≤ | ≥ | must\sbe | should\sbe
+    | \breduce\b | \brange\b | \bfit\b
+    | \d{3}
+    """
+)
+_TOO_LARGE_WORDS: Final = re.compile(r"(?i)(?:body|payload|entity|request)\s(?:is\s)?too\slarge|input\sis\stoo\slong|超长")
+_NO_TOOLS: Final = re.compile(
+    r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
+    r"|tool[ -]choice requires|enable-auto-tool-choice"
+)
+"""The wording of Ollama, llama-server and vLLM."""
 
 
 def failure(error: Exception, model: Model) -> str:
@@ -150,3 +191,98 @@ def is_near(address: str) -> bool:
         return not ip_address(host).is_global
     except ValueError:
         return "." not in host or host.endswith((".local", ".localhost", ".internal", ".lan"))
+
+
+def busy(error: Exception) -> ModelAPIError | None:
+    """The error of a busy provider. Of fallback models: only if all of them are busy."""
+    if isinstance(error, FallbackExceptionGroup):
+        refusals = [busy(inner) for inner in error.exceptions]
+        return min(refusals, key=lambda one: (one and one.retry_after) or 0) if all(refusals) else None
+    if isinstance(error, ModelQuotaExceededError) or not isinstance(error, ModelAPIError):
+        return None
+    if isinstance(error, ModelRateLimitError | ModelUnavailableError):
+        return error
+    return error if isinstance(error, ModelHTTPError) and error.status_code in _BUSY else None
+
+
+def passes(error: Exception) -> bool:
+    """Whether the same request may well succeed."""
+    if isinstance(error, ModelHTTPError):
+        is_passing = error.status_code in _PASSING or (error.status_code >= 500 and error.status_code not in _LASTING)
+        return is_passing and error.provider_retry_hint is not False and not refuses_tools(error)
+    return isinstance(error, ModelConnectionError) and not isinstance(error, ModelTimeoutError)
+
+
+def reason_of(error: Exception) -> str:
+    """The reason for which a request is made again, as it is told."""
+    if isinstance(error, ModelHTTPError) and not error.in_stream:
+        return f"the server failed ({error.status_code})"
+    if isinstance(error, ModelConnectionError) and error.phase == "connect":
+        return "the server cannot be reached"
+    return "the reply broke off"
+
+
+def has_nothing(error: Exception) -> bool:
+    """Whether the stream of an answer has ended, and nothing was in it."""
+    return isinstance(error, UnexpectedModelBehavior) and error.message.startswith(NOTHING_CAME)
+
+
+def is_overflow(error: ModelAPIError) -> bool:
+    """The server says that the request is too long for the model's context."""
+    if isinstance(error, ModelContextWindowExceededError):
+        return True
+    if isinstance(error, ModelConnectionError | ModelRequestTimeout):
+        return False
+    status = error.status_code if isinstance(error, ModelHTTPError) else None
+    if status == _TOO_LARGE:
+        return True
+    if status is not None and status not in _STATUSES:
+        return False
+    if any(_CODE.search(code) for code in _codes_of(error)):
+        return True
+    words = _all_words_of(error.body) or error.message
+    if _TOO_LARGE_WORDS.search(words):
+        return True
+    words = _ARGUMENT.sub(" ", words)
+    return _SIZED.search(words) is not None and _COMPARED.search(words) is not None
+
+
+def refuses_tools(error: ModelAPIError) -> bool:
+    """The server says that the model, or the way in which it is served, knows no tools."""
+    return _NO_TOOLS.search(str(error)) is not None
+
+
+def context_of(error: ModelAPIError) -> int | None:
+    """The size of the context, where the server tells it."""
+    size = error.body.get("n_ctx") if isinstance(error.body, dict) else None
+    return size if isinstance(size, int) else None
+
+
+def _codes_of(error: ModelAPIError) -> list[str]:
+    codes = [
+        error.provider_error_code,
+        error.provider_error_type,
+        *_values_named(error.body, ("code", "type", "error_type", "status")),
+    ]
+    return [str(code) for code in codes if code]
+
+
+def _all_words_of(body: object) -> str:
+    """All texts under names for messages, in a body of any shape."""
+    return (
+        body
+        if isinstance(body, str)
+        else " ".join(map(str, _values_named(body, ("message", "error", "detail", "msg", "raw"))))
+    )
+
+
+def _values_named(body: Any, names: tuple[str, ...], depth: int = 4) -> list[Any]:
+    """The texts and numbers that have one of these names, at any depth."""
+    if depth == 0:
+        return []
+    if isinstance(body, list | tuple):
+        return [found for item in body for found in _values_named(item, names, depth - 1)]
+    if not isinstance(body, dict):
+        return []
+    here = [value for name, value in body.items() if name in names and isinstance(value, str | int)]
+    return here + [found for value in body.values() for found in _values_named(value, names, depth - 1)]

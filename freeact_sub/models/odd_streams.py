@@ -1,5 +1,7 @@
 """Repairs streams of servers that follow their protocol loosely, in the events that pydantic-ai makes of them.
 
+`OddReply` makes the repairs of one reply, from the first event on that needs one (`is_well_formed`). Most replies need none.
+
 - Some send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and another
   id, or with a name after whole arguments.
 - Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id; some
@@ -16,12 +18,11 @@ anywhere else is a word like any other: an answer may be about such tags, and co
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
-from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
@@ -39,8 +40,6 @@ from pydantic_ai.models import Model, StreamedResponse
 
 from freeact_sub.text import whole_text, whole_value
 
-NOTHING_CAME: Final = "Streamed response ended without content"
-"""How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
 GENERATED: Final = "pyd_ai_"
 """How an id begins that pydantic-ai gives a call because the server has sent none."""
 
@@ -48,7 +47,6 @@ _HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _FIRST_HALVES: Final = ("\ud800", "\udbff")
 Tags: TypeAlias = Sequence[tuple[str, str]]
 """The pairs of tags that a model may write."""
-USUAL: Final[Tags] = (("<think>", "</think>"),)
 _Kind: TypeAlias = Literal["thought", "text"]
 
 
@@ -265,11 +263,6 @@ def in_order(response: ModelResponse) -> ModelResponse:
     return parts.whole(response)
 
 
-def has_nothing(error: Exception) -> bool:
-    """Whether the stream of an answer has ended, and nothing was in it."""
-    return isinstance(error, UnexpectedModelBehavior) and error.message.startswith(NOTHING_CAME)
-
-
 @dataclass(kw_only=True)
 class EmptyStream(StreamedResponse):
     """A stream in which nothing was."""
@@ -367,7 +360,7 @@ class _Text:
 class TaggedThoughts:
     """The parts of one answer, in which each text has become a thought and a text, or one of them."""
 
-    def __init__(self, tags: Tags = USUAL, *, drops_blanks: bool = False) -> None:
+    def __init__(self, tags: Tags, *, drops_blanks: bool) -> None:
         self._tags = tags
         self._drops_blanks = drops_blanks
         self._texts: dict[int, _Text] = {}
@@ -450,3 +443,27 @@ class TaggedThoughts:
 def _beginning_at_end(text: str, tag: str) -> int:
     """The number of characters at the end of a text that a tag may begin with."""
     return next((length for length in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-length:])), 0)
+
+
+class OddReply:
+    """The repairs of one reply. Made when a piece needs one, with the events before it, which needed none."""
+
+    def __init__(self, before: Iterable[ModelResponseStreamEvent], tags: Tags, *, drops_blanks: bool) -> None:
+        """Args: tags: of the model's thoughts. drops_blanks: blanks before the first word of a text are dropped."""
+        self._thoughts = TaggedThoughts(tags, drops_blanks=drops_blanks)
+        self._parts = PartsInOrder()
+        for event in before:
+            self.passed(event)
+
+    def passed(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
+        """Return the events that this one becomes."""
+        return [self._parts.passed(part) for part in self._thoughts.passed(event)]
+
+    def rest(self) -> list[ModelResponseStreamEvent]:
+        """Return what is left when the stream has ended."""
+        rest = [self._parts.passed(part) for part in self._thoughts.rest()]
+        return [*rest, *self._parts.rest()]
+
+    def whole(self, response: ModelResponse) -> ModelResponse:
+        """Return the answer with the parts that were passed on. Args: response: as the stream has it."""
+        return self._parts.whole(self._thoughts.whole(response))

@@ -16,7 +16,7 @@ from freeact_sub import Agent, AgentBusyError, ChildRequest, Config, FreeactErro
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Compacted, Notice, UsageUpdated
 from freeact_sub.features.compaction import SMALLEST, transcript
-from freeact_sub.models.code_actions import SUMMARISED
+from freeact_sub.models.blocks import SUMMARISED
 from freeact_sub.testing import FakeKernelProvider
 
 pytestmark = pytest.mark.features("compaction")

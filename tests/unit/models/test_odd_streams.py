@@ -1,8 +1,13 @@
 """Streams of servers that keep to their protocol loosely: each call comes out whole, as a part of its own."""
 
+import copy
 import json
 import random
+import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +17,7 @@ from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
+    ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
@@ -19,7 +25,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolCallPartDelta,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -31,10 +37,15 @@ from support.wire import client_of
 
 from freeact_sub import Config
 from freeact_sub.models import make_traffic
-from freeact_sub.models.odd_streams import in_order
-from freeact_sub.models.steady import SteadyModel
+from freeact_sub.models.borrowed_stream import ADDED
+from freeact_sub.models.code_actions import USUAL_TAGS, CodeActionsModel
+from freeact_sub.models.odd_streams import OddReply, in_order
+from freeact_sub.models.sending import Sender
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
+
+PLAIN: Any = {"previous_part_kind": None, "canonical_system": None}
+"""Facts that pydantic-ai adds to an event when it passes."""
 
 
 def openai(*pieces: bytes) -> Model:
@@ -66,10 +77,12 @@ def piece(arguments: Any, *, index: int = 0, call_id: str | None = None, name: s
 async def answer_of(model: Model) -> ModelResponse:
     """The answer, after a look whether its events tell of the same calls."""
     lane = make_traffic(Config()).lane(model, stands_in=False)
-    steady = SteadyModel(model, lane=lane, patience_seconds=0, stall_seconds=60)
+    sender = Sender(model, lane=lane, patience_seconds=0, stall_seconds=60)
     told: dict[int, list[Any]] = {}
     spoken: dict[int, str] = {}
-    async with steady.request_stream([ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()) as stream:
+    async with CodeActionsModel(sender, "tool").request_stream(
+        [ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()
+    ) as stream:
         async for event in stream:
             match event:
                 case PartStartEvent(index=index, part=ToolCallPart() as part):
@@ -217,6 +230,79 @@ async def test_random_calls_in_random_pieces_come_out_whole() -> None:
         wire = [body[start:end] for start, end in zip([0, *wire_cuts], [*wire_cuts, len(body)], strict=True)]
         assert await calls_of(*wire) == calls, number
     print(f"{examples(10_000):,} streams of a provider")
+
+
+@dataclass(kw_only=True)
+class RandomStream(StreamedResponse):
+    """Any pieces in any order, as pydantic-ai reads them."""
+
+    source: random.Random
+    events: list[ModelResponseStreamEvent] = field(default_factory=list)
+    model_name = "random"
+    provider_name = provider_url = None
+    timestamp = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        source, parts = self.source, self._parts_manager
+        texts = ["a", "é ", "<thi", "nk>", "</think>", " \n", "", "\ud83d", "\ude00"][: source.choice([2, 3, 9])]
+        ids, args = [None, "i", "j"], [None, '{"x": 1}', '{"x"', ": 1}", "\ud83d", {"x": "é"}]
+        kinds = source.choice(["words", "words thoughts", "calls", "words thoughts calls"]).split()
+        for _ in range(source.randrange(1, 9)):
+            place = source.choice([None, 0, 1])
+            try:
+                match source.choice(kinds):
+                    case "words":
+                        made = [*parts.handle_text_delta(vendor_part_id=place, content=source.choice(texts))]
+                    case "thoughts":
+                        made = [*parts.handle_thinking_delta(vendor_part_id=place, content=source.choice(texts))]
+                    case _:
+                        is_new = place is None or parts.get_part_by_vendor_id(place) is None
+                        call = {"tool_name": "f" if is_new else source.choice([None, "f"])}
+                        call |= {"tool_call_id": source.choice(ids), "args": source.choice(args)}
+                        made = [*parts.handle_tool_call_delta_events(vendor_part_id=place, **call)]
+            except (UnexpectedModelBehavior, ValueError):
+                continue
+            self.events += [copy.deepcopy(event) for event in made]
+            for event in made:
+                yield event
+
+    async def close_stream(self) -> None:
+        """Nothing."""
+
+
+async def test_repairs_that_begin_in_the_middle_of_a_reply_are_those_of_a_reply_that_was_repaired_from_its_beginning() -> (
+    None
+):
+    lane, streams = make_traffic(Config()).lane(FunctionModel(lambda *_: ModelResponse(parts=[]))), list[RandomStream]()
+    odd = 0
+
+    class RandomModel(FunctionModel):
+        @asynccontextmanager
+        async def request_stream(self, _messages: Any, _settings: Any, parameters: Any, _context: Any = None) -> Any:
+            streams.append(RandomStream(model_request_parameters=parameters, source=random.Random(len(streams))))
+            yield streams[-1]
+
+    model = RandomModel(lambda *_: ModelResponse(parts=[]))
+    acting = CodeActionsModel(Sender(model, lane=lane, patience_seconds=0, stall_seconds=60), "tool")
+    for number in range(examples(20_000)):
+        async with acting.request_stream([], None, ModelRequestParameters()) as stream:
+            told = [replace(event, **PLAIN) if isinstance(event, PartStartEvent) else event async for event in stream]
+            told, answer = [event for event in told if not isinstance(event, ADDED)], stream.get()
+        whole = OddReply([], USUAL_TAGS, drops_blanks=False)
+        expected = [passed for event in streams[-1].events for passed in whole.passed(event)] + whole.rest()
+        odd += expected != streams[-1].events
+        response = replace(whole.whole(streams[-1].get()), timestamp=answer.timestamp)
+        assert (without_made_ids(told), without_made_ids(answer.parts)) == (
+            without_made_ids(expected),
+            without_made_ids(response.parts),
+        ), number
+    assert 0.1 < odd / len(streams) < 0.9
+
+
+def without_made_ids(value: Any) -> str:
+    """The value as a text, in which ids that were made at random are numbered."""
+    made: dict[str, str] = {}
+    return re.sub(r"pyd_ai_\w+", lambda found: made.setdefault(found[0], f"made {len(made)}"), repr(value))
 
 
 def test_an_answer_that_is_not_streamed_comes_out_whole() -> None:

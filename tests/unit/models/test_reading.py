@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.tables import each, lines
 from support.thorough import examples
 
-from freeact_sub.models.replies import FencedBlock, GrowingReply, calls_in, python_calls, read_spans
+from freeact_sub.models.blocks import FencedBlock, GrowingReply, calls_in, python_calls, read_spans
 from freeact_sub.tools.toolset import load_definition
 
 TOOLS = {name: load_definition(name).parameters_json_schema for name in ("execute_ipython_cell", "task", "reset_kernel")}

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic_ai.messages import TextPart, ToolCallPart
 from support.tables import each
 
-from freeact_sub.models.replies import read_reply
+from freeact_sub.models.code_actions import read_reply
 from freeact_sub.tools.toolset import load_definition
 
 FILE = Path(__file__).parents[2] / "data" / "replies.jsonl"

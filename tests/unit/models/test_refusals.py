@@ -7,7 +7,7 @@ from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTT
 from support.tables import each
 from support.wire import CHAT, RESPONSE, RESPONSES, answered, event
 
-from freeact_sub.models.refusals import is_overflow
+from freeact_sub.models.failures import is_overflow
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 

@@ -5,7 +5,8 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, Thinking
 from support.tables import each
 
 from freeact_sub.models.arguments import repaired
-from freeact_sub.models.replies import WRITTEN, read_reply, without_text_after_calls
+from freeact_sub.models.blocks import WRITTEN, without_text_after_calls
+from freeact_sub.models.code_actions import read_reply
 from freeact_sub.tools.toolset import load_definition
 
 TOOLS = {name: load_definition(name).parameters_json_schema for name in ("execute_ipython_cell", "task", "reset_kernel")}

@@ -10,7 +10,7 @@ from support.chat_server import ChatCall, ChatServer
 from support.virtual_time import in_virtual_time, passes
 
 from freeact_sub import Agent, Config
-from freeact_sub.models.steady import Silence
+from freeact_sub.models.sending import Silence
 from freeact_sub.testing import FakeKernelProvider
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")

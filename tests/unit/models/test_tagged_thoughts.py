@@ -16,7 +16,8 @@ from support.wire import CHAT, PROTOCOLS, answered, chunk, client_of
 
 from freeact_sub import Config
 from freeact_sub.models import make_traffic
-from freeact_sub.models.steady import SteadyModel
+from freeact_sub.models.code_actions import CodeActionsModel
+from freeact_sub.models.sending import Sender
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 
@@ -48,9 +49,9 @@ def model_of(name, *pieces):
 async def read(model):
     """The thoughts and the text of an answer, after a look whether its events tell the same."""
     lane = make_traffic(Config()).lane(model)
-    steady = SteadyModel(model, lane=lane, patience_seconds=0, stall_seconds=60)
+    sender = Sender(model, lane=lane, patience_seconds=0, stall_seconds=60)
     told = {}
-    async with steady.request_stream([], None, ModelRequestParameters()) as stream:
+    async with CodeActionsModel(sender, "tool").request_stream([], None, ModelRequestParameters()) as stream:
         async for event in stream:
             match event:
                 case PartStartEvent(index=index, part=part):

@@ -12,7 +12,7 @@ from support.virtual_time import in_virtual_time, passes
 from support.waiting import eventually
 
 from freeact_sub.models.observers import Meter, watch
-from freeact_sub.models.traffic import Admission, Traffic
+from freeact_sub.models.sending import Admission, Traffic
 from freeact_sub.testing import ScriptedModel
 
 

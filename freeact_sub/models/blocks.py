@@ -1,4 +1,13 @@
-"""From a reply to the parts that an agent's loop acts on. Pure.
+"""Block mode: a model that acts by fenced blocks of Python. What it is told, what it replies, and how it reads its history.
+
+A step is a fenced block; an answer has none. No tool is offered as a tool (`without_tools`). What the system prompt says
+instead stands here, and so does the history as such a model reads it (`as_text`): its own calls as the blocks that it wrote,
+their results as text from the user. Tools other than the cell are called like Python functions, alone in a block. Only a
+block that is marked as Python is run.
+
+A reply is streamed on as long as it is words for certain (`HeldBlocks`, `GrowingReply`); from the first block of Python on
+it is held back until it has ended. The first event is passed on at once, if need be without text: whoever waits for it knows
+that the model answers.
 
 `read_spans` cuts a reply into spans. Nothing is lost: the `raw` texts of the spans, put together, are the reply. A fence
 opens a block at the start of a line, or where one word after it names a language and ends the line ("1. ```python", as small
@@ -6,14 +15,13 @@ models write it). A fence of the same characters, alone on a line, closes the bl
 
 Each line is examined once, in a whole reply and in one that grows: the time is linear in the length of the text.
 
-A reply with calls of the model's own is left as it is (`read_reply`); only arguments that cannot be right are put right. In
-block mode the first blocks of any other reply that are marked as Python become `ToolCallPart`s, and all the rest stays text,
-in order. Such a call has an id that begins with `written-`: by that it is known again in a history, also in a stored one.
-Which blocks are run: the first one, and those that follow it with no block of another kind between them, for that is mostly
-what the model thinks that they put out. They are one cell; blocks of only tool calls are these calls.
+The first blocks that are marked as Python become `ToolCallPart`s (`parts_from_text`), and all the rest stays text, in order.
+Such a call has an id that begins with `written-`: by that it is known again in a history, also in a stored one. Which blocks
+are run: the first one, and those that follow it with no block of another kind between them, for that is mostly what the
+model thinks that they put out. They are one cell; blocks of only tool calls are these calls.
 
 Tool calls that were written as text are read where the text is only calls (`calls_in`, `python_calls`). In a block of Python
-(`code_actions = "block"`) they are calls; anywhere else they are a sign that a model means to act.
+they are calls; anywhere else they are a sign that a model means to act.
 
 - JSON: `name` (or `function`, `tool`, `tool_name`) and `arguments` (or `parameters`, `args`, `input`, `kwargs`), or the
   arguments beside the name, or `{"task": {...}}`; a list of such objects, or several one behind the other; also written as a
@@ -29,11 +37,30 @@ import json
 import re
 import textwrap
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
+from pydantic_ai import ToolDefinition
+from pydantic_ai.messages import (
+    CompactionPart,
+    InstructionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
 
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.models.arguments import Schemas, main_text, parse_literal, parse_python, repaired, repaired_code
@@ -58,6 +85,35 @@ NAMESPACES: Final = frozenset({"functions", "tools", "default_api"})
 _NAME_KEYS: Final = ("name", "function", "tool", "tool_name")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "kwargs")
 _CLOSERS: Final = ("", "}", "}}", "]", "}]", "}}]")
+
+
+PROMPT: Final = """\
+You act by writing Python code. To take a step, write one sentence and one fenced block, and nothing behind the block. For \
+example:
+
+I read the file.
+```python
+print(open("data.csv").read())
+```
+
+The block is run in your IPython kernel, and the next message shows you what it printed. Everything is done this way: \
+looking at files, computing, counting, writing and correcting files. Never tell the user how to do it and never say \
+what the code would print: write the block, and wait for its result. When the results that you have been shown answer \
+the user, write the answer as plain text without such a block.
+A block that is marked ```python is run, always; it is the only way to run code or to call a tool. Code that is only to be \
+shown to the user, mark ```text."""
+
+SUMMARISED: Final = "What came after that is summarised here:"
+
+FUNCTIONS_PROMPT: Final = """
+Tools are called like functions, each alone in a block. For example:
+
+I use the tool {name}.
+```python
+{call}
+```
+
+These are the tools; use one where the user asks for it, or where it helps:"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,50 +278,65 @@ class GrowingReply:
         return held[:cut]
 
 
-def read_reply(
-    parts: Sequence[ModelResponsePart], tools: Schemas, *, blocks: bool, complete: bool = True
-) -> list[ModelResponsePart]:
-    """Turns a reply into the parts that the agent acts on: text, and tool calls.
+class HeldBlocks:
+    """The events of a reply in block mode: text is passed on as far as it is words for certain, the rest at the end."""
 
-    Args:
-        parts: The reply.
-        tools: The tools that are offered.
-        blocks: Blocks of Python are calls. False: text stays text, whatever it holds.
-        complete: False: the reply was cut off, so that what stands at its end is not run.
-    """
-    if not complete:
-        parts = [part for part in parts if not _is_cut(part, at_end=part is parts[-1])]
-    if not blocks or any(isinstance(part, ToolCallPart) for part in parts):
-        return [_repair_arguments(part, tools) for part in parts]
-    made = _parts_from_text(text_of(parts), tools, complete=complete)
-    if not any(isinstance(part, ToolCallPart) for part in made):
-        return list(parts)
-    return [*(part for part in parts if not isinstance(part, TextPart)), *made]
+    def __init__(self) -> None:
+        self._growing = GrowingReply()
+        self._text_index: int | None = None
+        """Index of the text part that is passed on; None: the newest part is no text."""
+        self._following = 0
+        """Index of the next new part."""
+
+    def passed(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
+        """Return the events that this one becomes."""
+        match event:
+            case PartStartEvent(index=index, part=TextPart(content=text) as part):
+                self._text_index = index
+                self._following = max(self._following, index + 1)
+                return [replace(event, part=replace(part, content=self._growing.add(text)))]
+            case PartDeltaEvent(index=index, delta=TextPartDelta(content_delta=text) as delta) if index == self._text_index:
+                released = self._growing.add(text)
+                if released == text:
+                    return [event]
+                return [replace(event, delta=replace(delta, content_delta=released))] if released else []
+            case PartStartEvent(index=index, part=part):
+                # with a call of the model's own, text is text
+                held = self._text(self._growing.rest()) if isinstance(part, ToolCallPart) else []
+                self._text_index = None
+                self._following = max(self._following, index + 1)
+                return [*held, event]
+        return [event]
+
+    def rest(self, text: str, parts: Sequence[ModelResponsePart]) -> list[ModelResponseStreamEvent]:
+        """Return the text and the calls that were held back. Args: text: of the reply. parts: what was made of it."""
+        if not any(_is_written(part) for part in parts):
+            return self._text(self._growing.rest())
+        events: list[ModelResponseStreamEvent] = []
+        before = text[: self._growing.passed]
+        for part in parts:
+            if isinstance(part, ToolCallPart):
+                events.append(self._started(part))
+                before, self._text_index = "", None
+            elif isinstance(part, TextPart):
+                events += self._text(part.content.removeprefix(before))
+                before = ""
+        return events
+
+    def _text(self, text: str) -> list[ModelResponseStreamEvent]:
+        """The event of new text: a delta if its part is the newest, else a new part."""
+        if not text:
+            return []
+        if self._text_index is not None:
+            return [PartDeltaEvent(index=self._text_index, delta=TextPartDelta(text))]
+        return [self._started(TextPart(text))]
+
+    def _started(self, part: TextPart | ToolCallPart) -> PartStartEvent:
+        self._following += 1
+        return PartStartEvent(index=self._following - 1, part=part)
 
 
-def text_of(parts: Iterable[Any]) -> str:
-    """The text of a reply."""
-    return "".join(part.content for part in parts if isinstance(part, TextPart))
-
-
-def _is_cut(part: ModelResponsePart, *, at_end: bool) -> bool:
-    """Whether the arguments of a call are cut off. Args: at_end: the call comes last, so no arguments are cut off too."""
-    if not isinstance(part, ToolCallPart) or isinstance(part.args, dict) or not (part.args or at_end):
-        return False
-    try:
-        return not isinstance(json.loads(part.args or ""), dict)
-    except (ValueError, RecursionError):
-        return True
-
-
-def _repair_arguments(part: ModelResponsePart, tools: Schemas) -> ModelResponsePart:
-    if not isinstance(part, ToolCallPart) or part.tool_name not in tools:
-        return part
-    args = repaired(part.args, tools[part.tool_name])
-    return part if args is part.args else replace(part, args=args)
-
-
-def _parts_from_text(text: str, tools: Schemas, *, complete: bool) -> list[ModelResponsePart]:
+def parts_from_text(text: str, tools: Schemas, *, complete: bool) -> list[ModelResponsePart]:
     """The spans as parts, in order; what is run stands in the place of the first block."""
     spans = read_spans(text)
     run = _blocks_to_run(spans, tools, complete=complete)
@@ -490,3 +561,95 @@ def _misquoted_cell(source: str, tools: Schemas) -> list[WrittenCall]:
         return []
     code = repaired_code(match[4])
     return [WrittenCall(tool=match[1], args={"code": code})] if parse_python(code) is not None else []
+
+
+def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
+    """The parameters without tools; the instructions say in words how to act."""
+    tools = [*parameters.function_tools, *parameters.output_tools]
+    others = [tool for tool in tools if tool.name != CELL_TOOL]
+    prompt = PROMPT if len(others) < len(tools) else ""
+    if others:
+        example = next((tool for tool in others if _required(tool)), others[0])
+        arguments = ", ".join(f'{name}="…"' for name in _required(example))
+        prompt += FUNCTIONS_PROMPT.format(name=example.name, call=f"{example.name}({arguments})")
+        prompt += "".join(f"\n- {_signature(tool)}: {tool.description or ''}" for tool in others)
+    instructions = [*(parameters.instruction_parts or []), *([InstructionPart(content=prompt)] if prompt else [])]
+    return replace(
+        parameters,
+        function_tools=[],
+        output_tools=[],
+        output_mode="text",
+        allow_text_output=True,
+        instruction_parts=instructions or None,
+    )
+
+
+def _signature(tool: ToolDefinition) -> str:
+    required = _required(tool)
+    names = [name if name in required else f"{name}=…" for name in tool.parameters_json_schema.get("properties", {})]
+    return f"{tool.name}({', '.join(names)})"
+
+
+def _required(tool: ToolDefinition) -> Sequence[str]:
+    return tuple(tool.parameters_json_schema.get("required", ()))
+
+
+def as_text(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The history as text, for a model that knows no tool messages."""
+    return [_request(message) if isinstance(message, ModelRequest) else _response(message) for message in messages]
+
+
+def _response(message: ModelResponse) -> ModelResponse:
+    if not message.tool_calls:
+        return message
+    kept: list[ModelResponsePart] = []
+    for part in message.parts:
+        if not isinstance(part, ToolCallPart):
+            kept.append(part)
+        elif kept and isinstance(kept[-1], TextPart):
+            kept[-1] = replace(kept[-1], content=f"{kept[-1].content.rstrip()}\n{_written_block(part)}")
+        else:
+            kept.append(TextPart(_written_block(part)))
+    return replace(message, parts=kept)
+
+
+def _written_block(call: ToolCallPart) -> str:
+    args = call.args_as_dict()
+    code = args.get("code")
+    if call.tool_name != CELL_TOOL or not isinstance(code, str):
+        code = f"{call.tool_name}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+    return f"```python\n{code.strip()}\n```"
+
+
+def _request(message: ModelRequest) -> ModelRequest:
+    if not any(isinstance(part, ToolReturnPart | CompactionPart) for part in message.parts):
+        return message
+    parts: list[ModelRequestPart] = []
+    said: list[UserContent] = []
+    for part in message.parts:
+        if isinstance(part, ToolReturnPart):
+            said += _result(part)
+        elif isinstance(part, UserPromptPart):
+            said += [part.content] if isinstance(part.content, str) else part.content
+        elif isinstance(part, CompactionPart):
+            said.append(f"{SUMMARISED}\n{part.content}")
+        else:
+            parts.append(part)
+    # one message: chat templates of small models often insist that user and assistant take turns
+    texts = [item for item in said if isinstance(item, str)]
+    others = [item for item in said if not isinstance(item, str)]
+    text = "\n\n".join(texts)
+    parts.append(UserPromptPart([text, *others] if others else text))
+    return replace(message, parts=parts)
+
+
+def _result(part: ToolReturnPart[Any]) -> list[UserContent]:
+    what = "Your block was run" if part.tool_name == CELL_TOOL else f"{part.tool_name} was called"
+    if part.outcome == "denied":
+        what = "Your block was not run" if part.tool_name == CELL_TOOL else f"{part.tool_name} was not called"
+    elif part.outcome == "retried":
+        what = "Your block could not be read" if part.tool_name == CELL_TOOL else f"{part.tool_name} was not called"
+    items = part.content_items(mode="str")
+    texts = [item for item in items if isinstance(item, str)]
+    files = [item for item in items if not isinstance(item, str)]
+    return [f"{what}. The result:\n" + "\n".join(texts), *files]
