@@ -494,10 +494,13 @@ class RunHooks(AbstractCapability[Any]):
     """Checks an answer: see `Verifier.reason_to_go_on`. None: nothing does."""
     _is_cut_off: bool = field(default=False, init=False)
     """The latest request was made, and has brought no response."""
-    _prefix: FirstRequest = field(init=False)
+    _first: FirstRequest | None = field(init=False)
+    """The run's first request. None: nobody waits for it, and it waits for nobody."""
 
     def __post_init__(self) -> None:
-        self._prefix = self.turns.agent.shared.prefixes.of(prefix_of(self.turns.agent))
+        agent = self.turns.agent
+        prefix = prefix_of(agent)
+        self._first = None if prefix is None else agent.shared.prefixes.of(prefix)
 
     async def answer(
         self,
@@ -558,8 +561,13 @@ class RunHooks(AbstractCapability[Any]):
                 self.turns.messages = [*messages, cut_off]
             raise
         finally:
-            self._prefix.is_known()
+            self._let_others_go_on()
         return result
+
+    def _let_others_go_on(self) -> None:
+        """Let the agents go on that wait for the first request of this run: it is answered, or has failed."""
+        if self._first is not None:
+            self._first.is_known()
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
@@ -578,7 +586,8 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Shows a request that takes long, and gives one up that brings no response."""
         del ctx
         self._is_cut_off = False
-        await self._prefix.wait()
+        if self._first is not None:
+            await self._first.wait()
         with self.turns.progress.shown(), self.turns.inner_tasks.noted(), self.turns.booking.paid():
             try:
                 return await handler(request_context)
@@ -586,7 +595,7 @@ class RunHooks(AbstractCapability[Any]):
                 self._is_cut_off = self.turns.booking.is_open
                 raise
             finally:
-                self._prefix.is_known()
+                self._let_others_go_on()
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See pydantic-ai. Reserves what the request may take, makes it the last report of the run, or ends the run.
@@ -703,7 +712,7 @@ class RunHooks(AbstractCapability[Any]):
         return result
 
     def _hear(self, event: Any) -> None:
-        self._prefix.is_known()
+        self._let_others_go_on()
         if isinstance(event, FunctionToolResultEvent):
             self.calls.unmade.answered(event.part)
 

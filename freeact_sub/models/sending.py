@@ -498,8 +498,8 @@ class _Prefix:
 class FirstRequest:
     """The first request of one agent. What comes after it waits for nobody."""
 
-    entry: _Prefix | None = None
-    """None: there is nothing to wait for."""
+    entry: _Prefix | None
+    """None: there is nothing left to wait for."""
     leads: bool = False
     """The request of this agent is the one that is sent first."""
 
@@ -526,10 +526,8 @@ class Prefixes:
 
     _begun: dict[Hashable, _Prefix] = field(default_factory=dict)
 
-    def of(self, prefix: Hashable | None) -> FirstRequest:
-        """Return the place of an agent's first request. Args: prefix: None: nothing is gained by waiting."""
-        if prefix is None:
-            return FirstRequest()
+    def of(self, prefix: Hashable) -> FirstRequest:
+        """Return the place of an agent's first request."""
         entry = self._begun.get(prefix)
         if entry is not None and not entry.is_old:
             return FirstRequest(entry=entry)
