@@ -10,8 +10,7 @@ from typing import Literal, Self
 from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, ToolCall
 from freeact_sub.config.budget import Usage
-from freeact_sub.text import one_line
-from freeact_sub.titles import prompt_title
+from freeact_sub.text import one_line, prompt_title
 
 LABEL_CHARS = 40
 MAX_STRATEGIES = 20

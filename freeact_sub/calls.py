@@ -1,24 +1,86 @@
 """Actions that an agent is about to take, as values that rules and people judge.
 
 Every action that may need approval is one of these. People see them as they are, so they hold real values and never a
-reference to something that could change after the answer.
+reference to something that could change after the answer. `Action` says what each kind of them defines.
 
 This is the one list of their kinds: patterns, typed answers, the command line and the front ends read it. A new kind is a
 class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from freeact_sub.actions import Action, FileOperation, Topic
 from freeact_sub.config.budget import Budget
 from freeact_sub.modes import History, Mode, Thinking
-from freeact_sub.text import arguments_text, counted, dollars_spread, duration, short_number, visible, whole_line
-from freeact_sub.titles import code_title, own_title
+from freeact_sub.text import (
+    arguments_text,
+    code_title,
+    counted,
+    dollars_spread,
+    duration,
+    own_title,
+    short_number,
+    visible,
+    whole_line,
+)
+
+FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
+"""`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
+
+Topic: TypeAlias = str
+"""What a mode decides on, by its name in `BY_MODE` (`approvals/policy.py`)."""
+
+
+class Action(ABC):
+    """What each kind of call defines."""
+
+    form: ClassVar[str]
+    """Its form on the command line."""
+    main: ClassVar[str] = ""
+    """The field that this text fills and that a person judges."""
+    whole: ClassVar[bool] = False
+    """Rules decide it as a whole: a glob over code or a prompt would judge by words."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a text of this form.
+
+        Raises:
+            ValueError: The text does not have this form.
+        """
+        make: Callable[..., Self] = cls
+        return make(**{cls.main: text})
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """The question in one sentence; not sanitised: it may be long and contain any character."""
+
+    @property
+    @abstractmethod
+    def question(self) -> str:
+        """The question in one line that follows the agent's name; nothing is cut or hidden."""
+
+    @property
+    def text(self) -> str:
+        """What a person judges, in full; nothing is cut or hidden."""
+        return visible(getattr(self, self.main))
+
+    @property
+    def subject(self) -> str:
+        """The texts that rules' globs match. Empty if the call is decided as a whole."""
+        return ""
+
+    @property
+    def acts_outside(self) -> bool:
+        """Whether it may have an effect besides its result, so that it has to be repeated each time."""
+        return True
+
 
 MAX_NAME_CHARS: Final = 64
 """The shortest bound on tool names among the model providers."""

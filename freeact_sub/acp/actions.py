@@ -22,8 +22,7 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.events import AgentEvent, ToolCallStarted
 from freeact_sub.show.heads import head_of_call
 from freeact_sub.show.wording import PICTURES, tool_words
-from freeact_sub.text import fenced, one_line, shortened
-from freeact_sub.titles import code_title, own_title
+from freeact_sub.text import code_title, fenced, one_line, own_title, shortened
 
 Block: Any = dict[str, Any]
 READ_CHARS: Final = 50_000

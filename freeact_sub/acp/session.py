@@ -20,7 +20,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.replay import session_events
 from freeact_sub.system.closing import end_task
-from freeact_sub.titles import prompt_title
+from freeact_sub.text import prompt_title
 
 STOPS: Final = {
     "completed": "end_turn",

@@ -18,8 +18,7 @@ from freeact_sub.agent_names import agent_name
 from freeact_sub.cells import StreamText
 from freeact_sub.show.steps import PLAN_TOOL
 from freeact_sub.show.wording import asked_text, call_progress_text
-from freeact_sub.text import fenced, one_line
-from freeact_sub.titles import prompt_title
+from freeact_sub.text import fenced, one_line, prompt_title
 
 LIVE_SECONDS: Final = 0.3
 """Between two updates of one growing text."""

@@ -32,13 +32,12 @@ from pydantic_ai.exceptions import ApprovalRequired
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.actions import FileOperation
 from freeact_sub.agents.call import acting_as, in_cell, make, permit
 from freeact_sub.agents.feature import Asker, EndedCall, Handler, RequestedCall
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.results import text_of
 from freeact_sub.approvals import required
-from freeact_sub.calls import Call, FileWrite, NetworkConnect, ShellCommand, ToolCall
+from freeact_sub.calls import Call, FileOperation, FileWrite, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, InvalidRequestError
 from freeact_sub.events import Decision

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.actions import Topic
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Kind
 from freeact_sub.approvals.rules.rule import SHIPPED, VERDICTS, Rule, Rules, Verdict, shipped_rules
+from freeact_sub.calls import Topic
 from freeact_sub.modes import MODES, WALL_OF, WALLS, Mode, Wall, narrower
 
 BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from freeact_sub.agents.feature import FeatureAgent, ToolsFeature
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStep
-from freeact_sub.titles import own_title
+from freeact_sub.text import own_title
 from freeact_sub.tools import HarmlessTool, Tool, ToolContext, ToolResult
 
 MAX_STEPS: Final = 30

@@ -26,7 +26,7 @@ from freeact_sub.show.steps import (
 )
 from freeact_sub.show.undrawn import TAIL_CHARS, UndrawnOutput
 from freeact_sub.show.wording import cell_notes
-from freeact_sub.titles import prompt_title
+from freeact_sub.text import prompt_title
 
 
 class StoryItems:

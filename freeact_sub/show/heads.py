@@ -18,8 +18,7 @@ from freeact_sub.calls import (
 )
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text, tool_words
-from freeact_sub.text import counted, one_line, value_text, visible
-from freeact_sub.titles import command_title, own_title, prompt_title
+from freeact_sub.text import command_title, counted, one_line, own_title, prompt_title, value_text, visible
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72

@@ -12,8 +12,7 @@ from freeact_sub.calls import SpawnCall
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStatus, PlanStep
-from freeact_sub.text import shortened
-from freeact_sub.titles import own_title
+from freeact_sub.text import own_title, shortened
 from freeact_sub.tools.request import AskedChild, ChildRequest
 from freeact_sub.tools.tool import Outcome, ToolContext, ToolResult
 

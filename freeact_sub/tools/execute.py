@@ -20,7 +20,7 @@ from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer, CellRun, Kernel
 from freeact_sub.spans import note_here
 from freeact_sub.system.safe_files import write_new
-from freeact_sub.titles import own_title
+from freeact_sub.text import own_title
 from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
 from freeact_sub.tools.tool import CellContext, HarmlessTool, ToolContext, ToolResult
 

@@ -8,7 +8,7 @@ from freeact_sub.agents.feature import RequestedCall
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.events import ToolCallStarted
 from freeact_sub.show.heads import Head, head_of, head_of_call, head_of_tool
-from freeact_sub.titles import TITLE_CHARS, code_title, prompt_title
+from freeact_sub.text import TITLE_CHARS, code_title, prompt_title
 from freeact_sub.tools.execute import ExecuteArguments, ExecuteIPythonCell
 
 CODE = {

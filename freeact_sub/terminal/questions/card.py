@@ -12,8 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from freeact_sub import events as ev
-from freeact_sub.actions import FileOperation
-from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
+from freeact_sub.calls import CodeAction, FileOperation, FileWrite, ShellCommand
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_line, effect_lines, is_tried
 from freeact_sub.show.forms import Filling, numbered

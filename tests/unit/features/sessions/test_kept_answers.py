@@ -6,8 +6,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from support.agents import cell, task
 from support.tables import each
 
-from freeact_sub.actions import Action
-from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import Action, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.features.files import FilesPart
 from freeact_sub.testing import first_prompt
 
