@@ -41,14 +41,14 @@ from freeact_sub.approvals import (
     Policy as Policy,
     Approve as Approve,
 )
-from freeact_sub.approvals.advice import (
+from freeact_sub.approvals.gate import (
     Advice as Advice,
     Adviser as Adviser,
 )
 from freeact_sub.approvals.rules.patterns import (
     Pattern as Pattern,
 )
-from freeact_sub.approvals.rules.rule import (
+from freeact_sub.approvals.policy import (
     Rule as Rule,
     Rules as Rules,
 )

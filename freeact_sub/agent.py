@@ -43,7 +43,7 @@ from freeact_sub.agents.root import (
 from freeact_sub.agents.run import EventStream, Run
 from freeact_sub.agents.shared import ExecutionContext
 from freeact_sub.approvals import Approve
-from freeact_sub.approvals.rules.rule import Rule
+from freeact_sub.approvals.policy import Rule
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config

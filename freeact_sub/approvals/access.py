@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from freeact_sub.approvals.paths import HARMLESS, has_only_certificates, is_within, possible_paths
-from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
+from freeact_sub.approvals.policy import SHIPPED, Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Kind, escaped
-from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.calls import NetworkConnect
 from freeact_sub.config.schema import PROTECTED
 

@@ -1,38 +1,95 @@
-"""`Gate`: every call of every agent of a tree goes through it; policy first, then a person.
+"""How a call is judged: by rules and mode, by advisers, then by a person. Every call of a tree goes through its `Gate`.
 
-A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The answer comes with its
-id, from whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long as the root
-lives; what a person allows for the session is remembered here and nowhere else.
+`decide` judges by rules and mode (`Policy`). It asks nobody, remembers nothing, and has no effect. `decide_in_time` does
+the same while the event loop goes on. `plan` and `auto` stand for a wall around the kernel: what the wall forbids is denied
+here as well, whatever a rule allows, so that no question is about a call that cannot happen. Outside the wall, for MCP
+calls and a user's own tools, `auto` asks, unless the server says that a tool is read-only; children stand behind the wall
+of their parent and need no question.
 
-Where nobody is to be asked the answer is ready before the question: both are events, so that the record says who decided.
-A question may be bounded in time; past it the answer is no. The log names one that no front end shows for a while: a
-program that reads the stream and answers nothing would wait without a word.
+An `Adviser` has a say beside the rules. It narrows, and it answers what would be asked. Advice before the call counts like
+a rule of the person: it denies, has a person asked, or answers a question that a rule could answer. Advice on a question
+counts like the answer of the person where anybody may give it. A denial by a rule or a mode stays, and a call that only a
+person may allow is asked about. A subclass with a method of the wrong kind, plain or `async`, is refused where it is
+written.
+
+A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The answer comes with its id,
+from whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long as the root lives;
+what a person allows for the session is remembered here and nowhere else.
+
+Where nobody is to be asked the answer is ready before the question: both are events, so that the record says who decided. A
+question may be bounded in time; past it the answer is no. The log names one that no front end shows for a while: a program
+that reads the stream and answers nothing would wait without a word.
 """
 
+import asyncio
 import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from freeact_sub import events as ev
-from freeact_sub.approvals.advice import Adviser, advised, decision_of
-from freeact_sub.approvals.decision import decide_in_time
-from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval
-from freeact_sub.approvals.policy import Policy, Ruling
-from freeact_sub.approvals.rules.patterns import parse_pattern
+from freeact_sub.approvals.access import judge_connection, judge_write, spellings
+from freeact_sub.approvals.folder_reads import too_many
+from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval, TryOut
+from freeact_sub.approvals.paths import by_names_alone
+from freeact_sub.approvals.policy import (
+    Policy,
+    Rule,
+    RuleFiles,
+    Ruling,
+    by_mode,
+    by_rule,
+    denied_by_mode,
+    make_rules,
+    strictest,
+)
+from freeact_sub.approvals.rules.patterns import escaped, parse_pattern
 from freeact_sub.approvals.rules.project_rules import ProjectRules
-from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
-from freeact_sub.calls import Call, CodeAction, FanOut, ToolCall
+from freeact_sub.calls import (
+    Call,
+    CodeAction,
+    FanOut,
+    FileWrite,
+    McpCall,
+    NetworkConnect,
+    SavedVariables,
+    ShellCommand,
+    SpawnCall,
+    ToolCall,
+)
 from freeact_sub.channel import Emitter
 from freeact_sub.config.schema import PERMISSIONS_FILE
-from freeact_sub.errors import ApprovalDeniedError, ConfigError, way
+from freeact_sub.errors import ApprovalDeniedError, ConfigError, InvalidRequestError, way
+from freeact_sub.events import Decision
 from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.events.effects import CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import note, span
+from freeact_sub.system.daemon_threads import DaemonThreads
+from freeact_sub.system.folders import silent_mounts
+from freeact_sub.text import one_line
+
+FOR_A_PERSON: Final = Ruling(
+    verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
+)
+"""Calls that only a person can allow: neither a rule nor a headless setting does."""
+NEEDS_APPROVAL: Final = Ruling(
+    verdict="ask",
+    rule="its developer requires a person's approval of each call",
+    source="requires_approval",
+    lasting=False,
+    needs_person=True,
+)
+PATIENCE_SECONDS: Final = 1.0
+"""A decision that takes longer may wait for a file system: then all are tried."""
+LOOK_SECONDS: Final = 10.0
+"""Bound on a decision where all file systems answer."""
+_deciding: Final = DaemonThreads("decides")
+_waiting: Final = DaemonThreads("tries mounts")
+VERDICTS: Final = ("deny", "ask", "allow", None)
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +103,200 @@ WALLED: Final = ev.Decision(allowed=True, reason="a rule allows what only reads"
 UNATTENDED: Final = (
     "every action was denied because nobody was there to ask: {auto} runs them in the sandbox, {yes} approves all"
 )
+
+
+def decide(call: Call, policy: Policy) -> Ruling:
+    """Judges a call by rules and mode; of a child's policy and its parent's, the stricter counts."""
+    ruling = _decide_here(call, policy)
+    if ruling.verdict == "ask" and ruling.lasting and not ruling.suggests:
+        ruling = replace(ruling, suggests=_suggested(call))
+    if policy.parent is None or ruling.verdict == "deny":
+        return ruling
+    return strictest([ruling, decide(call, policy.parent)])
+
+
+def _suggested(call: Call) -> tuple[str, ...]:
+    """Patterns to offer for a call. The judges of commands and files suggest their own."""
+    match call:
+        case NetworkConnect():
+            return (f"connect:{escaped(spellings(call)[0])}",)
+        case ShellCommand() | FileWrite():
+            return ()
+        case _:
+            return (call.kind if call.whole else f"{call.kind}:{escaped(call.subject)}",)
+
+
+def _decide_here(call: Call, policy: Policy) -> Ruling:
+    match call:
+        case ShellCommand():
+            from freeact_sub.approvals.shell import judge_command, judge_outside  # noqa: PLC0415  # it needs a parser
+
+            return judge_outside(call, policy) if call.outside else judge_command(call, policy)
+        case FileWrite():
+            return strictest(judge_write(path, "", policy) for path in dict.fromkeys((call.path, call.named or call.path)))
+        case NetworkConnect():
+            return judge_connection(spellings(call), policy)
+        case McpCall() if policy.mode == "plan" and not call.read_only:
+            return denied_by_mode(policy, "MCP tools run only if their server says that they are read-only")
+        case SpawnCall() if policy.mode == "plan" and call.mode not in (None, "plan"):
+            return denied_by_mode(policy, "children can only be in mode plan as well")
+        case SavedVariables():
+            denied = by_rule(call.kind, [call.subject], policy)
+            return denied if denied is not None and denied.verdict == "deny" else FOR_A_PERSON
+        case ToolCall():
+            return _tool(call, policy)
+        case FanOut():  # a yes agrees to one bound, so there is no "always"
+            return by_rule(call.kind, [call.subject], policy) or replace(by_mode(policy, call.topic), lasting=False)
+        case _:
+            return by_rule(call.kind, [call.subject], policy) or by_mode(policy, call.topic)
+
+
+def _tool(call: ToolCall, policy: Policy) -> Ruling:
+    if policy.mode == "plan" and not call.harmless:
+        return denied_by_mode(policy, "tools that are not known to be read-only do not run")
+    ruling = by_rule(call.kind, [call.subject], policy)
+    if call.requires_approval and (ruling is None or ruling.verdict != "deny"):
+        return NEEDS_APPROVAL
+    if ruling is not None:
+        return ruling
+    if call.harmless:
+        return Ruling(verdict="allow", rule="it touches only the agent and its children")
+    return by_mode(policy, call.topic)
+
+
+async def decide_in_time(call: Call, policy: Policy) -> Ruling:
+    """Judges a call as `decide` does, while the event loop goes on, also where a file system does not answer.
+
+    What a command names may lead into such a file system, also by a link or a wildcard, and who looks there waits as long as
+    nobody answers. So the look is a thread's. If it takes too long, the call is judged by names alone: what these do not
+    deny is asked about, and the question names what does not answer.
+    """
+    if not isinstance(call, ShellCommand | FileWrite):
+        return decide(call, policy)  # which looks at no file
+    loop = asyncio.get_running_loop()
+    look = loop.run_in_executor(_deciding, decide, call, policy)
+    done, _ = await asyncio.wait({look}, timeout=PATIENCE_SECONDS)
+    silent: frozenset[str] = frozenset()
+    if not done:
+        silent = await loop.run_in_executor(_waiting, silent_mounts, "/")
+        done, _ = await asyncio.wait({look}, timeout=0 if silent else LOOK_SECONDS)
+    return look.result() if done else _unseen(call, policy, silent)
+
+
+def _unseen(call: Call, policy: Policy, silent: frozenset[str]) -> Ruling:
+    """Judges a call by names alone; it is asked at least. Args: silent: the mounts that do not answer."""
+    with by_names_alone():
+        ruling = decide(call, policy)
+    if ruling.verdict == "deny" or (ruling.verdict, too_many(policy).verdict) == ("allow", "allow"):
+        return ruling
+    where = f"what is mounted at {', '.join(sorted(silent))} does not answer" if silent else "looking at them takes too long"
+    return replace(ruling, verdict="ask", rule=f"its files are not known: {where}", lasting=False, suggests=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The opinion of one adviser on one call."""
+
+    verdict: Literal["deny", "ask", "allow"] | None = None
+    """None: it has no opinion."""
+    reason: str = ""
+    """The reason, for the agent and for people."""
+    ends: bool = False
+    """With `deny`: the run must end too."""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            given = one_line(repr(self.verdict), 40)
+            raise InvalidRequestError(f'Advice: verdict is "deny", "ask", "allow" or None, not {given}')
+
+
+class Adviser:
+    """Has a say on calls, beside the rules. Every method is optional: the base has no opinion."""
+
+    source: str = ""
+    """Its name for people, at the beginning of a reason. Empty: the name of its class."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls, Adviser)
+
+    def hears(self, call: Call) -> bool:
+        """Whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
+        del call
+        return type(self).before is not Adviser.before
+
+    async def before(self, call: Call) -> Advice | None:
+        """Give an opinion before a person is asked, and on a call that the rules allow. None: it has none."""
+        del call
+        return None
+
+    async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
+        """Answer in place of a person who is about to be asked. None: the person is asked.
+
+        Args:
+            call: The call.
+            suggested: Patterns of rules that would allow it.
+        """
+        del call, suggested
+        return None
+
+    def try_out(self, call: Call) -> TryOut | None:
+        """Return a trial that tells a person what a call would do, or why there is none. None: it tries no such calls."""
+        del call
+        return None
+
+
+def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, Decision | None]:
+    """Return a ruling that allows or asks after the advice before the call, and the answer that the advice gives.
+
+    Raises:
+        ApprovalDeniedError: The adviser denies the call.
+    """
+    if heard.verdict is None:
+        return ruling, None
+    if heard.verdict == "deny":
+        raise ApprovalDeniedError(_said(adviser, heard), ends_run=heard.ends)
+    if heard.verdict == "ask" and ruling.verdict == "allow":
+        rule = f"{_name(adviser)} asks: {heard.reason}"
+        return replace(ruling, verdict="ask", rule=rule, source="", part="", lasting=False, suggests=()), None
+    may_answer = ruling.verdict == "ask" and ruling.lasting and not ruling.needs_person
+    return ruling, Decision(allowed=True, reason=_said(adviser, heard)) if heard.verdict == "allow" and may_answer else None
+
+
+def decision_of(ruling: Ruling, adviser: Adviser, heard: Advice | None) -> Decision | None:
+    """Return the answer of an adviser to a question. None: a person is asked.
+
+    Raises:
+        ApprovalDeniedError: It denies the call, and the run must end.
+    """
+    if heard is None or heard.verdict in (None, "ask") or (heard.verdict == "allow" and ruling.needs_person):
+        return None
+    if heard.ends:
+        raise ApprovalDeniedError(_said(adviser, heard), ends_run=True)
+    return Decision(allowed=heard.verdict == "allow", reason=_said(adviser, heard))
+
+
+def _said(adviser: Adviser, heard: Advice) -> str:
+    return f"{_name(adviser)} says: {heard.reason}"
+
+
+def _name(adviser: Adviser) -> str:
+    return adviser.source or type(adviser).__name__
+
+
+def check_overrides(made: type, base: type) -> None:
+    """Check a new subclass, so that a wrong `def` is an error where it is written and not a strange one where it is called.
+
+    Raises:
+        TypeError: A method is of the other kind; names it.
+    """
+    for name, method in vars(made).items():
+        replaced = getattr(base, name, None)
+        if name.startswith("_") or not inspect.isfunction(method) or not inspect.isfunction(replaced):
+            continue
+        if inspect.iscoroutinefunction(method) != inspect.iscoroutinefunction(replaced):
+            kind = "async def" if inspect.iscoroutinefunction(replaced) else "plain def"
+            raise TypeError(f"{made.__name__}.{name} must be a {kind}, as {base.__name__}.{name} is")
 
 
 @dataclass

@@ -36,7 +36,7 @@ from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.requests import action_of
 from freeact_sub.agents.results import RunResult
 from freeact_sub.approvals import Policy
-from freeact_sub.approvals.advice import Adviser
+from freeact_sub.approvals.gate import Adviser
 from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut
 from freeact_sub.calls import Call, CodeAction, NetworkConnect
 from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus

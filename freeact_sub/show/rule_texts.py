@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from freeact_sub.approvals import Policy, Verdict, decide, decide_in_time, load_rules
-from freeact_sub.approvals.rules.rule import Rule
+from freeact_sub.approvals.policy import Rule
 from freeact_sub.calls import CALLS, Call, CodeAction, ShellCommand, ToolCall
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError

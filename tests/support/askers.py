@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from freeact_sub.approvals import Policy
-from freeact_sub.approvals.advice import Adviser
+from freeact_sub.approvals.gate import Adviser
 from freeact_sub.channel import Emitter
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.approvals.rules.rule import with_rule
+from freeact_sub.approvals.policy import with_rule
 from freeact_sub.config.schema import PERMISSIONS_FILE
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError

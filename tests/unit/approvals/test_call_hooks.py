@@ -9,8 +9,7 @@ from support.askers import AskerFake
 from support.tables import each
 
 from freeact_sub.approvals import Gate, Policy
-from freeact_sub.approvals.advice import Adviser
-from freeact_sub.approvals.gate import NOBODY
+from freeact_sub.approvals.gate import NOBODY, Adviser
 from freeact_sub.approvals.policy import Ruling
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter, EventChannel

@@ -6,7 +6,7 @@ import pytest
 from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide
-from freeact_sub.approvals.rules.rule import make_rules, shipped_rules
+from freeact_sub.approvals.policy import make_rules, shipped_rules
 from freeact_sub.approvals.shell.folder_readers import ALWAYS, COPIES, PACKS, READERS, RECURSIVE
 from freeact_sub.calls import ShellCommand
 from freeact_sub.modes import MODES

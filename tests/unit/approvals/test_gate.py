@@ -9,8 +9,8 @@ import pytest
 from support.askers import AskerFake
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules, make_rules
+from freeact_sub.approvals.policy import Rules
 from freeact_sub.approvals.rules import project_rules
-from freeact_sub.approvals.rules.rule import Rules
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust

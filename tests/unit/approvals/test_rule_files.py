@@ -9,8 +9,7 @@ from support.askers import AskerFake
 from support.tables import each
 from support.waiting import eventually
 
-from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
-from freeact_sub.approvals.rules import rule
+from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles, policy
 from freeact_sub.calls import ShellCommand
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust
@@ -176,7 +175,7 @@ async def test_an_answer_that_cannot_be_kept_says_so(workspace, channel, broken,
 
 
 async def test_one_look_serves_all_who_follow_until_the_last_of_them_ends(workspace, tmp_path, monkeypatch):
-    monkeypatch.setattr(rule, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(policy, "LOOK_SECONDS", 0)
     file = write(workspace / ".freeact/permissions.toml", "")
     files, other = (RuleFiles((file,), workspace, Trust(tmp_path / "own")) for _ in range(2))
     looked, read = [], RuleFiles.rules.fget

@@ -12,7 +12,7 @@ from support.tables import each, lines
 from support.thorough import THOROUGH
 
 from freeact_sub.approvals import Policy, decide, make_rules
-from freeact_sub.approvals.rules.rule import Rules, shipped_rules
+from freeact_sub.approvals.policy import Rules, shipped_rules
 from freeact_sub.approvals.shell.script import read_script
 from freeact_sub.calls import ShellCommand
 

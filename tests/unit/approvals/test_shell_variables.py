@@ -5,7 +5,7 @@ from pathlib import Path
 from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide, make_rules
-from freeact_sub.approvals.rules.rule import Rules, shipped_rules
+from freeact_sub.approvals.policy import Rules, shipped_rules
 from freeact_sub.calls import ShellCommand
 from freeact_sub.modes import MODES
 

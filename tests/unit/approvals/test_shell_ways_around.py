@@ -4,7 +4,7 @@ import pytest
 from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide, folder_reads, make_rules
-from freeact_sub.approvals.rules.rule import Rules, shipped_rules
+from freeact_sub.approvals.policy import Rules, shipped_rules
 from freeact_sub.calls import ShellCommand
 
 

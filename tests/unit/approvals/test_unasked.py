@@ -11,7 +11,7 @@ from support.thorough import examples
 
 from freeact_sub.agents.requests import action_of
 from freeact_sub.approvals import Policy, decide, make_rules, narrowed, unasked_writes
-from freeact_sub.approvals.rules.rule import Rules, shipped_rules
+from freeact_sub.approvals.policy import Rules, shipped_rules
 from freeact_sub.calls import FileWrite, NetworkConnect, ShellCommand
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import ApprovalDeniedError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.tables import each
 
 from freeact_sub import Config
-from freeact_sub.approvals.rules.rule import parse_rules
+from freeact_sub.approvals.policy import parse_rules
 from freeact_sub.config.load import load_config, read_mcp_servers
 from freeact_sub.config.parsing import MAX_DEPTH, parse_toml
 from freeact_sub.config.schema import KernelConfig, McpServerConfig

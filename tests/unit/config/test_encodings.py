@@ -7,7 +7,7 @@ import pytest
 from support.tables import each
 from support.thorough import examples
 
-from freeact_sub.approvals.rules.rule import parse_rules
+from freeact_sub.approvals.policy import parse_rules
 from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.config.load import load_config
 from freeact_sub.config.parsing import parse_json, parse_toml

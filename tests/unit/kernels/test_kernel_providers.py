@@ -10,7 +10,7 @@ from support.providers import ELSEWHERE, installed
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config
-from freeact_sub.approvals.rules import rule
+from freeact_sub.approvals import policy
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import ConfigError
@@ -122,7 +122,7 @@ class Following(FakeKernelProvider):
 
 
 async def test_a_kernel_is_sent_its_rules_when_they_change_and_only_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(rule, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(policy, "LOOK_SECONDS", 0)
     provider, rules, sent = Following(), tmp_path / "rules.toml", []
     monkeypatch.setattr(KernelClient, "send_control", lambda _self, _kind, content: sent.append(content["asked"]))
     rules.write_text("")

@@ -5,9 +5,8 @@ from pydantic_ai.messages import ToolCallPart, UserPromptPart
 from support.agents import cell, of_kind, read
 from support.tables import each
 
-from freeact_sub.approvals.decision import decide
-from freeact_sub.approvals.policy import Policy, narrowed
-from freeact_sub.approvals.rules.rule import Rules, make_rules
+from freeact_sub.approvals.gate import decide
+from freeact_sub.approvals.policy import Policy, Rules, make_rules, narrowed
 from freeact_sub.calls import SavedVariables
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Notice
 from freeact_sub.modes import MODES
