@@ -333,8 +333,9 @@ class Tally:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for the result of the run."""
-        told = UNATTENDED.format(auto=way('mode="auto"', "--mode auto"), yes=way('headless="allow"', "--yes"))
-        return (told,) if self.unattended else ()
+        if not self.unattended:
+            return ()
+        return (UNATTENDED.format(auto=way('mode="auto"', "--mode auto"), yes=way('headless="allow"', "--yes")),)
 
 
 class AskingAgent(Protocol):

@@ -48,7 +48,7 @@ from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, Tri
 from freeact_sub.kernels.files.places import READ, around
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
-from freeact_sub.kernels.wire.screen_text import short_traceback
+from freeact_sub.kernels.wire.output import short_traceback
 from freeact_sub.kernels.workspaces import Changes, OwnFiles
 from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.system.closing import carry_out

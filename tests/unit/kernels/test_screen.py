@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from support.tables import each
 
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteReply, StreamText
-from freeact_sub.kernels.wire.output import CellOutputBuffer
-from freeact_sub.kernels.wire.screen_text import OPEN_LINES, ScreenText
+from freeact_sub.kernels.wire.output import OPEN_LINES, CellOutputBuffer, ScreenText
 
 CODES = [
     "\n",

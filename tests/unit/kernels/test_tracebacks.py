@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeact_sub.cells import CellError
-from freeact_sub.kernels.wire.screen_text import FRAMES, MESSAGE_CHARS, short_traceback
+from freeact_sub.kernels.wire.output import FRAMES, MESSAGE_CHARS, short_traceback
 
 HEADING = ("-" * 75, "KeyError                                  Traceback (most recent call last)")
 FRAME = "Cell In[2], line 4, in f(n)\n      1 def f(n):\n      2     if n == 0:\n----> 4     return f(n - 1)\n"
