@@ -21,7 +21,7 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
     `UnmadeCalls` (`upstream.py`) counts and reports such calls. Else `wrap_tool_execute` has
     `ModelCalls` make the call: `make` (both in `call.py`) emits ToolCallStarted, counts the call, asks
     for approval, runs the tool, and emits ToolOutput. `on_tool_execute_error` turns an exception of the tool into an answer;
-    `bound_result` (`tools/result_bounds.py`) cuts what the model reads.
+    `bound_result` (`tools/toolset.py`) cuts what the model reads.
     The calls of code in a cell go through `make` as well (`requests.py`).
 8.  `Repeats` notices a call that repeats with the same result: the model is advised, then the run ends.
 9.  `after_node_run`: features read what a person has sent to the working agent, and it is handed on (`PersonMessages`). A

@@ -474,7 +474,8 @@ class Gate:
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
         as_saved = policy if self._files is None else policy.with_rules(self._files.rules)
-        return await decide_in_time(call, self._now(as_saved).with_session(self.session))
+        now = self._now(as_saved)
+        return await decide_in_time(call, now.with_session(self.session) if self.session else now)
 
     def _now(self, policy: Policy) -> Policy:
         return policy if self.mode is None else policy.in_mode(self.mode)

@@ -5,19 +5,8 @@ from typing import Final
 from freeact_sub.tools.ask import Ask
 from freeact_sub.tools.children import Delegate, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
+from freeact_sub.tools.own_tools import OwnTools
 from freeact_sub.tools.request import ChildRequest, NodeHandle
-from freeact_sub.tools.result_bounds import (
-    Bounds,
-    bound_error,
-    bound_result,
-    head_and_tail,
-    model_content,
-    outcome_of,
-    output_file,
-    text_of,
-    with_note,
-    without_files,
-)
 from freeact_sub.tools.tool import (
     BackgroundChildren,
     CellContext,
@@ -29,7 +18,22 @@ from freeact_sub.tools.tool import (
     ToolContext,
     ToolResult,
 )
-from freeact_sub.tools.toolset import AgentToolset, JudgedToolset, OwnTools, built_in_names, load_definition
+from freeact_sub.tools.toolset import (
+    AgentToolset,
+    Bounds,
+    JudgedToolset,
+    bound_error,
+    bound_result,
+    built_in_names,
+    head_and_tail,
+    load_definition,
+    model_content,
+    outcome_of,
+    output_file,
+    text_of,
+    with_note,
+    without_files,
+)
 
 TOOLS: Final[tuple[Tool, ...]] = (
     ExecuteIPythonCell(),

@@ -21,8 +21,8 @@ from freeact_sub.kernels import CellClock, CellOutputBuffer, CellRun, Kernel
 from freeact_sub.spans import note_here
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import own_title
-from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
 from freeact_sub.tools.tool import CellContext, HarmlessTool, ToolContext, ToolResult
+from freeact_sub.tools.toolset import IMAGE_MARKS, output_file
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
 """Only the model reads this."""
