@@ -47,7 +47,7 @@ from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.models.arguments import Schemas, repaired
 from freeact_sub.models.blocks import HeldBlocks, as_text, parts_from_text, without_text_after_calls, without_tools
-from freeact_sub.models.borrowed_stream import UnhurriedModel, closed_after, copy_end, keep, without_tags
+from freeact_sub.models.borrowed_stream import UnhurriedModel, closed_after, copy_end, keep
 from freeact_sub.models.failures import refuses_tools
 from freeact_sub.models.sending import Sender, SentStream
 from freeact_sub.modes import CodeActions, Profile
@@ -211,8 +211,7 @@ class CodeActionsStream(StreamedResponse):
     def _begin(self) -> None:
         """Begin to read a reply. The parts of one that broke off stay where they are, in front of it."""
         self._stream = self.sent.stream
-        tags, self._drops_blanks = without_tags(self._stream)
-        self._tags = USUAL_TAGS if tags is None else (tags, *USUAL_TAGS)
+        self._tags = USUAL_TAGS if self.sent.tags is None else (self.sent.tags, *USUAL_TAGS)
         self._first_index = self._following
         self._seen: list[ModelResponseStreamEvent] = []
         """All events so far, for repairs that begin in the middle of the reply. Empty: they have begun."""
@@ -232,6 +231,8 @@ class CodeActionsStream(StreamedResponse):
                         yield keep(self, self._placed(passed))
         finally:
             copy_end(self, self.sent.stream)
+        if self.sent.stream is not self._stream:  # the newest one had no events
+            self._begin()
         rest = [] if self._odd is None else self._odd.rest()
         response = self._whole()
         self._parts = _read(response, self.prepared)
@@ -244,7 +245,7 @@ class CodeActionsStream(StreamedResponse):
     def _passed(self, event: ModelResponseStreamEvent) -> Sequence[ModelResponseStreamEvent]:
         """Return the events that one of the model's stream becomes."""
         passed: Sequence[ModelResponseStreamEvent] = (event,)
-        if self._odd is None and is_well_formed(event, self._begun, self._tags, drops_blanks=self._drops_blanks):
+        if self._odd is None and is_well_formed(event, self._begun, self._tags, drops_blanks=self.sent.drops_blanks):
             self._seen.append(event)
         else:
             passed = self._repairs().passed(event)
@@ -254,7 +255,7 @@ class CodeActionsStream(StreamedResponse):
         if self._odd is None:
             from freeact_sub.models.odd_streams import OddReply  # noqa: PLC0415  # most replies need none
 
-            self._odd = OddReply(self._seen, self._tags, drops_blanks=self._drops_blanks)
+            self._odd = OddReply(self._seen, self._tags, drops_blanks=self.sent.drops_blanks)
             self._seen = []
         return self._odd
 

@@ -47,7 +47,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
-from freeact_sub.models.borrowed_stream import ADDED, closed_after, http_client_of
+from freeact_sub.models.borrowed_stream import ADDED, closed_after, http_client_of, without_tags
 from freeact_sub.models.failures import busy, context_of, has_nothing, is_overflow, passes, reason_of, words_of
 from freeact_sub.models.observers import Attempt, Meter, current_bill, models_in
 from freeact_sub.system.process import chance
@@ -144,7 +144,11 @@ class SentStream:
         self._bill, self._admission = current_bill(), sender.admission(self._meter)
         self._is_cancelled = False
         self.stream: StreamedResponse
-        """The answer, of the newest attempt."""
+        """The answer, of the newest attempt. Thoughts in tags are text in it, and so are blanks before a text."""
+        self.tags: tuple[str, str] | None
+        """The tags of thoughts that the stream would have looked for."""
+        self.drops_blanks: bool
+        """Whether the stream would have left out the blanks."""
 
     async def begin(self) -> None:
         """Send the request until an answer begins."""
@@ -181,6 +185,7 @@ class SentStream:
 
                 self.stream = EmptyStream(model_request_parameters=parameters, model=model, began=datetime.now(UTC))
         self._attempt.stream = self.stream
+        self.tags, self.drops_blanks = without_tags(self.stream)
 
     async def events(self) -> AsyncIterator[ModelResponseStreamEvent]:
         """Yield the events of the answer. If it breaks off they begin anew, and `stream` is another one."""

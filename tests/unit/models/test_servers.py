@@ -66,6 +66,17 @@ async def test_a_stream_that_breaks_is_asked_for_once_more(tmp_path):
     assert len(server.requests) == 3
 
 
+async def test_text_held_back_of_a_broken_reply_is_not_shown_as_that_of_an_empty_one(tmp_path):
+    broken = ["I run:\n", "```python\nprint('never')", Drop()]
+    async with (
+        ChatServer(in_order(broken, [], ["It is 42."])) as server,
+        agent_of(server, tmp_path, code_actions="block") as agent,
+    ):
+        events, result = await read(agent.run("Print 42."))
+    assert (result.status, result.output, len(server.requests)) == ("completed", "It is 42.", 3)
+    assert [event.content for event in of_kind(events, Response)] == ["I run:\n", "It is 42."]
+
+
 async def test_a_call_that_breaks_off_is_not_run(tmp_path):
     broken = [ChatCall("execute_ipython_cell", {"code": "print('twice')"}), Drop()]
     whole = [ChatCall("execute_ipython_cell", {"code": "print('once')"})]

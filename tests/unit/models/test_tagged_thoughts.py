@@ -98,6 +98,13 @@ async def test_a_thought_is_not_the_answer_and_goes_back_as_a_thought(tmp_path):
     assert "<think>\n\nI run it.\n</think>" in sent[0]["content"]
 
 
+async def test_a_reply_that_is_asked_for_again_has_its_thoughts_taken_out_too(tmp_path):
+    broken = b"".join(CHAT.texts(["The result"]))
+    answer = b"".join(CHAT.texts(["<think>", "hm", "</think>", "It is 5."])) + CHAT.end
+    result, server = await answered(tmp_path, broken, answer)
+    assert (result.status, result.output, len(server.requests)) == ("completed", "It is 5.", 2)
+
+
 async def test_a_reply_of_thoughts_alone_is_no_answer(tmp_path):
     thoughts = b"".join(CHAT.texts(["<think>hm, I ", "do not know</think>\n"])) + CHAT.end
     answer = b"".join([chunk({"content": piece}) for piece in ("<thi", "nk>now</think", ">\n", "It is 5.")]) + CHAT.end
