@@ -45,7 +45,7 @@ from freeact_sub.approvals.gate import (
     Advice as Advice,
     Adviser as Adviser,
 )
-from freeact_sub.approvals.rules.patterns import (
+from freeact_sub.approvals.patterns import (
     Pattern as Pattern,
 )
 from freeact_sub.approvals.policy import (

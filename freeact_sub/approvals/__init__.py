@@ -4,6 +4,7 @@ from freeact_sub.approvals.gate import Approve, Gate, decide, decide_in_time
 from freeact_sub.approvals.open_questions import OpenQuestions, required
 from freeact_sub.approvals.policy import (
     Policy,
+    ProjectRules,
     RuleFiles,
     Rules,
     Ruling,
@@ -14,7 +15,6 @@ from freeact_sub.approvals.policy import (
     shipped_rules,
     unasked_writes,
 )
-from freeact_sub.approvals.rules.project_rules import ProjectRules
 
 __all__ = [
     "Approve",

@@ -1,22 +1,111 @@
 """Judges files that are written or named, and connections, by rules and mode.
 
+The words of a command are resolved to paths. A command that names a folder or a wildcard is judged by the files that are
+there now (`judge_folder`, `judge_files`); a secret counts as if it were named. What code makes meanwhile is judged when it
+is made, by the same rules.
+
 Rules may name a network address by any of its spellings. A person who answers "always" is suggested a pattern, and can edit
 it.
 """
 
 import ipaddress
+import os
 import re
 import socket
-from contextlib import suppress
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
-from freeact_sub.approvals.paths import HARMLESS, has_only_certificates, is_within, possible_paths
-from freeact_sub.approvals.policy import SHIPPED, Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Kind, escaped
+from freeact_sub.approvals.patterns import UNKNOWN, WILD, Kind, escaped
+from freeact_sub.approvals.policy import SHIPPED, Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest, unless_full
 from freeact_sub.calls import NetworkConnect
 from freeact_sub.config.schema import PROTECTED
+
+HARMLESS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full"})
+"""Writes to these files leave nothing behind."""
+
+MAX_BUNDLE: Final = 1_000_000
+"""Characters of a file to look at."""
+_by_names: Final = ContextVar("by names alone", default=False)
+_IN_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
+
+
+@contextmanager
+def by_names_alone() -> Iterator[None]:
+    """Meanwhile no decision of this task looks at a file: a path is what it says, and what is in a folder is not known."""
+    token = _by_names.set(True)
+    try:
+        yield
+    finally:
+        _by_names.reset(token)
+
+
+def may_look() -> bool:
+    """Whether a decision may look at files."""
+    return not _by_names.get()
+
+
+def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
+    """The absolute paths that a word may mean in a folder: as it is written, and with symbolic links followed.
+
+    Args:
+        word: The word as written; parts of it may be unknown.
+        folder: The folder it is relative to: absolute, or relative to the workspace.
+        workspace: The agent's workspace.
+    """
+    path = with_home(word)
+    if not path.startswith(("/", UNKNOWN)):
+        base = with_home(folder)
+        base = base if base.startswith(("/", UNKNOWN)) else f"{workspace}/{base}"
+        path = f"{base}/{path}"
+    if ".." in path.split("/") and (UNKNOWN in path or WILD in path):
+        return (UNKNOWN,)
+    written = os.path.normpath(path)
+    written = f"/{written.lstrip('/')}" if written.startswith("/") else written
+    if UNKNOWN in written or WILD in written or "\0" in written:
+        return (written,)
+    # what `/proc/self/cwd` leads to is another folder for the command than for who looks
+    return tuple(dict.fromkeys((written, UNKNOWN if _IN_PROCESS.match(written) else real_path(path))))
+
+
+def real_path(path: str) -> str:
+    """A path with its symbolic links followed; an unknown path if one cannot be followed."""
+    try:
+        return os.path.realpath(path) if may_look() else os.path.normpath(path)
+    except (OSError, ValueError):
+        return UNKNOWN  # `/proc/PID/root` of somebody else's process; a name that no file can have
+
+
+def has_only_certificates(path: str) -> bool:
+    """Whether a file holds public certificates and no key."""
+    try:
+        if not may_look() or not stat.S_ISREG(Path(path).stat().st_mode):
+            return False
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BUNDLE + 1)
+    except (OSError, ValueError):
+        return False
+    return len(content) <= MAX_BUNDLE and b"-----BEGIN CERTIFICATE-----" in content and b"PRIVATE" not in content
+
+
+def is_within(path: str, folder: Path) -> bool:
+    """Whether a path is a folder or in it, whatever its unknown parts are."""
+    known = path.partition(UNKNOWN)[0].partition(WILD)[0] if UNKNOWN not in path else ""
+    if not known:
+        return False
+    root = str(folder).rstrip("/")
+    return path == root or (known.startswith(f"{root}/"))
+
+
+def with_home(word: str) -> str:
+    """A word with the home folder in place of `~`."""
+    return str(Path.home()) + word[1:] if word == "~" or word.startswith("~/") else word
+
 
 FILE_KINDS: Final[tuple[Kind, ...]] = ("file", "write")
 
@@ -135,3 +224,136 @@ def path_pattern(kind: Literal["file", "write"], paths: tuple[str, ...], workspa
         return ()
     root = f"{str(workspace).rstrip('/')}/"
     return tuple(f"{kind}:{escaped(path.removeprefix(root))}" for path in paths if path.strip() == path)
+
+
+MAX_FILES: Final = 10_000
+"""Files to look at before a person is asked instead."""
+READ: Final = Ruling(verdict="allow", rule="it is read")
+
+
+class TooManyError(Exception):
+    """A folder or wildcard has more than `MAX_FILES` files, or nobody may look."""
+
+
+def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True) -> Ruling:
+    """Judges the reading of all files below the path of a word. Args: hidden: include files with a leading dot."""
+    paths = possible_paths(word, folder, policy.workspace)
+    if any(UNKNOWN in path for path in paths):
+        return judge_read(f"{word}/{UNKNOWN}", folder, policy)
+    try:
+        starts = [start for path in paths for start in expanded(path, "/")]
+        return judge_files(files_below(*starts, hidden=hidden), policy)
+    except TooManyError:
+        return too_many(policy)
+
+
+def too_many(policy: Policy) -> Ruling:
+    """Asks about files that nobody looks at; in `full` only where one may be denied."""
+    sentence = "it reads files that are too many to look at"
+    return Ruling(verdict="ask", rule=sentence, lasting=False) if denies_files(policy) else unless_full(sentence, policy)
+
+
+def denies_files(policy: Policy) -> bool:
+    """Whether a rule denies files by their names."""
+    return any(rule.verdict == "deny" and rule.pattern.kind == "file" for level in policy.rules.levels for rule in level)
+
+
+def judge_files(paths: Iterable[str], policy: Policy) -> Ruling:
+    """Judges the reading of all these files."""
+    rules = FileRules(policy)
+    return strictest([READ, *(_read(path, policy) for path in paths if rules.may_be_about(path))])
+
+
+def _read(path: str, policy: Policy) -> Ruling:
+    return replace(judge_read(path, "/", policy), part=f"reads {path}")
+
+
+class FileRules:
+    """The rules that ask about files or deny them, as a quick test of a path."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._places = [(re.compile(inside, re.DOTALL), name) for inside, name in _places(policy)]
+        self._names: dict[str, re.Pattern[str] | None] = {}
+
+    def may_be_about(self, path: str) -> bool:
+        """Args: path: absolute, and known."""
+        place, slash, name = path.rpartition("/")
+        if place not in self._names:
+            forms = [f"(?:{form})" for inside, form in self._places if inside.fullmatch(place + slash)]
+            self._names[place] = re.compile("|".join(forms), re.DOTALL) if forms else None
+        form = self._names[place]
+        return form is not None and form.fullmatch(name) is not None
+
+
+def _places(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Expressions for the folders and the names of the files that a rule matches."""
+    for level in policy.rules.levels:
+        for rule in level:
+            if rule.pattern.kind == "file" and rule.verdict != "allow":
+                yield from rule.pattern.places(policy.workspace)
+
+
+def expanded(word: str, folder: str) -> Iterator[str]:
+    """The words that a shell makes now of a word with wildcards: the paths that match, as they are written in a folder.
+
+    Raises:
+        TooManyError: They are more than `MAX_FILES`.
+    """
+    first, *parts = word.split("/")
+    start = "" if word.startswith("/") else f"{folder}/"
+    found = [first] if WILD not in first else _bounded(_matching(first, folder))
+    for part in parts:
+        inner = ((place, _matching(part, f"{start}{place}/") if WILD in part else [part]) for place in found)
+        found = _bounded(f"{place}/{name}" for place, names in inner for name in names)
+    yield from found
+
+
+def _bounded(paths: Iterable[str]) -> list[str]:
+    found = list(islice(paths, MAX_FILES + 1))
+    if len(found) > MAX_FILES:
+        raise TooManyError
+    return found
+
+
+def _matching(part: str, folder: str) -> Iterator[str]:
+    form, hidden = re.compile("[^/]*".join(map(re.escape, part.split(WILD))), re.DOTALL), part.startswith(".")
+    names = (entry.name for entry in _entries(folder))
+    return (name for name in names if form.fullmatch(name) and (hidden or not name.startswith(".")))
+
+
+def files_below(*starts: str, hidden: bool = True) -> Iterator[str]:
+    """All files below folders, links followed. Args: hidden: include files with a leading dot."""
+    todo, seen, left = list(starts), set[str](), MAX_FILES
+    while todo:
+        path = real_path(todo.pop())
+        if path in seen:
+            continue
+        seen.add(path)
+        files: list[str] = []
+        for entry in _entries(path):
+            if not hidden and entry.name.startswith("."):
+                continue
+            (todo if _is_folder(entry) else files).append(entry.path)
+            if entry.is_symlink():
+                files.append(real_path(entry.path))
+        left -= len(files) + 1
+        if left < 0:
+            raise TooManyError
+        yield from files
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads to itself
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    if not may_look():
+        raise TooManyError
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (OSError, ValueError):
+        return []  # no folder, or one that what is started cannot read either

@@ -31,12 +31,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
 from freeact_sub import events as ev
-from freeact_sub.approvals.access import judge_connection, judge_write, spellings
-from freeact_sub.approvals.folder_reads import too_many
+from freeact_sub.approvals.access import by_names_alone, judge_connection, judge_write, spellings, too_many
 from freeact_sub.approvals.open_questions import UNSHOWN_SECONDS, OpenApproval, TryOut
-from freeact_sub.approvals.paths import by_names_alone
+from freeact_sub.approvals.patterns import escaped, parse_pattern
 from freeact_sub.approvals.policy import (
     Policy,
+    ProjectRules,
     Rule,
     RuleFiles,
     Ruling,
@@ -46,8 +46,6 @@ from freeact_sub.approvals.policy import (
     make_rules,
     strictest,
 )
-from freeact_sub.approvals.rules.patterns import escaped, parse_pattern
-from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.calls import (
     Call,
     CodeAction,

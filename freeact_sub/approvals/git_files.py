@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.approvals.paths import may_look, possible_paths
-from freeact_sub.approvals.rules.patterns import UNKNOWN
+from freeact_sub.approvals.access import may_look, possible_paths
+from freeact_sub.approvals.patterns import UNKNOWN
 from freeact_sub.system.git_settings import pointed_folder
 from freeact_sub.system.safe_files import read_file
 

@@ -18,7 +18,7 @@ from support.tables import each
 
 import freeact_sub
 from freeact_sub.approvals import load_rules
-from freeact_sub.approvals.rules.patterns import parse_pattern
+from freeact_sub.approvals.patterns import parse_pattern
 from freeact_sub.calls import CALLS
 from freeact_sub.cli import main
 from freeact_sub.config.load import load_config

@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, TypeAlias
 
-from freeact_sub.approvals.access import judge_read
-from freeact_sub.approvals.folder_reads import (
+from freeact_sub.approvals.access import (
     MAX_FILES,
     FileRules,
     TooManyError,
@@ -16,12 +15,15 @@ from freeact_sub.approvals.folder_reads import (
     expanded,
     judge_files,
     judge_folder,
+    judge_read,
+    may_look,
+    possible_paths,
     too_many,
+    with_home,
 )
 from freeact_sub.approvals.git_files import UnknownFilesError, tracked_files
-from freeact_sub.approvals.paths import may_look, possible_paths, with_home
+from freeact_sub.approvals.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.policy import Policy, Ruling
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.shell.folder_readers import (
     entered,
     leaves_folders,

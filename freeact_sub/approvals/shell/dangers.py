@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from freeact_sub.approvals.paths import HARMLESS, possible_paths
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.access import HARMLESS, possible_paths
+from freeact_sub.approvals.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.shell.script import SimpleCommand
 
 Danger: TypeAlias = Literal["sure", "possible"]

@@ -20,11 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.approvals.access import command_pattern, judge_connection, judge_read, judge_write, spellings
-from freeact_sub.approvals.folder_reads import judge_files
+from freeact_sub.approvals.access import command_pattern, judge_connection, judge_files, judge_read, judge_write, spellings
 from freeact_sub.approvals.git_files import UnknownFilesError, tracked_files
+from freeact_sub.approvals.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.policy import SHIPPED, Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest, unless_full
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.shell import dangers
 from freeact_sub.approvals.shell.command_files import Found, about_files, joined, what_is_found, with_options_found
 from freeact_sub.approvals.shell.folder_readers import reads_lists, shows_work_tree

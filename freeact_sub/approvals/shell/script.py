@@ -27,7 +27,7 @@ import tree_sitter
 import tree_sitter_bash
 from tree_sitter import Node
 
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.shell.words import OpaqueError, WordReader, bare, encoded, names, shown_part, text_of
 from freeact_sub.approvals.shell.wrappers import inside
 

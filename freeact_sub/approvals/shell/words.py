@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from tree_sitter import Node
 
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.patterns import UNKNOWN, WILD
 
 MAX_DEPTH: Final = 60
 """Bound on nested nodes and scripts."""

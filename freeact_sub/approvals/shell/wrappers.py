@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.patterns import UNKNOWN, WILD
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"})
 OTHER_SHELLS: Final = SHELLS - {"sh", "bash", "dash", "ash", "rbash"}

@@ -114,7 +114,7 @@ def test_a_file_with_the_name_of_a_harmless_option_does_not_ask(policy, tmp_path
 
 @pytest.mark.slow
 def test_a_wildcard_that_finds_many_files_is_judged_by_them_up_to_the_bound(policy, tmp_path, monkeypatch):
-    monkeypatch.setattr("freeact_sub.approvals.folder_reads.MAX_FILES", 3_000)
+    monkeypatch.setattr("freeact_sub.approvals.access.MAX_FILES", 3_000)
     for number in range(2_999):
         (tmp_path / "plain" / f"b{number}").touch()
     lines = ["cat plain/*", "cat plain/b*", "cat pl*/*"]

@@ -9,8 +9,8 @@ import pytest
 from support.askers import AskerFake
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules, make_rules
+from freeact_sub.approvals import policy as policies
 from freeact_sub.approvals.policy import Rules
-from freeact_sub.approvals.rules import project_rules
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust
@@ -235,7 +235,7 @@ async def test_a_disk_that_does_not_answer_stops_neither_the_loop_nor_the_call(c
     stuck = threading.Event()
     project = ProjectRules(tmp_path, Trust(tmp_path / "own"))
     monkeypatch.setattr(project, "allow", lambda patterns: stuck.wait(60))
-    monkeypatch.setattr(project_rules, "SAVE_SECONDS", 0.1)
+    monkeypatch.setattr(policies, "SAVE_SECONDS", 0.1)
     try:
         task = ask(Gate(project=project), CALLS[0])
         assert (await channel.receive()).approve(remember="project")

@@ -11,8 +11,8 @@ from support.tables import each, lines
 from support.thorough import examples
 
 from freeact_sub.approvals import Policy, decide, load_rules, make_rules
+from freeact_sub.approvals.patterns import KINDS, UNKNOWN, WILD, Pattern, escaped, parse_pattern
 from freeact_sub.approvals.policy import Rules, shipped_rules, with_rule
-from freeact_sub.approvals.rules.patterns import KINDS, UNKNOWN, WILD, Pattern, escaped, parse_pattern
 from freeact_sub.calls import CodeAction, FanOut, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import MODES

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.thorough import examples
 
 from freeact_sub.approvals import Policy, decide, make_rules, narrowed
+from freeact_sub.approvals.patterns import KINDS
 from freeact_sub.approvals.policy import Rules
-from freeact_sub.approvals.rules.patterns import KINDS
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.modes import MODES
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.tables import each, lines
 from support.thorough import examples
 
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.shell.script import read_script
 
 

@@ -3,7 +3,7 @@
 import pytest
 from support.tables import each, lines
 
-from freeact_sub.approvals import Policy, decide, folder_reads, make_rules
+from freeact_sub.approvals import Policy, access, decide, make_rules
 from freeact_sub.approvals.policy import Rules, shipped_rules
 from freeact_sub.calls import ShellCommand
 
@@ -69,7 +69,7 @@ def test_every_address_of_this_machine_is_a_way_to_it(host, tmp_path):
 
 
 def test_a_folder_with_too_many_files_is_asked_for_where_one_may_be_denied(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_reads, "MAX_FILES", 5)
+    monkeypatch.setattr(access, "MAX_FILES", 5)
     for number in range(10):
         (tmp_path / f"{number}").touch()
     assert verdict("grep -r x .", tmp_path, "full", deny=["file:data/**"]) == "ask"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.thorough import THOROUGH
 
-from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_below
+from freeact_sub.approvals.access import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.snapshots.files import Store, place, take
 from freeact_sub.kernels.snapshots.rights import KernelRights
