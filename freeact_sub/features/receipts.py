@@ -37,7 +37,7 @@ from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.system.folders import work_folders
 from freeact_sub.text import code_title, one_line
 from freeact_sub.tools import TOOL_NAMES
-from freeact_sub.tools.ask import Ask
+from freeact_sub.tools.children import Ask
 from freeact_sub.tools.execute import NO_OUTPUT
 
 MAX_FILES: Final = 50

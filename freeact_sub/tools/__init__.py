@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from freeact_sub.tools.ask import Ask
-from freeact_sub.tools.children import Delegate, Task
+from freeact_sub.tools.children import Ask, Delegate, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
 from freeact_sub.tools.own_tools import OwnTools
 from freeact_sub.tools.request import ChildRequest, NodeHandle

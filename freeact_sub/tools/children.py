@@ -1,4 +1,4 @@
-"""The tools for children: `task` starts one, `delegate` carries out a plan."""
+"""The tools that have others work: `task` starts a child, `delegate` carries out a plan, `ask` makes one model request."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStatus, PlanStep
 from freeact_sub.text import own_title, shortened
 from freeact_sub.tools.request import AskedChild, ChildRequest
-from freeact_sub.tools.tool import Outcome, ToolContext, ToolResult
+from freeact_sub.tools.tool import HarmlessTool, Outcome, ToolContext, ToolResult
 
 
 class TaskArguments(AskedChild):
@@ -195,3 +195,23 @@ def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int]
         task = shortened(arguments.subtasks[other].task, 200)
         parts.append(f"Earlier part ({task}):\n{shortened(outcome_of(other).text, ANSWER_CHARS)}")
     return "\n\n".join(parts)
+
+
+class AskArguments(BaseModel):
+    """See `tools/ask.json`."""
+
+    model_config = {"extra": "forbid", "defer_build": True}
+    prompt: str = Field(min_length=1)
+    model: str = ""
+    label: str = ""
+
+
+class Ask(HarmlessTool):
+    """Asks a model through the function that the agent placed in the context."""
+
+    name = "ask"
+    arguments = AskArguments
+
+    async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        return ToolResult(text=await context.ask(arguments.prompt, arguments.model or None))
