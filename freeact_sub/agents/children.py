@@ -37,7 +37,7 @@ from freeact_sub.errors import (
 )
 from freeact_sub.events import AgentStarted
 from freeact_sub.kernels import Kernel
-from freeact_sub.models import acting_by
+from freeact_sub.models.code_actions import acting_by
 from freeact_sub.modes import INHERIT, narrower
 from freeact_sub.system.closing import carry_out, until_done
 from freeact_sub.text import unknown_name, whole_text

@@ -52,7 +52,7 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.results import RunResult
 from freeact_sub.approvals import Policy
-from freeact_sub.approvals.advice import Adviser, check_overrides
+from freeact_sub.approvals.gate import Adviser, check_overrides
 from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.channel import Emitter, Tap
 from freeact_sub.config.budget import Budget, Usage

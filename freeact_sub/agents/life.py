@@ -11,6 +11,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -25,7 +26,7 @@ from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentInfo, AgentStatus
 from freeact_sub.agents.rights import AgentType, Rights
 from freeact_sub.agents.shared import ExecutionContext, KernelHolder, KernelPlaces, Shared, no_kernel_left
 from freeact_sub.approvals import Policy, narrowed
-from freeact_sub.approvals.advice import Adviser
+from freeact_sub.approvals.gate import Adviser
 from freeact_sub.calls import NO_CHOICES, ChildChoices, FanOut, SpawnCall
 from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Budget, Usage
@@ -824,4 +825,5 @@ class Tree:
 
     def _root_budget(self, asked: Budget) -> Budget:
         config = self.shared.config
-        return asked.over(config.budget).over(Budget(depth=config.subagents.max_depth))
+        budget = asked.over(config.budget)
+        return budget if budget.depth is not None else budget.model_copy(update={"depth": config.subagents.max_depth})

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.actions import FileOperation
 from freeact_sub.agents.call import permit, run_own_cell
 from freeact_sub.agents.feature import Asker
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import KernelNode
 from freeact_sub.agents.shared import no_kernel_left
-from freeact_sub.calls import FileWrite
+from freeact_sub.calls import FileOperation, FileWrite
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import give_values, hand_over, own_files_of

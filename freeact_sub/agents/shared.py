@@ -31,7 +31,7 @@ from freeact_sub.errors import InvalidRequestError, SpawnForbiddenError
 from freeact_sub.events import AgentEvent, Notice
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.models import usable_model
-from freeact_sub.models.traffic import Prefixes, Traffic
+from freeact_sub.models.sending import Prefixes, Traffic
 from freeact_sub.modes import Thinking
 from freeact_sub.tools import OwnTools
 

@@ -17,7 +17,7 @@ import anyio
 from freeact_sub import events as ev
 from freeact_sub.agents.feature import Asker, EndedCall, Feature, FeatureAgent, FeatureRoot, Proceed, RequestedCall, RunPart
 from freeact_sub.agents.life import TreeAgent, conversation_of, tree_agent
-from freeact_sub.approvals.advice import Advice, Adviser
+from freeact_sub.approvals.gate import Advice, Adviser
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.hooks import PROJECT_VARIABLE, CommandHook, HookEvent, expanded
