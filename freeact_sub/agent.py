@@ -557,7 +557,7 @@ class Agent(Generic[OutputT]):
         if not isinstance(code, str):
             raise InvalidRequestError(f"agent.execute: code is a text, not {type(code).__name__}")
         loop = self._free_loop()
-        kernel = loop.resources.kernel
+        kernel = loop.kernel
 
         async def run() -> CodeExecutionOutput:
             await kernel.bring_back()
@@ -575,8 +575,8 @@ class Agent(Generic[OutputT]):
         """
         if values:
             loop = await self._ready()
-            await put_values(values, await loop.resources.kernel.get())
-            loop.resources.kernel.past.changed()
+            await put_values(values, await loop.kernel.get())
+            loop.kernel.past.changed()
 
     @overload
     async def get(self, name: str, *, output: type[T], trust: bool = False) -> T: ...
@@ -599,7 +599,7 @@ class Agent(Generic[OutputT]):
         longer than `kernel.cell_timeout_seconds`, or is not of the type; and KernelLostError if the kernel ends.
         """
         loop = await self._ready()
-        return await loop.resources.kernel.take(name, output, trust=trust)
+        return await loop.kernel.take(name, output, trust=trust)
 
     async def variables(self) -> dict[str, str]:
         """Return the variables that cells have made in the agent's kernel, oldest first: by name, a line on each.
@@ -607,7 +607,7 @@ class Agent(Generic[OutputT]):
         The line has the type and the size, such as `df: pandas.DataFrame, shape (3, 2)`, or the value of a number. It waits
         for a cell that is running. Raises KernelError if the kernel does not answer within `kernel.cell_timeout_seconds`.
         """
-        return await (await self._ready()).resources.kernel.variables()
+        return await (await self._ready()).kernel.variables()
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
         """Make a node by copying the kernel of the agent whose child `spawn` would start. No model works in it.
@@ -646,8 +646,8 @@ class Agent(Generic[OutputT]):
     async def _ready(self) -> AgentLoop:
         """The loop of the agent, when its kernel has the variables that a session brings back."""
         loop = self._free_loop()
-        if loop.resources.kernel.is_due:
-            await loop.children.in_run(loop.resources.kernel.bring_back)  # a person may be asked about them
+        if loop.kernel.is_due:
+            await loop.children.in_run(loop.kernel.bring_back)  # a person may be asked about them
         return loop
 
     async def compact(self, keep: str = "") -> Compacted | None:

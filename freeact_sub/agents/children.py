@@ -18,10 +18,10 @@ from freeact_sub.agents.answers import schema_output_type
 from freeact_sub.agents.call import check_spawn, permit
 from freeact_sub.agents.child import Child, ChildWork, Messages, StartedBy, report
 from freeact_sub.agents.feature import Asker, Maker, NewChild
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent, chosen_model, tree_agent
 from freeact_sub.agents.nodes import Nodes, OwnedNode
 from freeact_sub.agents.prompt import last_exchanges
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.resumed import EarlierChild, as_it_was, earlier_child, ended_child, model_of
 from freeact_sub.agents.rights import AgentType, unknown_tool
@@ -246,7 +246,7 @@ class ChildOwner:
 
     def __init__(self, loop: "AgentLoop") -> None:
         """Start without children. Args: loop: of the agent."""
-        self._loop, self._agent, self._tree, self._resources = loop, loop.agent, loop.tree, loop.resources
+        self._loop, self._agent, self._tree, self._kernel = loop, loop.agent, loop.tree, loop.kernel
         self._nodes: Nodes | None = None
         self._messages = Messages(loop.agent, loop.tree)
         self._children: dict[str, ChildWork] = {}
@@ -406,7 +406,7 @@ class ChildOwner:
     def nodes(self) -> Nodes:
         """Its nodes."""
         if self._nodes is None:
-            self._nodes = Nodes(self._agent, self._resources, self.in_run)
+            self._nodes = Nodes(self._agent, self._kernel, self.in_run)
         return self._nodes
 
     @property
@@ -507,7 +507,7 @@ class ChildOwner:
         self._check_open()
         origin = self._origin_of(new.request)
         if new.request.is_branch:
-            await self._resources.kernel.bring_back()
+            await self._kernel.bring_back()
         plan = await planned(new, self._tree)
         kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
         self._check_open()
@@ -529,7 +529,7 @@ class ChildOwner:
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:
             try:
-                await node.resources.kernel.get()
+                await node.kernel.get()
             except KernelError:  # it has died
                 await node.close()
         return node
@@ -555,8 +555,7 @@ class ChildOwner:
             payer=plan.new.payer,
         )
         try:
-            copied = origin.resources if origin is not None else self._resources if request.is_branch else None
-            branch_of = None if copied is None else copied.kernel
+            branch_of = origin.kernel if origin is not None else self._kernel if request.is_branch else None
             if request.history != "none":
                 read = origin.history if origin is not None else self._loop.history
                 started.run.keep_history(last_exchanges(read, request.history))
@@ -564,11 +563,11 @@ class ChildOwner:
                 started.run.keep_history(plan.earlier.history)
                 started.run.resumed = plan.earlier.written
             if kept is None:
-                resources = AgentResources(started, branch_of, own_files=request.own_files)
+                kernel = AgentKernel(started, branch_of, own_files=request.own_files)
             else:
-                resources = self.nodes.take_back(kept, started)
+                kernel = self.nodes.take_back(kept, started)
             bring_back = plan.earlier is not None and kept is None
-            of_child = self._loop.of_child(started, resources, request.output_type, bring_back=bring_back)
+            of_child = self._loop.of_child(started, kernel, request.output_type, bring_back=bring_back)
             work = of_child.run(plan.work(started))
         except BaseException:
             self._tree.withdraw(started, before)

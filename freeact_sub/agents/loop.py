@@ -22,10 +22,10 @@ from freeact_sub.agents.ask import SingleRequests
 from freeact_sub.agents.call import ModelCalls, acting_as
 from freeact_sub.agents.children import AgentProgram, ChildOwner, Work
 from freeact_sub.agents.endings import sentence, status_of
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent, traced_program
 from freeact_sub.agents.nodes import OwnedNode
 from freeact_sub.agents.prompt import instructions, opening_prompt, with_child_note
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.turn import RunHooks, Turns
 from freeact_sub.agents.verifier import Verifier
@@ -53,7 +53,7 @@ class AgentLoop:
         self,
         agent: TreeAgent,
         tree: Tree,
-        resources: AgentResources,
+        kernel: AgentKernel,
         *,
         output_type: Any = str,
         parent: ChildOwner | None = None,
@@ -64,42 +64,42 @@ class AgentLoop:
         Args:
             agent: The agent.
             tree: All agents of its root.
-            resources: Its kernel and connections.
+            kernel: Its kernel.
             output_type: The type of its answer, as pydantic-ai's `output_type`.
             parent: Owns the agent. None: it is the root.
             begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
         """
-        self.agent, self.tree, self.resources = agent, tree, resources
+        self.agent, self.tree, self.kernel = agent, tree, kernel
         self._begin_run = begin_run
         self.children = ChildOwner(self)
         self.single_requests = SingleRequests(agent)
         self._parent = parent
         self._output_type, self._takes_messages, self._doing = output_type, False, Work(prompt="")
         ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
-        self._toolsets = [ours, *filter(None, (part.toolset() for part in resources.parts))]
+        self._toolsets = [ours, *filter(None, (part.toolset() for part in kernel.parts))]
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
-        resources.requests.add(lambda: self.requests.handlers())  # noqa: PLW0108  # they are made when code first asks
+        kernel.requests.add(lambda: self.requests.handlers())  # noqa: PLW0108  # they are made when code first asks
 
     @cached_property
     def requests(self) -> "RunRequests":
         """Answers what its code asks of its run; a program asks by the same object."""
         from freeact_sub.agents.run_requests import RunRequests  # noqa: PLC0415  # most runs are asked nothing
 
-        return RunRequests(self.agent, self.resources, self.children, self.single_requests)
+        return RunRequests(self.agent, self.kernel, self.children, self.single_requests)
 
-    def of_child(self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool) -> "AgentLoop":
+    def of_child(self, child: TreeAgent, kernel: AgentKernel, output_type: Any, *, bring_back: bool) -> "AgentLoop":
         """Make the loop of a child, for one run.
 
         Args:
             child: The child.
-            resources: Its kernel and connections.
+            kernel: Its kernel.
             output_type: The type of its answer, as pydantic-ai's `output_type`.
             bring_back: It has ended before: its new kernel gets the variables that it had.
         """
-        loop = AgentLoop(child, self.tree, resources, output_type=output_type, parent=self.children)
+        loop = AgentLoop(child, self.tree, kernel, output_type=output_type, parent=self.children)
         if bring_back:
-            resources.kernel.past.begin_again()
+            kernel.past.begin_again()
         return loop
 
     async def until_live(self) -> None:
@@ -112,7 +112,7 @@ class AgentLoop:
 
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
-        self.resources.use_mode()
+        self.kernel.use_mode()
         self.tree.begin_root(budget)
         self.children.open()
 
@@ -157,7 +157,7 @@ class AgentLoop:
         answers = answers_of(agent, texts=output_type is str)
         self._turns = turns = Turns(agent=agent, answers=answers, messages=run.record.history)
         run.is_to_end = lambda: turns.ended is not None
-        self.resources.kernel.deaths = 0
+        self.kernel.deaths = 0
         try:
             run.clock.check()
             run.account.check_request()
@@ -210,26 +210,26 @@ class AgentLoop:
         """End everything the run started, children first; a cancel during one step does not skip the next."""
         async with AsyncExitStack() as stack:
             if self._parent is not None:
-                stack.push_async_callback(lambda: carry_out(self._end_resources(), timeout_seconds=CLOSE_SECONDS))
+                stack.push_async_callback(lambda: carry_out(self._end_kernel(), timeout_seconds=CLOSE_SECONDS))
                 if self.agent.keeps_kernel and ending.status != "cancelled":
                     limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
-            parts, kernel = self.agent.run.features, self.resources.kernel
+            parts, kernel = self.agent.run.features, self.kernel
             closing_seconds = parts.closing_seconds + CLOSE_SECONDS  # each part has a bound of its own
             stack.push_async_callback(lambda: carry_out(parts.closing(ending, kernel), timeout_seconds=closing_seconds))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
-            stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
+            stack.push_async_callback(lambda: carry_out(self.kernel.calls.end(), timeout_seconds=CLOSE_SECONDS))
 
     async def _keep(self) -> None:
         if self._parent is not None and (self._parent.is_open or self._parent.is_of_root):
             try:
-                self._kept = await self._parent.nodes.keep(self.agent, self.resources)
+                self._kept = await self._parent.nodes.keep(self.agent, self.kernel)
             except KernelError as error:
                 self._notice(f"the kernel cannot be kept: {error}")
 
-    async def _end_resources(self) -> None:
+    async def _end_kernel(self) -> None:
         if self._kept is None:
-            await self.resources.aclose()
+            await self.kernel.aclose()
 
     def _finish(self, ending: RunResult) -> RunResult:
         """Report the end, once; abandoned descendants end here too, so that no end follows its parent's."""
@@ -267,7 +267,7 @@ class AgentLoop:
             tree_usage=run.account.usage,
             seconds=run.seconds,
             agent_id=self.agent.agent_id,
-            warnings=(*doubts, *left, *tally.warnings, *self.resources.kernel.news()),
+            warnings=(*doubts, *left, *tally.warnings, *self.kernel.news()),
             unattended=tally.unattended,
             node=self._kept,
             verified=verifier is not None and verifier.verified,
@@ -293,7 +293,7 @@ class AgentLoop:
 
     async def _opening_prompt(self, work: Work) -> str | list[UserContent]:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
-        kernel = self.resources.kernel
+        kernel = self.kernel
         kernel.start_soon()
         kernel.tell_loss()
         await kernel.bring_back()  # first: what is undone later goes back to that
@@ -326,7 +326,7 @@ class AgentLoop:
 
     async def _run_model(self, content: str | list[UserContent], output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, toolsets=self._toolsets)
-        verify, kernel = None, self.resources.kernel
+        verify, kernel = None, self.kernel
         if output_type is not str:  # its values may check themselves
             self._doing = replace(self._doing, verifier=self._doing.verifier or Verifier())
             output_type = by_value(output_type, kernel.take)
@@ -354,7 +354,7 @@ class AgentLoop:
                 task.cancel()
                 if self.agent.parent is not None:
                     # a child's kernel is no longer needed: do not wait for its cell
-                    await self.resources.kernel.aclose()
+                    await self.kernel.end()
                 await asyncio.wait({task}, timeout=ABANDON_SECONDS * levels)
                 await turns.inner_tasks.end()
             if not task.done():
@@ -374,7 +374,7 @@ class AgentLoop:
         return ToolContext(
             config=agent.shared.config,
             tool_call_id=tool_call_id,
-            kernel=self.resources.kernel,
+            kernel=self.kernel,
             output_folder=agent.output_folder,
             emit=partial(emitter.emit, tool_call_id=tool_call_id),
             spawn=self.children.run_for_model,
@@ -382,7 +382,7 @@ class AgentLoop:
             ask=self.single_requests.ask_by_name,
             ask_user=partial(agent.ask_person, tool_call_id=tool_call_id),
             asked_seconds=lambda: agent.run.clock.stood_still,
-            take_loss=self.resources.kernel.take_loss,
+            take_loss=self.kernel.take_loss,
             ask_parent=partial(parent.ask, agent.agent_id) if parent is not None and agent.in_background else None,
         )
 

@@ -15,8 +15,8 @@ from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.call import permit, run_own_cell
 from freeact_sub.agents.feature import Asker
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import TreeAgent
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import KernelNode
 from freeact_sub.agents.shared import no_kernel_left
 from freeact_sub.calls import FileOperation, FileWrite
@@ -48,11 +48,9 @@ class InRun(Protocol):
 class OwnedNode(KernelNode):
     """A node, as its owner keeps it."""
 
-    def __init__(
-        self, code: TreeAgent, resources: AgentResources, owner: "Nodes", history: Sequence[ModelMessage] = ()
-    ) -> None:
+    def __init__(self, code: TreeAgent, kernel: AgentKernel, owner: "Nodes", history: Sequence[ModelMessage] = ()) -> None:
         self.code = code
-        self.resources = resources
+        self.kernel = kernel
         self._owner = owner
         self._history = tuple(history)
         self._lock = asyncio.Lock()
@@ -91,7 +89,7 @@ class OwnedNode(KernelNode):
         if not isinstance(code, str):
             raise InvalidRequestError(f"node.execute: code is a text, not {type(code).__name__}")
         self.check_open()
-        kernel = self.resources.kernel
+        kernel = self.kernel
         return await self._owner.in_run(
             lambda: run_own_cell(code, CALLS, self.code, kernel.get, self._context, self._lock, is_asked=is_asked)
         )
@@ -105,11 +103,11 @@ class OwnedNode(KernelNode):
     async def variables(self) -> dict[str, str]:
         """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
         self.check_open()
-        return await self.resources.kernel.variables()
+        return await self.kernel.variables()
 
     async def own_files(self) -> "OwnFiles | None":
         """The copy of the workspace in which it works. None: the workspace itself."""
-        return own_files_of(await self.resources.kernel.get())
+        return own_files_of(await self.kernel.get())
 
     async def diff(self) -> "Changes":
         """Return what it has changed in its copy of the workspace; empty if it has none."""
@@ -156,7 +154,7 @@ class OwnedNode(KernelNode):
 
     async def _close(self) -> None:
         try:
-            await self.resources.aclose()
+            await self.kernel.aclose()
         finally:
             self._owner.forget(self)
 
@@ -167,18 +165,18 @@ class Nodes:
     def __init__(
         self,
         agent: TreeAgent,
-        resources: AgentResources,
+        kernel: AgentKernel,
         in_run: InRun,
     ) -> None:
         """Start without nodes.
 
         Args:
             agent: Owns the nodes.
-            resources: The agent's.
+            kernel: The agent's.
             in_run: Does work in the agent's run: see `ChildOwner.in_run`.
         """
         self._agent = agent
-        self._resources = resources
+        self._kernel = kernel
         self.in_run = in_run
         self._nodes: dict[str, OwnedNode] = {}
         self._promoting = asyncio.Lock()
@@ -213,8 +211,8 @@ class Nodes:
             raise
         return made[0]
 
-    async def keep(self, child: TreeAgent, resources: AgentResources) -> OwnedNode:
-        """Make a node of the resources of a child whose run is ending.
+    async def keep(self, child: TreeAgent, kernel: AgentKernel) -> OwnedNode:
+        """Make a node of the kernel of a child whose run is ending.
 
         Raises:
             KernelError: The child has no live kernel.
@@ -230,9 +228,9 @@ class Nodes:
             model=child.model,
             rights=child.rights,
         )
-        await resources.kernel.live()
-        resources.assign(code)
-        return self._add(OwnedNode(code, resources, self, child.run.record.history))
+        await kernel.live()
+        kernel.assign(code)
+        return self._add(OwnedNode(code, kernel, self, child.run.record.history))
 
     def of_child(self, agent_id: str, mode: Mode) -> OwnedNode | None:
         """The open node of a child that will work in this mode. None: it has none.
@@ -250,12 +248,12 @@ class Nodes:
             )
         return node
 
-    def take_back(self, node: OwnedNode, child: TreeAgent) -> AgentResources:
+    def take_back(self, node: OwnedNode, child: TreeAgent) -> AgentKernel:
         """Give a node's kernel back to its child, which begins another run: the node is closed, and its kernel stays."""
         node.give_away()
         del self._nodes[node.node_id]
-        node.resources.assign(child)
-        return node.resources
+        node.kernel.assign(child)
+        return node.kernel
 
     async def adopt(self, origin: KernelNode, names: Sequence[str] | None = None) -> None:
         """Take over a node's variables: those with these names, or its whole kernel."""
@@ -263,17 +261,17 @@ class Nodes:
         node.check_open()
 
         async def take() -> None:
-            await self._resources.kernel.bring_back()  # it would come over what is adopted
+            await self._kernel.bring_back()  # it would come over what is adopted
             if names is not None:
                 name = await self.write_values(node, names)
-                await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
+                await hand_over(name, await node.kernel.get(), await self._kernel.get())
             elif await node.own_files() is not None:
                 raise FreeactError(f"{node.code.label} works in its own copy of the workspace: name the variables to adopt")
             else:
-                await self._resources.kernel.become(node.resources.kernel)
+                await self._kernel.become(node.kernel)
 
         await self.in_run(take)
-        self._resources.kernel.past.changed()
+        self._kernel.past.changed()
 
     async def promote(self, origin: KernelNode) -> "Changes":
         """Take over the files that a node has changed in its copy of the workspace."""
@@ -294,7 +292,7 @@ class Nodes:
                 f"{theirs.label} has another mode, type or list of tools than the agent that would adopt its variables, and "
                 "reading them runs its code: have it write files instead"
             )
-        return await give_values(await node.resources.kernel.get(), names)
+        return await give_values(await node.kernel.get(), names)
 
     def forget(self, node: OwnedNode) -> None:
         """Remove a closed node."""
@@ -324,20 +322,20 @@ class Nodes:
         try:
             async with self._agent.run.waiting_for_child() if places.full else nullcontext():  # keeps its own place
                 await places.take(code)
-            copied = origin.resources if origin is not None else self._resources
+            copied = origin.kernel if origin is not None else self._kernel
             if origin is None:
-                await copied.kernel.bring_back()
-            resources = copied.branch(code, own_files=own_files)
+                await copied.bring_back()
+            kernel = copied.branch(code, own_files=own_files)
             try:
-                await resources.kernel.live()
-                resources.assign(code)
+                await kernel.live()
+                kernel.assign(code)
             except BaseException:
-                await carry_out(resources.aclose())
+                await carry_out(kernel.aclose())
                 raise
         except BaseException:
             places.give_back(code)
             raise
-        return self._add(OwnedNode(code, resources, self, origin.history if origin is not None else ()))
+        return self._add(OwnedNode(code, kernel, self, origin.history if origin is not None else ()))
 
     async def _promote(self, node: OwnedNode) -> "Changes":
         own, changes = await node.own_files(), await node.diff()

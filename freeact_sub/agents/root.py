@@ -21,11 +21,11 @@ from freeact_sub.agents.answers import check_output
 from freeact_sub.agents.call import caller_in, run_own_cell
 from freeact_sub.agents.children import AgentProgram, Work
 from freeact_sub.agents.feature import Feature, FeatureRoot, Features
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.prompt import Prompt, read_prompt
 from freeact_sub.agents.requests import validated
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.run import Course, Run
 from freeact_sub.agents.shared import Shared
@@ -342,7 +342,7 @@ class Root:
             return
         check_event_loop(self.home)
         if self.live_run is None:
-            self.loop.resources.use_mode()
+            self.loop.kernel.use_mode()
         else:
             self.tree.notice(MODE_CHANGED.format(mode=mode))
         self._judging = asyncio.create_task(shared.gate.judge_again(), name="judges open questions again")
@@ -538,21 +538,21 @@ class Root:
             self.on_close(shared.provider.aclose)
         await self._resources.enter_async_context(shared.model)  # closes its HTTP client with the agent
         self.on_close(shared.other_models.aclose)
-        resources = AgentResources(self.agent)
-        resources.use_mode()
+        kernel = AgentKernel(self.agent)
+        kernel.use_mode()
         self.loop = AgentLoop(
             self.agent,
             self.tree,
-            resources,
+            kernel,
             output_type=self._output_type,
             begin_run=self._begin_if_idle,
         )
-        self.on_close(resources.aclose)
+        self.on_close(kernel.aclose)
         if self.agent.run.record.history:
-            resources.kernel.past.begin_again()
+            kernel.past.begin_again()
         for feature in shared.features:
             await self._resources.enter_async_context(feature.open())
-        resources.kernel.start_soon()  # ready when the first prompt comes
+        kernel.start_soon()  # ready when the first prompt comes
 
     async def _close(self) -> None:
         self.loop = self.home = None
@@ -614,7 +614,7 @@ async def _run_user_cell(loop: AgentLoop, code: str) -> str:
         ApprovalDeniedError: It is denied.
         KernelLostError: The kernel is lost for good.
     """
-    kernel = loop.resources.kernel
+    kernel = loop.kernel
     await kernel.bring_back()
     await run_own_cell(code, "user-", loop.agent, kernel.get, loop.tool_context, may_replace_kernel=True)
     return ""

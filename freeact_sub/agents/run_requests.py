@@ -25,10 +25,10 @@ from pydantic_core import to_jsonable_python
 from freeact_sub.agents.ask import AskRequests, SingleRequests, output_type_of
 from freeact_sub.agents.children import ChildOwner
 from freeact_sub.agents.feature import EndedCall, Handler
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.nodes import Nodes
 from freeact_sub.agents.requests import CodeCalls, Params, paused, tool_call_id_of, validated
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import StrategyProgress
@@ -55,19 +55,19 @@ class RunRequests:
     """What code and programs may ask of the run of one agent."""
 
     agent: TreeAgent
-    resources: AgentResources
+    kernel: AgentKernel
     children: ChildOwner
     single_requests: SingleRequests
 
     @cached_property
     def asks(self) -> AskRequests:
         """Questions to a model."""
-        return AskRequests(self.resources.calls, self.single_requests)
+        return AskRequests(self.kernel.calls, self.single_requests)
 
     @cached_property
     def tasks(self) -> "TaskRequests":
         """Children that are waited for."""
-        return TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
+        return TaskRequests(self.kernel.calls, self.children, self.kernel.get)
 
     @cached_property
     def progress(self) -> "ProgressRequests":
@@ -80,7 +80,7 @@ class RunRequests:
             **self.tasks.handlers,
             **self.asks.handlers,
             **self.progress.handlers,
-            **NodeRequests(self.children.nodes, self.resources.kernel.get).handlers,
+            **NodeRequests(self.children.nodes, self.kernel.get).handlers,
         }
 
 
@@ -345,7 +345,7 @@ class NodeRequests:
                 return _paths(await self._nodes.promote(node))
             case "adopt":
                 name = await self._nodes.write_values(node, asked.names)
-                await move_values(name, await node.resources.kernel.get(), await self._kernel())
+                await move_values(name, await node.kernel.get(), await self._kernel())
                 return {"values": name}  # the code that asks reads them: its kernel runs no other cell meanwhile
             case "close":
                 return await node.close()

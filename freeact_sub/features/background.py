@@ -200,6 +200,6 @@ class BackgroundFeature(ToolsFeature):
 
         async def children(params: Mapping[str, Any], clock: CellClock | None) -> Any:
             loop = self.whole_root.callers_loop
-            return await BackgroundRequests(loop.resources.calls, loop.children).reply(params, clock)
+            return await BackgroundRequests(loop.kernel.calls, loop.children).reply(params, clock)
 
         return {"children": children} if whole.owner is None else {}

@@ -19,7 +19,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.feature import Feature, FeatureAgent, RunPart
-from freeact_sub.agents.kernel_past import News
+from freeact_sub.agents.kernel import News
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
@@ -282,7 +282,7 @@ class Undo:
             state = self._states[self._position - prompts]
             known = state is not None and (state.is_new or state.kernel is not None)
             before = state.kernel if state is not None else None
-            return await effects_since(before, self._loop.resources.kernel, files, problem, known=known)
+            return await effects_since(before, self._loop.kernel, files, problem, known=known)
 
     async def _changed(self, prompts: int) -> list[ChangedFile]:
         async with self._one_at_a_time:
@@ -315,7 +315,7 @@ class Undo:
         await self._restore_variables(present, target, outcome)
         agent = self._loop.agent
         agent.run.keep_history(target.history)
-        past = self._loop.resources.kernel.past
+        past = self._loop.kernel.past
         if not outcome.variables_problem:
             past.due, past.untold = target.due, target.untold
         elif past.due is None:
@@ -332,7 +332,7 @@ class Undo:
 
     async def _present(self) -> _BetweenPrompts:
         """Returns the present state, without the kernel."""
-        kernel = self._loop.resources.kernel
+        kernel = self._loop.kernel
         state = _BetweenPrompts(
             history=list(self._loop.agent.run.record.history),
             due=kernel.past.due,
@@ -359,7 +359,7 @@ class Undo:
                 outcome.files_problem = f"these could not be written: {', '.join(failed[:10])}"
 
     async def _restore_variables(self, present: _BetweenPrompts, target: _BetweenPrompts, outcome: _Restored) -> None:
-        kernels = self._loop.resources.kernel
+        kernels = self._loop.kernel
         if target.kernel is not None and target.kernel.lost_reason is None:
             present.kernel = await kernels.exchange(target.kernel, target.mode)
         elif target.is_new:
@@ -380,10 +380,10 @@ class Undo:
         if state.is_new:
             return
         try:
-            state.kernel = await self._loop.resources.kernel.copy()
+            state.kernel = await self._loop.kernel.copy()
         except KernelError:
             try:
-                await self._save(state, await self._loop.resources.kernel.get())
+                await self._save(state, await self._loop.kernel.get())
             except KernelError as error:
                 state.variables_problem = str(error)
 

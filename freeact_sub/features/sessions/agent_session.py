@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent
 from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.schema import Config, McpServerConfig

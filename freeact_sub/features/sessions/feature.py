@@ -25,7 +25,6 @@ from pydantic_ai.exceptions import ToolFailed, ToolFailedError
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
-from freeact_sub.agents.agent_kernel import AgentKernel
 from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.feature import (
     EndedCall,
@@ -40,6 +39,7 @@ from freeact_sub.agents.feature import (
     digest_of,
     model_words,
 )
+from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.resumed import KeptChild
@@ -272,7 +272,7 @@ class SessionsFeature(Feature):
         root, session = whole_root(self.root), self.session
         await session.open(root.tree.shared.servers)
         try:
-            async with session.following(root.agent, root.opened.resources.kernel):
+            async with session.following(root.agent, root.opened.kernel):
                 yield
         finally:
             await session.aclose()

@@ -17,7 +17,7 @@ from typing import Final
 
 from freeact_sub import events as ev
 from freeact_sub.agents.feature import UsedKernel
-from freeact_sub.agents.kernel_past import SAVE_SECONDS, TOO_LONG, Ask, KernelVariables
+from freeact_sub.agents.kernel import SAVE_SECONDS, TOO_LONG, Ask, KernelVariables
 from freeact_sub.errors import KernelError
 from freeact_sub.features.sessions.past import keep_variables, path_of_mark, remove_oldest
 from freeact_sub.system.closing import end_task

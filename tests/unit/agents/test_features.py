@@ -470,4 +470,4 @@ async def test_a_part_beside_a_kernel_changes_hands_with_it_and_is_closed_once(m
     holders = [part.holders for part in beside.parts]
     assert holders[:2] == [[agent.agent_id], [child, f"node {child}"] * 3]
     assert (len(holders), *{part.closed for part in beside.parts}) == (3, 1)
-    assert "closing an agent's resources failed" in caplog.text
+    assert "closing an agent's kernel failed" in caplog.text
