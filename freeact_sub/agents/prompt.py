@@ -268,4 +268,4 @@ def _spawning(agent: TreeAgent) -> str:
 
 @functools.cache
 def _template(name: str) -> Template:
-    return Template(importlib.resources.files("freeact_sub.agents.prompts").joinpath(name).read_text(encoding="utf-8"))
+    return Template(importlib.resources.files("freeact_sub.agents").joinpath("prompts", name).read_text(encoding="utf-8"))

@@ -1,1 +1,0 @@
-"""The prompts of agents: text files."""
