@@ -402,6 +402,12 @@ async def test_a_bare_agent_has_no_tools_of_features_and_says_what_it_lacks(make
             agent.skill("x")
         with pytest.raises(FreeactError, match="this agent has no MCP servers: it was made without that feature"):
             _ = agent.servers
+        with pytest.raises(FreeactError, match="this agent has no sessions: it was made without that feature"):
+            _ = agent.sessions
+        with pytest.raises(FreeactError, match="this agent has no sessions: it was made without that feature"):
+            await agent.fork()
+        assert (agent.session_id, agent.is_kept) == (None, False)
+        agent.mode = "plan"
         kernel = agent.provider.kernels[0]
         assert kernel.spec.mcp_servers == ()
         for method in ("skill", "ask_user", "children", "mcp_tools"):

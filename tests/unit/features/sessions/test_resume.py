@@ -11,8 +11,8 @@ from support.agents import cell, of_kind, read, task
 from support.sessions import as_after_a_crash, root, writing
 from support.waiting import eventually
 
-from freeact_sub import Agent, Config, list_sessions
-from freeact_sub.errors import ConfigError, SessionError
+from freeact_sub import Agent, Config, default_features, list_sessions
+from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import AgentFinished, Notice
 from freeact_sub.testing import FakeKernelProvider, first_prompt
 
@@ -327,3 +327,17 @@ async def test_a_session_exists_once_its_agent_is_open(make, store, tmp_path):
         assert (agent.session_id, agent.history) == (written.decode(), [])
         _, result = await read(agent.run("Go."))
         assert result.status == "completed"
+
+
+async def test_features_that_belong_to_an_agent_leave_its_session_alone(make, store):
+    """A program that hands the same objects to a second agent reads that, and the first one goes on as it was."""
+    features = default_features()
+    async with make(["one"] * 2, session="new", features=features) as agent:
+        await read(agent.run("a"))
+        session = agent.session_id
+        with pytest.raises(InvalidRequestError, match="belongs to another agent"):
+            make(["two"], session="new", features=features)
+        assert agent.session_id == session
+        await read(agent.run("b"))
+    with store.reader(session) as reader:
+        assert [run.prompt for run in reader.runs()] == ["a", "b"]
