@@ -661,7 +661,12 @@ class Tree:
             self.root.emitter.put(Notice(content=text))
 
     def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> TreeAgent:
-        """Make the root. Args: history: the conversation to continue. agent_id: its id in the resumed session."""
+        """Make the root, for which features make no parts before they are attached.
+
+        Args:
+            history: The conversation to continue.
+            agent_id: Its id in the resumed session.
+        """
         shared, agent_id = self.shared, agent_id or self._new_id()
         root = TreeAgent(
             shared=shared,
@@ -678,12 +683,17 @@ class Tree:
         run.record.history = history
         return root
 
+    def add_parts(self) -> None:
+        """Have the features, which are attached now, make their parts for the root while it is idle."""
+        self.root.run.features = self.shared.features.run(self.root)
+
     def begin_root(self, budget: Budget) -> None:
         """Begin a run of the root. Args: budget: overrides the configured one."""
         root, last = self.root, self.root.run
         self._forget_ended()
         account = self.ledger.open(root.agent_id, self._root_budget(budget))
         run = self._make_run(root, account, None)
+        self.add_parts()
         run.record.history, run.parameters = last.record.history, last.parameters
         run.begin()
 
@@ -736,7 +746,9 @@ class Tree:
             budget = budget.cut(payer.remaining())
         account = self.ledger.open(agent.agent_id, budget, payer or parent.run.account)
         self.agents[agent.agent_id] = agent
-        self._make_run(agent, account, parent.run).begin()
+        run = self._make_run(agent, account, parent.run)
+        run.features = self.shared.features.run(agent)
+        run.begin()
         return agent
 
     def _forget_ended(self) -> None:
@@ -807,7 +819,6 @@ class Tree:
             holder=agent,
         )
         agent.own_run = run
-        run.features = shared.features.run(agent)
         return run
 
     def _new_id(self) -> str:

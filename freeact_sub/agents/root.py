@@ -714,6 +714,7 @@ def make_root(arguments: Arguments) -> Root:
     closes_provider = arguments.kernel_provider is None
     root = Root(tree, agent, output_type=arguments.output_type, closes_provider=closes_provider)
     root.taps = (shared.activities.observe, *shared.features.attach(root), *arguments.taps)
+    tree.add_parts()
     for problem in notices_on(shared.servers):
         tree.notice(problem)
     return root

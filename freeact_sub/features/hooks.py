@@ -264,9 +264,11 @@ class HooksFeature(Feature):
                         tree_agent(self.root.agent), "SessionEnd", ("other",), lambda _: {"reason": "other"}
                     )
 
-    def run(self, agent: FeatureAgent) -> RunPart:
-        """Run the hooks of one run."""
-        return HooksPart(self, tree_agent(agent))
+    def run(self, agent: FeatureAgent) -> RunPart | None:
+        """Run the hooks of one run, if there are any."""
+        whole = tree_agent(agent)
+        has_any = self._runner.hooks or any(agent_type.hooks for agent_type in whole.shared.types.values())
+        return HooksPart(self, whole) if has_any else None
 
     def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
         """Keep kernels from writing the programs of hooks, those of types that nobody has started yet included."""

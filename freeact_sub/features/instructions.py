@@ -69,6 +69,6 @@ class InstructionsFeature(Feature):
         config = self.root.agent.config
         return instructions_by_folder(config.instruction_contents, config.workspace)
 
-    def run(self, agent: FeatureAgent) -> RunPart:
-        """Hear of the files that a run uses."""
-        return InstructionsPart(agent, self)
+    def run(self, agent: FeatureAgent) -> RunPart | None:
+        """Hear of the files that a run uses, if there are instructions."""
+        return InstructionsPart(agent, self) if agent.config.instruction_contents else None

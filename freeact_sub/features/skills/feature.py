@@ -72,9 +72,9 @@ class SkillsFeature(Feature):
             root.notice(problem)
         return ()
 
-    def run(self, agent: FeatureAgent) -> RunPart:
-        """Look at the prompt of each run."""
-        return SkillsPart(agent)
+    def run(self, agent: FeatureAgent) -> RunPart | None:
+        """Look at the prompt of each run, if there are skills."""
+        return SkillsPart(agent) if self._skills else None
 
     def instructions(self, agent: FeatureAgent) -> str:
         """Tell the model which skills it may load."""
