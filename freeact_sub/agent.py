@@ -480,7 +480,7 @@ class Agent(Generic[OutputT]):
             )
         params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
         asked = validated(AskParams.model_validate, params, "agent.ask")
-        asks, in_run = loop.requests.asks, loop.children.in_run
+        asks, in_run = loop.run_requests.asks, loop.children.in_run
         if output is None or output is str:
             return await in_run(lambda: asks.ask(asked, None, of_program=True))
         adapter, typed = typed_for_program(output)
@@ -490,7 +490,7 @@ class Agent(Generic[OutputT]):
         """Report a step of a strategy, by the fields of a `StrategyStep`; it is dropped if no run is live."""
         loop = self._root.callers_loop
         if loop.agent.run.is_live:
-            await loop.requests.progress.report(step)
+            await loop.run_requests.progress.report(step)
 
     @overload
     async def task(self, /, prompt: "Prompt", *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...

@@ -39,7 +39,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub import events as ev
-from freeact_sub.agents.feature import Asker, EndedCall, RequestedCall, Work
+from freeact_sub.agents.feature import Asker, EndedCall, RequestedCall, RunTool
 from freeact_sub.agents.life import TreeAgent, tree_agent, with_model_named
 from freeact_sub.agents.shared import Shared, no_kernel_left
 from freeact_sub.agents.upstream import UnmadeCalls
@@ -118,7 +118,7 @@ def in_cell_of(agent_id: str) -> bool:
 
 async def make(
     requested: RequestedCall,
-    work: Work[T],
+    work: RunTool[T],
     *,
     refused: Callable[[Refusal], EndedCall[T]] | None = None,
     told: Callable[[RequestedCall, EndedCall[T], Sequence[str]], EndedCall[T]] = lambda _, ended, __: ended,

@@ -396,8 +396,8 @@ class ChildOwner:
         """Ask the agent on behalf of a background child, and return the answer."""
         return await self._messages.ask(self._find(agent_id), text, self._changed)
 
-    def child_ends(self, agent_id: str, result: RunResult) -> None:
-        """Prepare for a background child's end, before its event."""
+    def announce_end(self, agent_id: str, result: RunResult) -> None:
+        """Tell of a background child's end, before its event."""
         child = self._children.get(agent_id)
         if child is not None and not child.waiters and not child.given_up:
             self._messages.show_end(child, result)
@@ -509,7 +509,7 @@ class ChildOwner:
         if new.request.is_branch:
             await self._kernel.bring_back()
         plan = await planned(new, self._tree)
-        kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
+        kept = None if plan.earlier is None else await self._node_of(plan.earlier, plan.request)
         self._check_open()
         return self._make(plan, started_by, origin, kept)
 
@@ -524,7 +524,7 @@ class ChildOwner:
         origin.check_open()
         return origin
 
-    async def _kept(self, earlier: EarlierChild, request: ChildRequest) -> OwnedNode | None:
+    async def _node_of(self, earlier: EarlierChild, request: ChildRequest) -> OwnedNode | None:
         mode = self._agent.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:

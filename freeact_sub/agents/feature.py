@@ -5,8 +5,9 @@ All methods are optional: the base does nothing. They are called in this order:
 
 1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
 2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
-3.  `Feature.kernel`, each time a kernel of an agent is about to start. `KernelFeature.kernel_part`, once for each agent
-    or node that gets a kernel of its own: the part changes hands with it (`KernelPart.assign`), and is closed with it.
+3.  `Feature.kernel`, when an `AgentKernel` is made, and when the mode of the root has changed. `KernelFeature.kernel_part`,
+    once for each agent or node that gets a kernel of its own: the part changes hands with it (`KernelPart.assign`), and is
+    closed with it.
     `Feature.requests`, when code in a kernel first asks the host something, and anew when the kernel has another holder.
 4.  `Feature.run`, when a run begins: it makes the part. `RunPart.begins`, before `AgentStarted`; then `RunPart.known`.
 5.  `RunPart.opening`, before the model reads the prompt, and before it reads a message of a person.
@@ -15,7 +16,8 @@ All methods are optional: the base does nothing. They are called in this order:
 6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
     `RunPart.did`, for each action of code.
 7.  `RunPart.answer`, each time the model would end the run.
-8.  `RunPart.closing`, once, after the children of the run have ended and before its kernel is closed.
+8.  `RunPart.closing`, once, after the children of the run have ended and before its kernel is closed. A child that is
+    cancelled, or whose time is up, has no live kernel any more.
 9.  `RunPart.facts`, to complete the ending; and `RunPart.ended`, once, when nothing can change it any more.
 
 **Order.** The order in the list of features is the only one: the first feature stands outermost around a call, and is asked
@@ -66,8 +68,10 @@ from freeact_sub.tools import ChildRequest, JudgedToolset, Tool
 T = TypeVar("T")
 
 Maker: TypeAlias = Literal["model", "code", "program", "check"]
-"""The maker of a call: the model; code in a cell, with the tools that its agent has; a program, whose own cells nobody is
-asked about; or the check of an answer, which runs in another kernel, so that its cells are not tried."""
+"""The maker of a call: the model; code in a cell, with the tools that its agent has; a program, a person, or whoever runs a
+cell in a node (`RequestedCall.is_asked` says whether it is asked about); or the check of an answer, which runs in another
+kernel, so that its cells are not tried."""
+
 logger = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
@@ -384,7 +388,7 @@ class NewChild:
 
 Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]
 """Makes a call: the features that stand inside, then the tool."""
-Work: TypeAlias = Callable[[RequestedCall], Awaitable[EndedCall[T]]]
+RunTool: TypeAlias = Callable[[RequestedCall], Awaitable[EndedCall[T]]]
 """Runs the tool of a call, which may have other code than was requested."""
 
 
@@ -630,9 +634,9 @@ class RunParts:
                 advisers += part.advisers(asker)
         return tuple(advisers)
 
-    async def call(self, call: RequestedCall, work: Work[T]) -> EndedCall[T]:
-        """Make a call. Args: work: runs its tool."""
-        proceed: Proceed[T] = partial(work, call)
+    async def call(self, call: RequestedCall, run_tool: RunTool[T]) -> EndedCall[T]:
+        """Make a call. Args: run_tool: runs its tool."""
+        proceed: Proceed[T] = partial(run_tool, call)
         for part in reversed(self._around):
             proceed = partial(_around, part, call, proceed)
         return await proceed()

@@ -328,7 +328,7 @@ class AgentKernel:
         """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
         self.mode = agent.policy.mode
         """The mode whose wall the present kernel has. It follows the agent's before the next cell (`bring_back`)."""
-        self._kept = False
+        self._is_of_node = False
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
         """It has been handed out, so code may have run in it."""
@@ -435,7 +435,7 @@ class AgentKernel:
                     self._traced_later.pop().record()
                 return starting.result()
             # reset or dead by now: another one replaces it
-        raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
+        raise KernelLostError(self._lost_reason if self._is_of_node and self._lost_reason else "the agent is closed")
 
     async def take(self, variable: str, output: Any, *, trust: bool = False) -> Any:
         """Return the value of a variable: see `Agent.get`."""
@@ -464,7 +464,7 @@ class AgentKernel:
         Nowhere else does a kernel change hands. Nothing in it waits, so no kernel is ever seen with two holders or none;
         who must know that the kernel is alive awaits `live` before. A node's kernel is not replaced when it dies.
         """
-        before, self._agent, self._kept = self._agent, holder, holder.owner is not None
+        before, self._agent, self._is_of_node = self._agent, holder, holder.owner is not None
         before.kernel, holder.kernel = None, self
         holder.shared.kernel_places.pass_on(before, holder)
         self.past.assign(holder)
@@ -601,7 +601,7 @@ class AgentKernel:
         """Report the kernel's death at once and start a new one."""
         with self._agent.shared.rule_files.followed(partial(self._follow, kernel)):
             reason = self._lost_reason = await kernel.wait_lost()
-        if self._kept:
+        if self._is_of_node:
             self._closed = True
             await carry_out(kernel.aclose())
             return

@@ -78,11 +78,11 @@ class AgentLoop:
         ours = AgentToolset([*TOOLS, *agent.shared.features.tools(agent)], self.tool_context)
         self._toolsets = [ours, *filter(None, (part.toolset() for part in kernel.parts))]
         self._turns: Turns | None = None
-        self._kept: OwnedNode | None = None
-        kernel.requests.add(lambda: self.requests.handlers())  # noqa: PLW0108  # they are made when code first asks
+        self._node: OwnedNode | None = None
+        kernel.requests.add(lambda: self.run_requests.handlers())  # noqa: PLW0108  # they are made when code first asks
 
     @cached_property
-    def requests(self) -> "RunRequests":
+    def run_requests(self) -> "RunRequests":
         """Answers what its code asks of its run; a program asks by the same object."""
         from freeact_sub.agents.run_requests import RunRequests  # noqa: PLC0415  # most runs are asked nothing
 
@@ -223,12 +223,12 @@ class AgentLoop:
     async def _keep(self) -> None:
         if self._parent is not None and (self._parent.is_open or self._parent.is_of_root):
             try:
-                self._kept = await self._parent.nodes.keep(self.agent, self.kernel)
+                self._node = await self._parent.nodes.keep(self.agent, self.kernel)
             except KernelError as error:
                 self._notice(f"the kernel cannot be kept: {error}")
 
     async def _end_kernel(self) -> None:
-        if self._kept is None:
+        if self._node is None:
             await self.kernel.aclose()
 
     def _finish(self, ending: RunResult) -> RunResult:
@@ -250,7 +250,7 @@ class AgentLoop:
             self.tree.keep_history(agent, result.reused_from)
         agent.run.end(result.status)
         if agent.in_background and self._parent is not None:
-            self._parent.child_ends(agent.agent_id, result)
+            self._parent.announce_end(agent.agent_id, result)
         self._emit(result.event)
         agent.run.give_back_places()  # only now that all is closed: a slot stands for a live kernel
         return result
@@ -269,7 +269,7 @@ class AgentLoop:
             agent_id=self.agent.agent_id,
             warnings=(*doubts, *left, *tally.warnings, *self.kernel.news()),
             unattended=tally.unattended,
-            node=self._kept,
+            node=self._node,
             verified=verifier is not None and verifier.verified,
             unverified="" if verifier is None else verifier.unverified,
         )

@@ -267,7 +267,7 @@ def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
         waiting_for_kernels=shared.kernel_places.waiting,
         waiting_for_budget=tree.ledger.waiting,
         waiting_messages=tuple(shared.stream.messages),
-        open_tasks=0 if loop is None else loop.requests.tasks.open_tasks,
+        open_tasks=0 if loop is None else loop.run_requests.tasks.open_tasks,
     )
 
 

@@ -107,7 +107,7 @@ class _TypedAsks:
         """Return the answer. Args: value: of the program's type; else as JSON has it."""
         params = {"prompt": prompt, "model": payer.model or self._model}
         asked = validated(AskParams.model_validate, params, "agent.ask")
-        answer = await self._loop.requests.asks.ask(asked, self.typed, of_program=True, payer=payer.account)
+        answer = await self._loop.run_requests.asks.ask(asked, self.typed, of_program=True, payer=payer.account)
         return self.value(answer) if value else to_jsonable_python(answer)
 
     def value(self, answer: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
+from freeact_sub.kernels.copies.copied import NotebookCopy
 from freeact_sub.kernels.copies.forks import BareFork, kernel_app, unsafe
-from freeact_sub.kernels.copies.kernel import NotebookCopy
 from freeact_sub.kernels.guest import state
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, About, compared, parsed
