@@ -211,7 +211,7 @@ class AgentLoop:
         async with AsyncExitStack() as stack:
             if self._parent is not None:
                 stack.push_async_callback(lambda: carry_out(self._end_kernel(), timeout_seconds=CLOSE_SECONDS))
-                if self.agent.keeps_kernel and ending.status != "cancelled":
+                if self.agent.keeps_kernel and ending.status not in ("cancelled", "timeout"):  # its kernel has ended with it
                     limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
             parts, kernel = self.agent.run.features, self.kernel

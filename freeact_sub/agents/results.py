@@ -131,7 +131,8 @@ class RunResult(Ending, Generic[AnswerT]):
     """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
     agent_id: str = ""
     node: KernelNode | None = field(default=None, compare=False)
-    """Its kernel, if `keep` was set. None: it was not, the child was cancelled, or it had no live kernel."""
+    """Its kernel, if `keep` was set. None: it was not, the child was cancelled or its time was up, or it had
+    no live kernel."""
     exception: Exception | None = field(default=None, compare=False)
     """What `error` says in a sentence, with its traceback. None: no exception ended the run, or another program ran it."""
 

@@ -8,8 +8,8 @@ from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from support.agents import allow, cell, check_stream, of_kind, read, root_text, task
 from support.waiting import WORKS_ON, eventually
 
-from freeact_sub import ChildRequest, KernelError, KernelLostError, SpawnForbiddenError
-from freeact_sub.events import AgentFinished, ApprovalRequest, ToolCallStarted, ToolOutput
+from freeact_sub import Budget, ChildRequest, KernelError, KernelLostError, SpawnForbiddenError
+from freeact_sub.events import AgentFinished, ApprovalRequest, Notice, ToolCallStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
 pytestmark = pytest.mark.kernel
@@ -50,6 +50,16 @@ async def test_a_kept_kernel_is_a_node_to_run_cells_in_to_branch_and_to_adopt(ma
     assert len(of_kind(events, AgentFinished)) == 2
     cells = [event for event in of_kind(events, ToolCallStarted) if event.depth == 0]
     assert {event.tool_name for event in cells} == {"execute_ipython_cell"}
+
+
+async def test_a_child_whose_time_is_up_keeps_no_kernel_and_nothing_is_said_of_keeping_it(make):
+    script = {"wait": [[cell("import time; time.sleep(60)")], "done"]}
+    events = []
+    async with make(script, mode="auto", taps=[events.append]) as agent:
+        request = ChildRequest(prompt="wait", keep=True, budget=Budget(seconds=3))
+        ended = await agent.spawn_and_run(request)
+    assert (ended.status, ended.node) == ("timeout", None)
+    assert not [event.content for event in of_kind(events, Notice) if "kept" in event.content]
 
 
 async def test_children_begin_in_a_node_with_its_conversation(make):
