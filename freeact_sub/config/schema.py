@@ -398,8 +398,8 @@ class ModelsConfig(Section):
     quote_above: int = Field(default=10, ge=3)
     """Lists of more requests or children than this are quoted when three have ended (docs/maps.md)."""
 
-    @property
-    def names(self) -> dict[str, Any]:
+    @functools.cached_property
+    def names(self) -> Mapping[str, Any]:
         """The models by name."""
         return dict(self.__pydantic_extra__)
 

@@ -78,17 +78,16 @@ class Sender:
 
     def __init__(self, model: Model, *, lane: "Lane", patience_seconds: float, stall_seconds: float) -> None:
         """Args: lane: of its provider. patience_seconds: for how long a request may pause. stall_seconds: see `Config`."""
-        self.model = model
-        self.stall_seconds = stall_seconds
-        self._lane = lane
-        self._patience_seconds = patience_seconds
+        self.model, self.lane = model, lane
+        self.patience_seconds, self.stall_seconds = patience_seconds, stall_seconds
 
     async def request(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
         """Return the answer to a request that is not streamed."""
-        bill, admission = current_bill(), self.admission(Meter(self.model.model_name))
-        settings = self.settings(settings)
+        meter = Meter(self.model.model_name)
+        bill, admission = current_bill(), Admission(self.lane, meter, self.patience_seconds)
+        settings = _sent(settings, self.model)
         while True:
             attempt = Attempt(model=self.model, messages=messages, parameters=parameters)
             async with admission.granted():
@@ -102,25 +101,6 @@ class Sender:
                     continue
                 admission.answered()
                 return attempt.response
-
-    def admission(self, meter: Meter) -> "Admission":
-        """Return the admission of one request."""
-        return Admission(self._lane, meter, self._patience_seconds)
-
-    def settings(self, settings: ModelSettings | None) -> ModelSettings | None:
-        """Return the settings without retries of the client, as requests are repeated here, and with the cache for prompts.
-
-        Each turn repeats the whole conversation. Anthropic and Bedrock read it from a cache only if the request asks for
-        that; pydantic-ai does so by the setting `cache`.
-        """
-        ours = ModelSettings()
-        if "max_retries" not in self.model.unsupported_settings:
-            ours["max_retries"] = 0
-        if "cache" not in (self.model.settings or {}) and any(
-            model.profile.get("supports_cache") for model in models_in(self.model)
-        ):
-            ours["cache"] = True
-        return {**ours, **(settings or {})} if ours else settings
 
 
 class SentStream:
@@ -138,10 +118,10 @@ class SentStream:
         """Args: stack: holds the connection that the answer comes by; whoever closes it ends the request."""
         self._sender = sender
         self._stack = stack
-        self._sent = messages, sender.settings(settings), parameters, run_context
+        self._sent = messages, _sent(settings, sender.model), parameters, run_context
         self._first_event_seconds = (settings or {}).get("first_event_timeout")
         self._meter = Meter(sender.model.model_name)
-        self._bill, self._admission = current_bill(), sender.admission(self._meter)
+        self._bill, self._admission = current_bill(), Admission(sender.lane, self._meter, sender.patience_seconds)
         self._is_cancelled = False
         self.stream: StreamedResponse
         """The answer, of the newest attempt. Thoughts in tags are text in it, and so are blanks before a text."""
@@ -214,6 +194,20 @@ class SentStream:
         """End the answer. It is not asked for again."""
         self._is_cancelled = True
         await self.stream.cancel()
+
+
+def _sent(settings: ModelSettings | None, model: Model) -> ModelSettings | None:
+    """The settings without retries of the client, as requests are repeated here, and with the cache for prompts.
+
+    Each turn repeats the whole conversation. Anthropic and Bedrock read it from a cache only if the request asks for that;
+    pydantic-ai does so by the setting `cache`.
+    """
+    ours = ModelSettings()
+    if "max_retries" not in model.unsupported_settings:
+        ours["max_retries"] = 0
+    if "cache" not in (model.settings or {}) and any(each.profile.get("supports_cache") for each in models_in(model)):
+        ours["cache"] = True
+    return {**ours, **(settings or {})} if ours else settings
 
 
 class Silence:
