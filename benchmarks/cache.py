@@ -59,7 +59,7 @@ async def _run(children: int) -> dict[str, Any]:
 async def _fan_out(children: int, *, waits: bool) -> list[dict[str, int]]:
     """What each child's first request took."""
     from freeact_sub import Agent, Config  # noqa: PLC0415  # slow, and not needed to list the benchmarks
-    from freeact_sub.agents.turn import run_hooks  # noqa: PLC0415
+    from freeact_sub.agents import turn  # noqa: PLC0415
     from freeact_sub.testing import FakeKernelProvider  # noqa: PLC0415
 
     server_module, chat = importlib.import_module("support.messages_server"), importlib.import_module("support.chat_server")
@@ -74,9 +74,9 @@ async def _fan_out(children: int, *, waits: bool) -> list[dict[str, int]]:
             return [chat.ChatCall("task", {"prompt": f"Look at part {number}."}) for number in range(children)]
         return ["All parts are done."]
 
-    keep = run_hooks.prefix_of if waits else lambda _: None
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(run_hooks, "prefix_of", keep):
-        async with server_module.MessagesServer(script, answers_after=ANSWERS_AFTER) as server:
+    keep = turn.prefix_of if waits else lambda _: None
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(turn, "prefix_of", keep):
+        async with server_module.MessagesServer(script, answers_after=lambda: asyncio.sleep(ANSWERS_AFTER)) as server:
             config = Config(
                 workspace=Path(folder),
                 mode="full",
