@@ -8,7 +8,7 @@ from support.agents import as_read, cell, of_kind, read
 from support.sessions import as_after_a_crash
 from support.waiting import eventually
 
-from freeact_sub import ApprovalDeniedError, Feature, RunPart, default_features
+from freeact_sub import ApprovalDeniedError, Feature, InvalidRequestError, RunPart, default_features
 from freeact_sub.events import CodeExecutionOutput, Notice
 from freeact_sub.testing import FakeKernel, FakeKernelProvider, prompts
 
@@ -207,17 +207,25 @@ async def test_a_kept_kernel_is_saved_at_the_end_of_each_run_and_taken_back_as_i
 async def test_a_child_that_is_resumed_twice_at_once_works_once(make, store):
     async with make(runs_its_prompt, config=FULL, session="new") as agent:
         child = await agent.spawn_and_run("x = 1")
-    async with make(runs_its_prompt, config=FULL, session=agent.session_id) as later:
+    config = {"mode": "ask", "effects": {"enabled": False}}
+    async with make(runs_its_prompt, config=config, session=agent.session_id) as later:
+        done, refused, asked = [], [], []
+
+        async def resumed():
+            try:
+                done.append(await later.task("x += 1", resume=child.agent_id))
+            except InvalidRequestError as error:  # meanwhile the other one waits for a person
+                refused.append(str(error))
+                await eventually(lambda: bool(asked))
+                asked[0].approve()
 
         async def program():
-            both = [later.task("x += 1", resume=child.agent_id) for _ in range(2)]
-            return await asyncio.gather(*both, return_exceptions=True)
+            await asyncio.gather(resumed(), resumed())
 
-        _, result = await read(later.run_program(program))
-        done = [each for each in result.output if not isinstance(each, Exception)]
-        refused = [str(each) for each in result.output if isinstance(each, Exception)]
+        await read(later.run_program(program), rule=asked.append)  # which decides nothing
         assert len(done) == 1
         assert "is at work" in refused[0]
+        later.mode = "full"
         events, _ = await read(later.run_program(lambda: later.task("print(x)", resume=child.agent_id)))
     assert texts(events) == ["2"]
     with store.reader(agent.session_id) as reader:
