@@ -4,7 +4,8 @@ A `Feature` belongs to one tree of agents (`Agent(features=[...])`), and makes a
 All methods are optional: the base does nothing. They are called in this order:
 
 1.  `Feature.attach`, once, when the root is made. Each tap that it returns hears every event of the tree, in order.
-2.  `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order.
+2.  `Feature.around` and `Feature.open`, entered when the root is opened, and left when it is closed, in reverse order: the
+    first before its kernel is made and after that has ended, the second while there is a kernel.
 3.  `Feature.kernel`, when an `AgentKernel` is made, and when the mode of the root has changed. `KernelFeature.kernel_part`,
     once for each agent or node that gets a kernel of its own: the part changes hands with it (`KernelPart.assign`), and is
     closed with it.
@@ -194,7 +195,7 @@ class FeatureAgent(Protocol):
         ...
 
     @property
-    def present_policy(self) -> Policy:
+    def policy(self) -> Policy:
         """The policy that decides on its calls at this moment."""
         ...
 
@@ -230,7 +231,7 @@ class Asker:
     @property
     def policy(self) -> Policy:
         """The policy of the agent at this moment."""
-        return self.agent.present_policy
+        return self.agent.policy
 
     @cached_property
     def emitter(self) -> Emitter:
@@ -534,6 +535,13 @@ class Feature:
         """Called once, when the root is made; returns functions that hear every event."""
         del root
         return ()
+
+    def around(self) -> AbstractAsyncContextManager[Any]:
+        """Return a context that is open around all else of an open root: from before its kernel is made until it has ended.
+
+        An event loop that ends closes all asynchronous generators at once, so it is better no generator.
+        """
+        return nullcontext()
 
     def open(self) -> AbstractAsyncContextManager[Any]:
         """Return a context that is open while the root is. Objects of an event loop are made here."""

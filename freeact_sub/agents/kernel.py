@@ -563,6 +563,11 @@ class AgentKernel:
         self._untold = ""
         await self.get()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended for good."""
+        return self._closed
+
     async def end(self) -> None:
         """End the kernel for good, whatever its state."""
         self._closed = True

@@ -427,11 +427,6 @@ class TreeAgent:
         """The agent whose run its code belongs to: itself, or the one above a node."""
         return self if self.owner is None else self.owner.principal
 
-    @property
-    def present_policy(self) -> Policy:
-        """The policy in effect at this moment, as features know it."""
-        return self.policy
-
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
         """Note a new kernel. Args: folders: its own folders besides the workspace."""
         self.policy = self.policy.with_scratch(folders)

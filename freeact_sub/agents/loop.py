@@ -22,6 +22,7 @@ from freeact_sub.agents.ask import SingleRequests
 from freeact_sub.agents.call import ModelCalls, acting_as
 from freeact_sub.agents.children import AgentProgram, ChildOwner, Work
 from freeact_sub.agents.endings import sentence, status_of
+from freeact_sub.agents.feature import RunParts
 from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent, traced_program
 from freeact_sub.agents.nodes import OwnedNode
@@ -118,10 +119,10 @@ class AgentLoop:
 
     async def run(self, work: Work) -> RunResult:
         """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
-        agent, run = self.agent, self.agent.run
+        agent, run, parts = self.agent, self.agent.run, self.agent.run.features  # the run of an abandoned child drops them
         self.tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
-        run.features.begins(work.prompt, work.request)
+        parts.begins(work.prompt, work.request)
         run.resumed = ()
         self._emit(work.started(agent))
         if agent.parent is None:
@@ -145,7 +146,7 @@ class AgentLoop:
                 run.keep_history(self._turns.messages)
             try:
                 with acting_as(agent):
-                    await self._close(ending)
+                    await self._close(ending, parts)
             finally:
                 result = self._finish(ending)
                 self._doing = Work(prompt="")  # what the program gave the run is not kept until the next one
@@ -206,15 +207,20 @@ class AgentLoop:
         if self._turns is not None:
             self._turns.messages = messages
 
-    async def _close(self, ending: RunResult) -> None:
-        """End everything the run started, children first; a cancel during one step does not skip the next."""
+    async def _close(self, ending: RunResult, parts: RunParts) -> None:
+        """End everything the run started; a cancel during one step does not skip the next. The last step stands first here.
+
+        Args:
+            ending: How the run ends.
+            parts: Those of features in it.
+        """
         async with AsyncExitStack() as stack:
             if self._parent is not None:
                 stack.push_async_callback(lambda: carry_out(self._end_kernel(), timeout_seconds=CLOSE_SECONDS))
-                if self.agent.keeps_kernel and ending.status not in ("cancelled", "timeout"):  # its kernel has ended with it
+                if self.agent.keeps_kernel and ending.status != "cancelled" and not self.kernel.has_ended:
                     limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
-            parts, kernel = self.agent.run.features, self.kernel
+            kernel = self.kernel
             closing_seconds = parts.closing_seconds + CLOSE_SECONDS  # each part has a bound of its own
             stack.push_async_callback(lambda: carry_out(parts.closing(ending, kernel), timeout_seconds=closing_seconds))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))

@@ -528,6 +528,8 @@ class Root:
     async def _open(self) -> None:
         shared = self.tree.shared
         shared.renew()
+        for feature in shared.features:
+            await self._resources.enter_async_context(feature.around())
         for child in self.tree.agents.values():
             child.run.record.model_is_closed = True
         from freeact_sub.kernels.files import UNDONE, recover  # noqa: PLC0415  # only an agent that opens needs it

@@ -127,7 +127,7 @@ class Verifier:
 
 def stricter(starter: TreeAgent, agent: TreeAgent) -> TreeAgent:
     """Whose rules count for a check: the kernel may have no wall where the starter's mode relies on one."""
-    return min(starter, agent, key=lambda each: MODES.index(each.present_policy.mode))
+    return min(starter, agent, key=lambda each: MODES.index(each.policy.mode))
 
 
 class CheckHost:

@@ -337,7 +337,7 @@ class TrialHost:
 
     @property
     def _policy(self) -> Policy:
-        return self._agent.present_policy.with_scratch(self.folders)
+        return self._agent.policy.with_scratch(self.folders)
 
 
 def _request(method: str, params: Mapping[str, Any]) -> str:

@@ -71,4 +71,4 @@ class InstructionsFeature(Feature):
 
     def run(self, agent: FeatureAgent) -> RunPart | None:
         """Hear of the files that a run uses, if there are instructions."""
-        return InstructionsPart(agent, self) if agent.config.instruction_contents else None
+        return InstructionsPart(agent, self) if agent.config.instruction_files else None

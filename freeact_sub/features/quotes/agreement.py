@@ -70,7 +70,7 @@ class Agreement:
         decision = None
         if agent.shared.config.headless is None:
             decision = await agent.shared.gate.check(call, Asker(agent=agent))
-        elif (ruling := await agent.shared.gate.ruling(call, agent.present_policy)).verdict == "deny":
+        elif (ruling := await agent.shared.gate.ruling(call, agent.policy)).verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         if decision is None or decision.nobody:
             self.tell(rest)
@@ -84,7 +84,7 @@ class Agreement:
         """Whether settings and rules let all fan-outs run within the bounds of the run, and no hook has a say."""
         agent = self._agent
         call = FanOut(what="all")
-        ruling = await agent.shared.gate.ruling(call, agent.present_policy)
+        ruling = await agent.shared.gate.ruling(call, agent.policy)
         if agent.shared.config.headless is not None:
             return ruling.verdict != "deny"
         return ruling.verdict == "allow" and not any(adviser.hears(call) for adviser in Asker(agent=agent).advisers)

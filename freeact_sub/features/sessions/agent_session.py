@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from freeact_sub.features.sessions.journal import Journal
 from freeact_sub.features.sessions.known_secrets import known_secrets
 from freeact_sub.features.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.features.sessions.resume import OpenReader, Resumed, load
-from freeact_sub.features.sessions.variables import CHANGE_VARIABLES, SessionVariables
+from freeact_sub.features.sessions.variables import CHANGE_VARIABLES, FollowedVariables, SessionVariables
 from freeact_sub.sessions import (
     FILES,
     VARIABLES,
@@ -176,24 +176,23 @@ class AgentSession:
             await self.aclose()
             raise
 
-    @asynccontextmanager
-    async def following(self, agent: TreeAgent, kernel: AgentKernel) -> AsyncIterator[None]:
-        """Save the root's variables in a block, and bring back those that are saved. Args: kernel: its own, just made."""
+    def follow(self, agent: TreeAgent, kernel: AgentKernel) -> FollowedVariables | None:
+        """Save the root's variables from now on, and bring back those that are saved. Args: kernel: its own, just made.
+
+        Returns:
+            What saves them, until it is closed. None: nothing does.
+        """
         is_new, past = not agent.run.record.history, kernel.past
         past.tell(self._fork_note.get("news", ""))
         if self.journal.variables is None:
             if self.resumed is not None and not is_new:
                 self._notice("its saved variables did not come back: the session is not kept")
-            yield
-            return
+            return None
         past.saved = variables = self.journal.variables.of_root(agent.agent_id, kernel, asks_for(agent))
         if variables.are_saved:
             past.begin_again()  # a program's own cells are no conversation
         variables.is_paused = past.due is not None
-        try:
-            yield
-        finally:
-            await variables.aclose()
+        return variables
 
     @property
     def taps(self) -> tuple[Tap, ...]:

@@ -13,8 +13,8 @@ kernel, answers by itself, or hands over a Python type that only the program kno
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -229,12 +229,27 @@ def _digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
     )
 
 
+class Between(AbstractAsyncContextManager[None]):
+    """A block with a begin and an end. It is no generator: an event loop that ends closes all generators at once."""
+
+    def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
+        self._begin, self._end = begin, end
+
+    async def __aenter__(self) -> None:
+        await self._begin()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+
 class SessionsFeature(Feature):
     """Records the agents of a tree, if a session was chosen for them."""
 
     name = "sessions"
     session: AgentSession
     """The session, from `choose` on, which may be none."""
+    _variables: FollowedVariables | None = None
+    """Saves the variables of the root while it is open."""
 
     def choose(self, arguments: Arguments, choice: str | None, store: SessionStore | None) -> Arguments:
         """Choose the session of a root that is about to be made, and return the arguments of that root.
@@ -266,16 +281,23 @@ class SessionsFeature(Feature):
         self.session.attach(whole_root(root).tree)
         return self.session.taps
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Open the session, and save the variables of the root."""
-        root, session = whole_root(self.root), self.session
-        await session.open(root.tree.shared.servers)
-        try:
-            async with session.following(root.agent, root.opened.kernel):
-                yield
-        finally:
-            await session.aclose()
+    def around(self) -> AbstractAsyncContextManager[None]:
+        """Open the session first, and close it last: all that happens between is recorded."""
+        servers = whole_root(self.root).tree.shared.servers
+        return Between(lambda: self.session.open(servers), self.session.aclose)
+
+    def open(self) -> AbstractAsyncContextManager[None]:
+        """Save the variables of the root."""
+        return Between(self._follow, self._end_following)
+
+    async def _follow(self) -> None:
+        root = whole_root(self.root)
+        self._variables = self.session.follow(root.agent, root.opened.kernel)
+
+    async def _end_following(self) -> None:
+        variables, self._variables = self._variables, None
+        if variables is not None:
+            await variables.aclose()
 
     def run(self, agent: FeatureAgent) -> RunPart | None:
         """Record the run, if there is a session."""
