@@ -21,7 +21,7 @@ class EntryPoints:
     """The entry points of one group."""
 
     def __init__(self, name: str, noun: str, own: Mapping[str, str]) -> None:
-        """Args: noun: the word for them in messages. own: the project's own entry points, for a program run from source."""
+        """Args: noun: the word for them in messages. own: ours, which stand nowhere else."""
         self.name = name
         self._noun = noun
         self._own = {key: EntryPoint(key, value, name) for key, value in own.items()}
