@@ -166,7 +166,7 @@ def status_line(result: RunResult) -> str:
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
     read = f"; {counted(count, 'file')} read" if count else ""
-    made = "" if result.receipts is None else _receipts(result.receipts)
+    made = "".join(f"; {note}" for note in (*result.notes, *_last_output(result.receipts)))
     passed = "; its answer has passed the check" if result.verified else ""
     reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
     kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
@@ -174,9 +174,9 @@ def status_line(result: RunResult) -> str:
     return f"[{result.agent_id}: {result.status}; {spent}{made}{read}{written}{passed}{reused}{kept}]"
 
 
-def _receipts(made: Receipts) -> str:
-    last = one_line(made.printed[-PRINTED_CHARS:], PRINTED_CHARS)
-    return f"; receipts: {made}" + (f"; its last output ends with: {_quoted(last)}" if last else "")
+def _last_output(made: Receipts | None) -> tuple[str, ...]:
+    last = "" if made is None else one_line(made.printed[-PRINTED_CHARS:], PRINTED_CHARS)
+    return (f"its last output ends with: {_quoted(last)}",) if last else ()
 
 
 def _quoted(text: str) -> str:

@@ -181,6 +181,11 @@ class Ending:
     """Why it has not, in one sentence, though it was asked for. Empty: it has, or there was no check."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What people and a parent's model read of it besides status, spending and files, in a few words each."""
+        return () if self.receipts is None else (f"receipts: {self.receipts}",)
+
+    @property
     def doubts(self) -> tuple[str, ...]:
         """One sentence for each fact that speaks against the answer."""
         shown, more = self.missing_files[:FILES_SHOWN], len(self.missing_files) - FILES_SHOWN

@@ -10,7 +10,7 @@ from freeact_sub import events as ev
 from freeact_sub.agent_names import NAME_CHARS, short_id
 from freeact_sub.calls import FanOut
 from freeact_sub.cells import CELL_TOOL, CellError, MimeBundle
-from freeact_sub.events.ending import FileReceipt
+from freeact_sub.events.ending import FileReceipt, Receipts
 from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.forms import form_lines, own_prompt
 from freeact_sub.text import clean, counted, files_text, one_line, visible, whole_line
@@ -167,16 +167,13 @@ def ending_notes(event: ev.AgentFinished) -> list[str]:
     """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
     notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
-    notes += receipt_lines(event)[:1]
+    notes += [one_line(note, 300) for note in event.notes]
     return [note for note in notes if note]
 
 
 def receipt_lines(event: ev.AgentFinished) -> list[str]:
-    """What a run has done, as the host saw it: a summary, then a line for each command, call, child and file."""
-    made = event.receipts
-    if made is None:
-        return []
-    lines = [f"receipts: {made}"]
+    """What a run has done, as the host saw it: its notes, then a line for each command, call, child and file."""
+    lines, made = [*event.notes], event.receipts or Receipts()
     notes = {(True, False): " (outside the sandbox)", (False, True): " (by a library)"}
     lines += [f"command: {ran.command}{notes.get((ran.outside, ran.by_library), '')}" for ran in made.commands]
     lines += [f"call: {call.name}{' (failed)' if call.status == 'failed' else ''}" for call in made.calls]

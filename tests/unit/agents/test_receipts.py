@@ -5,12 +5,14 @@ import os
 from support.sample_events import CHILD
 from support.tables import each
 
+from freeact_sub.agents.child import status_line
+from freeact_sub.agents.results import RunResult
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
 from freeact_sub.events.ending import Ending, Receipts, receipts_of
 from freeact_sub.features.files import RunFiles
 from freeact_sub.features.receipts import KEPT, FileFacts, ReceiptBook, file_facts, named_files
-from freeact_sub.show.wording import receipt_lines
+from freeact_sub.show.wording import ending_notes, receipt_lines
 
 
 @each(
@@ -92,6 +94,22 @@ def test_what_is_kept_is_bounded_and_counted():
     assert AgentEvent.from_json(event.to_json()) == event
     assert event.doubts == ("no file that the answer names exists: a.csv",)
     assert receipt_lines(event)[-2:] == ["child: 1f09 (limit)", "140 more receipts"]
+
+
+def test_people_and_a_parents_model_read_the_notes_of_an_ending_and_the_receipts_are_one():
+    class Noted:
+        notes = ("2 cells in all",)
+
+    class Ended(Noted, AgentFinished):
+        pass
+
+    class Result(Noted, RunResult):
+        pass
+
+    event = Ended(**CHILD, status="completed")
+    assert (ending_notes(event)[1:], receipt_lines(event)) == (["2 cells in all"], ["2 cells in all"])
+    assert "; 2 cells in all" in status_line(Result(value="", status="completed", agent_id="agent-1"))
+    assert AgentFinished(**CHILD, status="completed", receipts=Receipts()).notes == ("receipts: nothing was run",)
 
 
 def test_python_code_has_no_receipts_unless_it_has_done_something():
