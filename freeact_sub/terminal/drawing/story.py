@@ -22,7 +22,7 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import PLAN_TOOL
-from freeact_sub.show.wording import MESSAGES, ending_notes, is_news, question_and_answer, receipt_lines, spent
+from freeact_sub.show.wording import MESSAGES, is_news, question_and_answer, receipt_lines, spent
 from freeact_sub.terminal.drawing.parts import (
     INDENT,
     LAST_ROWS,
@@ -43,7 +43,7 @@ from freeact_sub.terminal.drawing.parts import (
     quoted,
     styled,
 )
-from freeact_sub.text import clean, one_line
+from freeact_sub.text import clean, files_text, one_line
 
 Drawn = Iterator[RenderableType]
 
@@ -322,8 +322,8 @@ class Story:
             yield from self._note(clean(doubt), "dim" if view.parent_id is None else "yellow")
         for warning in event.warnings:
             yield from self._note(clean(warning), "yellow")
-        for note in [note for note in ending_notes(event) if note.startswith("files")]:
-            yield from self._note(note, "dim", indent=0)
+        if files := files_text(event.files_written, event.files_removed):
+            yield from self._note(files, "dim", indent=0)
         for line in receipt_lines(event) if view.parent_id is not None else ():
             yield from self._note(line, "dim", indent=0)
         if self._is_main(view):
