@@ -62,6 +62,17 @@ async def test_a_child_whose_time_is_up_keeps_no_kernel_and_nothing_is_said_of_k
     assert not [event.content for event in of_kind(events, Notice) if "kept" in event.content]
 
 
+async def test_a_kept_kernel_stays_where_its_child_has_no_time_to_begin_again(make):
+    async with make({**LOAD, "more": ["more"]}, mode="auto") as agent:
+        loaded = await agent.spawn_and_run(ChildRequest(prompt="load", keep=True))
+        request = ChildRequest(prompt="more", resume=loaded.agent_id, budget=Budget(seconds=1e-6))
+        ended = await agent.spawn_and_run(request)
+        assert ended.status == "timeout"
+        assert ended.node is not None
+        code = "print(table)"
+        assert (await agent.run_program(lambda: ended.node.execute(code)).result()).output.text == "[1, 2]"
+
+
 async def test_children_begin_in_a_node_with_its_conversation(make):
     script = {**LOAD, "go on": [[cell("print(table)")], "went on"], "anew": [[cell("print(len(table))")], "did"]}
     async with make(script, mode="auto") as agent:

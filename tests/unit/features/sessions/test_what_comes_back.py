@@ -247,3 +247,30 @@ async def test_without_a_session_a_conversation_that_goes_on_reads_that_its_kern
         events, _ = await read(again.run("x"))
         assert as_read(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
         assert "came back" not in " ".join(event.content for event in of_kind(events, Notice))
+
+
+class EndsUnderWatch(FakeKernelProvider):
+    """Notes, as a kernel ends, what is looked at then."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.look, self.seen = look, []
+
+    async def start(self, spec, handler):
+        kernel = await super().start(spec, handler)
+        ends = kernel.aclose
+
+        async def aclose():
+            self.seen.append(self.look())
+            await ends()
+
+        kernel.aclose = aclose
+        return kernel
+
+
+async def test_a_session_is_open_until_the_kernel_has_ended(make, store):
+    provider = EndsUnderWatch(lambda: store.is_open(agent.session_id))
+    async with make(["done"], config=FULL, session="new", kernel_provider=provider) as agent:
+        await read(agent.run_cell("1"))
+    assert provider.seen == [True]
+    assert not store.is_open(agent.session_id)
