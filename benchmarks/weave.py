@@ -17,21 +17,16 @@ FRONT: Final = (
 )
 ELSEWHERE: Final = {
     "sessions": ["sessions", "kernels/snapshots", "kernels/guest/saved"],
-    "undo": ["agents/undo"],
-    "effects": ["agents/trials", "kernels/guest/trial", "kernels/wall/of_trials"],
-    "hooks": ["agents/hooks", "hooks", "approvals/call_hooks"],
+    "effects": ["kernels/guest/trial", "kernels/wall/of_trials"],
+    "hooks": ["hooks"],
     "skills": ["kernels/guest/skills"],
-    "receipts": [
-        *("agents/runs/receipt_book", "agents/runs/file_facts", "agents/attribution", "agents/verifier"),
-        "kernels/guest/used",
-    ],
+    "receipts": ["agents/verifier", "kernels/guest/used"],
     "notebook_copies": ["kernels/copies", "kernels/guest/state"],
     "gateway": ["kernels/gateway"],
     "mcp_client": ["mcp", "kernels/guest/mcp"],
-    "compaction": ["agents/context"],
 }
 """Paths by feature, without `.py`."""
-MAY: Final = ("features/__init__.py", "agents/agent.py", "agents/__init__.py", "agent.py")
+MAY: Final = ("features/__init__.py", "agents/__init__.py", "agent.py")
 """Files that put the parts together: they may name features."""
 
 
