@@ -17,7 +17,7 @@ from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import BackgroundChildren, ChildState, HarmlessTool, Tool, ToolContext, ToolResult
+from freeact_sub.tools import BackgroundChildren, ChildState, PlainTool, Tool, ToolContext, ToolResult
 
 FORGOTTEN: Final = (
     "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
@@ -44,7 +44,7 @@ class SubagentsArguments(BaseModel):
         return self
 
 
-class Subagents(HarmlessTool):
+class Subagents(PlainTool):
     """Manages the background children in the context."""
 
     name = "subagents"
@@ -108,7 +108,7 @@ class AskParentArguments(BaseModel):
     question: str = Field(min_length=1)
 
 
-class AskParent(HarmlessTool):
+class AskParent(PlainTool):
     """Asks the parent. Only background children have it: a parent that waits for its child cannot answer."""
 
     name = "ask_parent"

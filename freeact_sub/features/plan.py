@@ -9,7 +9,7 @@ from freeact_sub.agents.feature import FeatureAgent, ToolsFeature
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStep
 from freeact_sub.text import own_title
-from freeact_sub.tools import HarmlessTool, Tool, ToolContext, ToolResult
+from freeact_sub.tools import PlainTool, Tool, ToolContext, ToolResult
 
 MAX_STEPS: Final = 30
 
@@ -30,7 +30,7 @@ class PlanArguments(BaseModel):
     plan: list[StepArguments] = Field(min_length=1, max_length=MAX_STEPS)
 
 
-class UpdatePlan(HarmlessTool):
+class UpdatePlan(PlainTool):
     """Writes the plan to the stream; front ends draw it in place."""
 
     name = "update_plan"

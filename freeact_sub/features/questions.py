@@ -19,7 +19,7 @@ from freeact_sub.events import Answer
 from freeact_sub.events.form_schema import form_question
 from freeact_sub.events.forms import PersonQuestion, QuestionField
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import HarmlessTool, Tool, ToolContext, ToolResult
+from freeact_sub.tools import PlainTool, Tool, ToolContext, ToolResult
 
 MAX_QUESTIONS: Final = 4
 MAX_CHOICES: Final = 4
@@ -44,7 +44,7 @@ class AskUserArguments(BaseModel):
     form: dict[str, Any] = Field(default_factory=dict)
 
 
-class AskUser(HarmlessTool):
+class AskUser(PlainTool):
     """Asks through the function that the agent placed in the context."""
 
     name = "ask_user"

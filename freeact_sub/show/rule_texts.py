@@ -13,7 +13,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels.wall.sandbox import support
 from freeact_sub.text import visible
-from freeact_sub.tools import HARMLESS_TOOLS
+from freeact_sub.tools import is_harmless
 
 ASKS_ABOUT_CODE: Final = ("plan", "ask")
 """Modes in which only a rule lets a cell run unasked."""
@@ -75,4 +75,4 @@ def call_of(kind: str, text: str) -> Call:
     if isinstance(call, ShellCommand):  # as a kernel on this machine starts it
         machine = support()
         return replace(call, wall=machine.landlock > 0 and machine.seccomp)
-    return replace(call, harmless=text in HARMLESS_TOOLS) if isinstance(call, ToolCall) else call
+    return replace(call, harmless=is_harmless(text)) if isinstance(call, ToolCall) else call

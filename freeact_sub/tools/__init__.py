@@ -10,12 +10,15 @@ from freeact_sub.tools.tool import (
     BackgroundChildren,
     CellContext,
     ChildState,
-    HarmlessTool,
     KernelAccess,
     Outcome,
+    PlainTool,
     Tool,
     ToolContext,
     ToolResult,
+    built_in_names,
+    is_harmless,
+    load_definition,
 )
 from freeact_sub.tools.toolset import (
     AgentToolset,
@@ -23,9 +26,7 @@ from freeact_sub.tools.toolset import (
     JudgedToolset,
     bound_error,
     bound_result,
-    built_in_names,
     head_and_tail,
-    load_definition,
     model_content,
     outcome_of,
     output_file,
@@ -44,13 +45,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
 """The tools of the core. Features have others (`ToolsFeature`)."""
 TOOL_NAMES: Final = built_in_names()
 """The names of all built-in tools, those of features included."""
-HARMLESS_TOOLS: Final = frozenset(
-    ("ask", "ask_parent", "ask_user", "reset_kernel", "search_tools", "subagents", "update_plan")
-)
-"""Those whose calls are harmless."""
 
 __all__ = [
-    "HARMLESS_TOOLS",
     "TOOLS",
     "TOOL_NAMES",
     "AgentToolset",
@@ -60,18 +56,19 @@ __all__ = [
     "ChildRequest",
     "ChildState",
     "ExecuteIPythonCell",
-    "HarmlessTool",
     "JudgedToolset",
     "KernelAccess",
     "NodeHandle",
     "Outcome",
     "OwnTools",
+    "PlainTool",
     "Tool",
     "ToolContext",
     "ToolResult",
     "bound_error",
     "bound_result",
     "head_and_tail",
+    "is_harmless",
     "load_definition",
     "model_content",
     "outcome_of",

@@ -14,7 +14,7 @@ from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStatus, PlanStep
 from freeact_sub.text import own_title, shortened
 from freeact_sub.tools.request import AskedChild, ChildRequest
-from freeact_sub.tools.tool import HarmlessTool, Outcome, ToolContext, ToolResult
+from freeact_sub.tools.tool import Outcome, PlainTool, ToolContext, ToolResult
 
 
 class TaskArguments(AskedChild):
@@ -206,7 +206,7 @@ class AskArguments(BaseModel):
     label: str = ""
 
 
-class Ask(HarmlessTool):
+class Ask(PlainTool):
     """Asks a model through the function that the agent placed in the context."""
 
     name = "ask"

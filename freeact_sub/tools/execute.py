@@ -21,7 +21,7 @@ from freeact_sub.kernels import CellClock, CellOutputBuffer, CellRun, Kernel
 from freeact_sub.spans import note_here
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import own_title
-from freeact_sub.tools.tool import CellContext, HarmlessTool, ToolContext, ToolResult
+from freeact_sub.tools.tool import CellContext, PlainTool, ToolContext, ToolResult
 from freeact_sub.tools.toolset import IMAGE_MARKS, output_file
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
@@ -201,7 +201,7 @@ class ResetArguments(BaseModel):
     model_config = {"extra": "forbid", "defer_build": True}
 
 
-class ResetKernel(HarmlessTool):
+class ResetKernel(PlainTool):
     """Replaces the kernel with a new one."""
 
     name = "reset_kernel"

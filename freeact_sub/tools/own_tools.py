@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.text import wrong_fields
-from freeact_sub.tools.toolset import built_in_names
+from freeact_sub.tools.tool import built_in_names
 
 NOT_IN_CELLS: Final = "code in a cell cannot call the tool {name}: it is carried out elsewhere, later"
 

@@ -4,13 +4,17 @@ A tool knows nothing of agents. What it needs of its agent stands in the context
 `spawn`, a function that the agent placed there.
 """
 
+import functools
+import importlib.resources
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
-from pydantic_ai import BinaryContent
+from pydantic_ai import BinaryContent, ToolDefinition
 
 from freeact_sub.calls import Call, ToolCall
 from freeact_sub.config.budget import Usage
@@ -18,7 +22,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.events import AgentEvent, Answer
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import Kernel
-from freeact_sub.tools.request import ChildRequest
+from freeact_sub.tools.request import ChildRequest, schema_for_models
 
 Outcome: TypeAlias = Literal["success", "failed"]
 
@@ -187,11 +191,47 @@ class Tool(Protocol):
         ...
 
 
-class HarmlessTool:
-    """A tool that touches only its agent and the agent's children."""
+class PlainTool:
+    """A tool that is judged by its name. It is harmless if its file says so: it touches only its agent and its children."""
 
     name: str
 
     def call(self, arguments: BaseModel) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=True)
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=is_harmless(self.name))
+
+
+def is_harmless(name: str) -> bool:
+    """Whether a tool is built in, and its file has `"metadata": {"harmless": true}`."""
+    return name in built_in_names() and bool((_told(name).get("metadata") or {}).get("harmless", False))
+
+
+@functools.cache
+def load_definition(name: str) -> ToolDefinition:
+    """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module.
+
+    The schema of `task` is made from the choices for a child, which stand in one place only.
+    """
+    told = {**_told(name)}
+    if "parameters_json_schema" not in told:
+        from freeact_sub.tools.children import TaskArguments  # noqa: PLC0415  # all others say their own
+
+        told["parameters_json_schema"] = schema_for_models(TaskArguments)
+    return ToolDefinition(**told)
+
+
+@functools.cache
+def _told(name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((_definitions() / f"{name}.json").read_text(encoding="utf-8"))
+    return told
+
+
+@functools.cache
+def built_in_names() -> frozenset[str]:
+    """The names of all built-in tools, also of those that an agent does not have."""
+    return frozenset(file.name.removesuffix(".json") for file in _definitions().iterdir() if file.name.endswith(".json"))
+
+
+def _definitions() -> Traversable:
+    packaged = importlib.resources.files("freeact_sub.tools") / "definitions"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "tools"

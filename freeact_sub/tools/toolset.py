@@ -8,20 +8,17 @@ conversation.
 
 import asyncio
 import functools
-import importlib.resources
 import itertools
-import json
 import logging
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai import BinaryContent, RunContext, ToolReturn
 from pydantic_ai.exceptions import (
     ModelRetry,
     ToolFailed,
@@ -34,8 +31,7 @@ from pydantic_core import to_json
 
 from freeact_sub.calls import Call
 from freeact_sub.system.safe_files import write_new
-from freeact_sub.tools.request import schema_for_models
-from freeact_sub.tools.tool import Outcome, Tool, ToolContext, ToolResult
+from freeact_sub.tools.tool import Outcome, Tool, ToolContext, ToolResult, load_definition
 
 MAX_RETRIES = 5
 """Calls in a row that may have invalid arguments; the bound on turns applies as well."""
@@ -96,31 +92,6 @@ def validator_of(arguments: type[BaseModel]) -> Any:
     """Return what checks the arguments of a tool."""
     arguments.model_rebuild()  # it is built when it is first needed
     return arguments.__pydantic_validator__
-
-
-@functools.cache
-def load_definition(name: str) -> ToolDefinition:
-    """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module.
-
-    The schema of `task` is made from the choices for a child, which stand in one place only.
-    """
-    told = json.loads((_definitions() / f"{name}.json").read_text(encoding="utf-8"))
-    if "parameters_json_schema" not in told:
-        from freeact_sub.tools.children import TaskArguments  # noqa: PLC0415  # all others say their own
-
-        told["parameters_json_schema"] = schema_for_models(TaskArguments)
-    return ToolDefinition(**told)
-
-
-@functools.cache
-def built_in_names() -> frozenset[str]:
-    """The names of all built-in tools, also of those that an agent does not have."""
-    return frozenset(file.name.removesuffix(".json") for file in _definitions().iterdir() if file.name.endswith(".json"))
-
-
-def _definitions() -> Traversable:
-    packaged = importlib.resources.files("freeact_sub.tools") / "definitions"
-    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "tools"
 
 
 IMAGE_MARKS: Final = {

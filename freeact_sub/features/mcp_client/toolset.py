@@ -27,7 +27,8 @@ from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.mcp import McpResult, McpServers, McpTool
 from freeact_sub.text import one_line
 from freeact_sub.tools import JudgedToolset, Outcome, ToolResult, load_definition, model_content
-from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names, validator_of
+from freeact_sub.tools.tool import built_in_names
+from freeact_sub.tools.toolset import MAX_RETRIES, validator_of
 
 TAKEN_NAMES: Final = ("final_result", "hand_over")
 """The names of the tools by which a model hands over a typed answer."""
