@@ -298,6 +298,10 @@ def test_an_object_belongs_to_one_agent(make):
         make(["done"], features=[feature])
 
 
+WRONG = type("Wrong", (Feature,), {"run": lambda *_: object()})
+"""Its objects belong to one agent each, so each test makes one."""
+
+
 @each(
     ("options", "problem"),
     [
@@ -305,12 +309,13 @@ def test_an_object_belongs_to_one_agent(make):
         ({"features": [print]}, "features: a builtin_function_or_method is no Feature"),
         ({"features": [], "hooks": [Hook("Stop", print)]}, r"hooks: leave it out.*default_features\(hooks\)"),
         ({"features": [], "session": "new"}, "session: nothing records it.*`features` has no `sessions`"),
-        ({"features": [type("Wrong", (Feature,), {"run": lambda *_: object()})()]}, "Wrong.run returned a object"),
+        ({"features": [WRONG]}, "Wrong.run returned a object"),
     ],
 )
 def test_wrong_features_are_refused_by_name(make, options, problem):
+    features = [each() if each is WRONG else each for each in options["features"]]
     with pytest.raises(InvalidRequestError, match=problem):
-        make(["done"], **options)
+        make(["done"], **{**options, "features": features})
 
 
 async def test_a_feature_reads_the_conversation_and_tells_the_model_something(make):
