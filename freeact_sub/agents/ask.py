@@ -58,6 +58,7 @@ from freeact_sub.errors import FreeactError, InvalidRequestError, LimitReachedEr
 from freeact_sub.kernels import CellClock
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import unknown_name, wrong_fields
+from freeact_sub.tools import is_harmless
 
 RETRIES: Final = 2
 """Corrections that a model may make to an answer of the wrong type."""
@@ -489,4 +490,5 @@ class AskRequests:
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
         args = asked.model_dump(exclude={"together"}, exclude_none=True, exclude_defaults=True)
-        return await self._calls.carry_out("ask", ToolCall(tool_name="ask", args=args, harmless=True), args, clock, work)
+        call = ToolCall(tool_name="ask", args=args, harmless=is_harmless("ask"))
+        return await self._calls.carry_out("ask", call, args, clock, work)

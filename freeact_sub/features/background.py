@@ -17,7 +17,7 @@ from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import BackgroundChildren, ChildState, PlainTool, Tool, ToolContext, ToolResult
+from freeact_sub.tools import BackgroundChildren, ChildState, PlainTool, Tool, ToolContext, ToolResult, is_harmless
 
 FORGOTTEN: Final = (
     "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
@@ -52,7 +52,7 @@ class Subagents(PlainTool):
 
     def call(self, arguments: BaseModel) -> ToolCall:
         """See `Tool`."""
-        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=True)
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=is_harmless(self.name))
 
     async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -27,7 +27,7 @@ from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.mcp import McpResult, McpServers, McpTool
 from freeact_sub.text import one_line
 from freeact_sub.tools import JudgedToolset, Outcome, ToolResult, load_definition, model_content
-from freeact_sub.tools.tool import built_in_names
+from freeact_sub.tools.tool import built_in_names, is_harmless
 from freeact_sub.tools.toolset import MAX_RETRIES, validator_of
 
 TAKEN_NAMES: Final = ("final_result", "hand_over")
@@ -174,7 +174,7 @@ class McpToolset(JudgedToolset):
     def call_of(self, name: str, tool_args: dict[str, Any]) -> Call | None:
         """See `JudgedToolset`."""
         if name == SEARCH:
-            return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump(), harmless=True)
+            return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump(), harmless=is_harmless(name))
         if name not in self._tools:
             return None
         offered = self._tools[name]
