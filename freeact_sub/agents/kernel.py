@@ -352,10 +352,6 @@ class AgentKernel:
             self.description, self._plain_spec = place_of(agent, own_files=self._own_files)
             self._judged = None
 
-    def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentKernel":
-        """Make the kernel of a node, which starts as a copy of this one."""
-        return AgentKernel(agent, self, own_files=own_files)
-
     def _serve(self, agent: TreeAgent) -> None:
         """Answer requests of code in the kernel on behalf of this agent."""
         self.calls = CodeCalls(agent)

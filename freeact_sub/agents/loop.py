@@ -220,9 +220,8 @@ class AgentLoop:
                 if self.agent.keeps_kernel and ending.status != "cancelled" and not self.kernel.has_ended:
                     limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
-            kernel = self.kernel
             closing_seconds = parts.closing_seconds + CLOSE_SECONDS  # each part has a bound of its own
-            stack.push_async_callback(lambda: carry_out(parts.closing(ending, kernel), timeout_seconds=closing_seconds))
+            stack.push_async_callback(lambda: carry_out(parts.closing(ending, self.kernel), timeout_seconds=closing_seconds))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.kernel.calls.end(), timeout_seconds=CLOSE_SECONDS))
 

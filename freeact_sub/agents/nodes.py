@@ -325,7 +325,7 @@ class Nodes:
             copied = origin.kernel if origin is not None else self._kernel
             if origin is None:
                 await copied.bring_back()
-            kernel = copied.branch(code, own_files=own_files)
+            kernel = AgentKernel(code, copied, own_files=own_files)
             try:
                 await kernel.live()
                 kernel.assign(code)
