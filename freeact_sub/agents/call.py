@@ -84,6 +84,20 @@ _IN_CELLS: Final[ContextVar[frozenset[str]]] = ContextVar("freeact_sub_in_cells"
 """The agents and nodes whose kernels run a cell that waits for the present code."""
 NO_LOCK: Final = nullcontext()
 _NOTED: Final[ContextVar[set[str] | None]] = ContextVar("freeact_sub_own_calls", default=None)
+MAX_CHANGED_CHARS: Final = 8_000
+"""Characters of code changed by a person that the model reads."""
+
+FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
+"""Errors of a tool that end the run; the model reads all others as results."""
+WAITED_SECONDS: Final = 5.0
+"""A call that takes longer has waited for something and is not a repetition."""
+
+_SLEEPS: Final = re.compile(r"\bsleep\s*\(|(?:^|[\s!;&|])sleep\s+[\d.]", re.MULTILINE)
+"""Code that sleeps, in Python or in a shell."""
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
+"""Memory addresses, which do not distinguish errors."""
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -312,22 +326,6 @@ def advice(times: int, *, failed: bool) -> str:
 def _last_line(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return _ADDRESS.sub("#", lines[-1]) if lines else "(no text)"
-
-
-logger = logging.getLogger(__name__)
-
-MAX_CHANGED_CHARS: Final = 8_000
-"""Characters of code changed by a person that the model reads."""
-
-FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
-"""Errors of a tool that end the run; the model reads all others as results."""
-WAITED_SECONDS: Final = 5.0
-"""A call that takes longer has waited for something and is not a repetition."""
-
-_SLEEPS: Final = re.compile(r"\bsleep\s*\(|(?:^|[\s!;&|])sleep\s+[\d.]", re.MULTILINE)
-"""Code that sleeps, in Python or in a shell."""
-_ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
-"""Memory addresses, which do not distinguish errors."""
 
 
 @dataclass(kw_only=True)

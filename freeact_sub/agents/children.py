@@ -57,7 +57,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-
 AgentProgram: TypeAlias = Callable[[], Awaitable[Any]]
 """Produces an answer without a model."""
 

@@ -539,7 +539,7 @@ class Feature:
     def around(self) -> AbstractAsyncContextManager[Any]:
         """Return a context that is open around all else of an open root: from before its kernel is made until it has ended.
 
-        An event loop that ends closes all asynchronous generators at once, so it is better no generator.
+        It should not be a generator: an event loop that ends closes all its asynchronous generators at once, in no order.
         """
         return nullcontext()
 

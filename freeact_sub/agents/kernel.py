@@ -63,11 +63,8 @@ News: TypeAlias = Callable[[], Awaitable[str]]
 """Brings back what can be had of a kernel's variables, and returns what the model reads of it."""
 Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Asks rules, and if need be a person. Raises: ApprovalDeniedError: It is denied."""
-
-logger = logging.getLogger(__name__)
 MAX_DEATHS: Final = 3
-"""After this many kernel deaths the run ends."""
-
+"""After so many deaths in one run, no kernel is started for it any more."""
 SWAP_SECONDS: Final = 5.0
 UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
 UNREAD_CHARS: Final = 500
@@ -75,6 +72,8 @@ OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}:
 WROTE: Final = FileWrite(path="")
 """Stands for all files that code writes."""
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
+
+logger = logging.getLogger(__name__)
 
 
 class KernelVariables:
@@ -290,7 +289,7 @@ def _later(saved_up_to: float, last_cell: float) -> str:
 class AgentKernel:
     """The kernel of an agent or a node, and what lives with it: answers to its code, and the parts of features.
 
-    It starts in the background, is watched, and is replaced when it dies. It is always closed.
+    It starts in the background, is watched, and is replaced when it dies. It is closed with its agent or node.
     """
 
     def __init__(self, agent: TreeAgent, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
@@ -327,7 +326,7 @@ class AgentKernel:
         self._unread = self._told = ""
         """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
         self.mode = agent.policy.mode
-        """The mode whose wall the present kernel has. It follows the agent's before the next cell (`bring_back`)."""
+        """The mode whose wall the present kernel has. `bring_back` replaces a kernel that has the wall of another mode."""
         self._is_of_node = False
         """It belongs to a node, so it is not replaced."""
         self.is_used = False

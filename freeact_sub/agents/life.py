@@ -373,7 +373,7 @@ class KeptAgent:
 class TreeAgent:
     """An agent, or a node: a live kernel without an agent, whose code is a part of its owner's run.
 
-    What it is stays as it was made. Its run, its kernel and the policy change; features complete the rights of the root.
+    Its identity never changes. Its run, its kernel and its policy do, and features complete the rights of the root.
     """
 
     shared: Shared
@@ -656,7 +656,7 @@ class Tree:
             self.root.emitter.put(Notice(content=text))
 
     def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> TreeAgent:
-        """Make the root, for which features make no parts before they are attached.
+        """Make the root. Features make their parts for it once they are attached: see `add_parts`.
 
         Args:
             history: The conversation to continue.

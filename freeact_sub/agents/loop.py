@@ -119,7 +119,7 @@ class AgentLoop:
 
     async def run(self, work: Work) -> RunResult:
         """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
-        agent, run, parts = self.agent, self.agent.run, self.agent.run.features  # the run of an abandoned child drops them
+        agent, run, parts = self.agent, self.agent.run, self.agent.run.features  # an abandoned run drops them
         self.tree.at_work[agent.agent_id] = self
         agent.shared.gate.begin(agent.agent_id)
         parts.begins(work.prompt, work.request)
@@ -208,7 +208,9 @@ class AgentLoop:
             self._turns.messages = messages
 
     async def _close(self, ending: RunResult, parts: RunParts) -> None:
-        """End everything the run started; a cancel during one step does not skip the next. The last step stands first here.
+        """End everything that the run has started. A cancel during one step does not skip the next.
+
+        The steps are pushed in reverse order.
 
         Args:
             ending: How the run ends.

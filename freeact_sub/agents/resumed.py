@@ -1,7 +1,6 @@
 """A child that is resumed after its run has ended: its identity, its conversation and its model.
 
-Of what the program does not have in memory any more a feature may know (`KnowsEarlier`), also after the program was
-started again.
+A feature may know of children that are no longer in memory, even those of an earlier program (`KnowsEarlier`).
 """
 
 import itertools

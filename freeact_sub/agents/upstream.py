@@ -1,6 +1,6 @@
-"""What pydantic-ai does not do yet, and is done here until it does: each class has the text of its report.
+"""Workarounds for pydantic-ai, each with the text of its report.
 
-When a release does what a report asks for, its class goes, with the lines that use it in `turn.py` and `call.py`.
+When a release does what a report asks for, remove the class, and the lines that use it in `turn.py` and `call.py`.
 """
 
 import asyncio

@@ -230,7 +230,7 @@ def _digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
 
 
 class Between(AbstractAsyncContextManager[None]):
-    """A block with a begin and an end. It is no generator: an event loop that ends closes all generators at once."""
+    """A context with a begin and an end. A generator would not do: an event loop that ends closes all of its at once."""
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
         self._begin, self._end = begin, end
