@@ -180,6 +180,25 @@ async def test_what_goes_wrong_as_the_server_is_to_get_a_branch_is_told_and_leav
         assert await text_of(branch, "1") == "1\n"
 
 
+async def test_a_branch_is_not_given_away_while_another_one_is_forked(kernel):
+    await text_of(
+        kernel,
+        "import sys, time; brancher = sys.modules['freeact_brancher']; fork = brancher.fork_reporting\n"
+        "forked = get_ipython().kernel.control_handlers['freeact_branch'].__self__.forked\n"
+        "def late(life):\n"
+        "    first, until = list(forked), time.monotonic() + 0.5\n"
+        "    while list(forked) == first and time.monotonic() < until: time.sleep(0.01)\n"
+        "    return fork(life)\n"
+        "brancher.fork_reporting = late",
+    )
+
+    async def says(number):
+        async with branched(kernel) as branch:
+            return await text_of(branch, f"print({number})")
+
+    assert await asyncio.gather(*map(says, range(3))) == ["0\n", "1\n", "2\n"]
+
+
 async def test_a_branch_that_ends_before_it_is_a_kernel_is_told_of_with_the_end_of_its_log(kernel):
     await text_of(
         kernel,

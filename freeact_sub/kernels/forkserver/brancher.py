@@ -59,7 +59,7 @@ class Brancher:
         self.forked: dict[str, tuple[int, int, int]] = {}
         """For each request: the intermediate process, the branch, and its pipe, until the server adopts the branch."""
         self.lock = threading.Lock()
-        """The main thread forks, the control thread reports the outcome."""
+        """Held by the main thread while it forks, and by the control thread while it gives a branch away."""
         self.kernel.control_handlers["freeact_branch"] = self.on_message
         sys.modules["freeact_guest.trial"].note_own_ends()
 
@@ -142,24 +142,25 @@ class Brancher:
 
     def seat(self, branch_id: str) -> None:
         """Gives the branch to the fork server."""
-        forked = self.forked.get(branch_id)
-        if forked is None:
-            return
-        between, _, go = forked
-        try:
-            prctl(PR_SET_CHILD_SUBREAPER, 0)
+        with self.lock:  # the next branch, which may be forked now, closes the pipes that are open at its fork
+            forked = self.forked.get(branch_id)
+            if forked is None:
+                return
+            between, _, go = forked
             try:
-                kill(between)
-                reap(between)
-            finally:
-                prctl(PR_SET_CHILD_SUBREAPER, 1)
-            with contextlib.suppress(BrokenPipeError):  # it was killed
-                os.write(go, b"g")
-        except BaseException:
-            self.end(branch_id)
-            raise
-        del self.forked[branch_id]
-        let_go(go, *forked[:2])
+                prctl(PR_SET_CHILD_SUBREAPER, 0)
+                try:
+                    kill(between)
+                    reap(between)
+                finally:
+                    prctl(PR_SET_CHILD_SUBREAPER, 1)
+                with contextlib.suppress(BrokenPipeError):  # it was killed
+                    os.write(go, b"g")
+            except BaseException:
+                self.end(branch_id)
+                raise
+            del self.forked[branch_id]
+            let_go(go, *forked[:2])
         self.say(branch_id, state="seated")
 
     def abandon(self, branch_id: str) -> None:
