@@ -143,7 +143,8 @@ def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeo
     if lost is not None:
         text += (
             f"\n[ERROR] The kernel is gone: {lost}. All its variables and imports are lost, and so may be "
-            "what the cell printed last. The cell is not run again; a new kernel starts with your next cell."
+            "what the cell printed last. The cell is not run again; a new kernel starts with your next cell, unless "
+            "this run has lost too many."
         )
     return text.strip("\n")
 

@@ -4,7 +4,7 @@ It is slow to import: drawing functions import it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import ClassVar, Final, cast
 
@@ -87,20 +87,23 @@ class _WholeMarkdown(Markdown):
     def __init__(self, text: str) -> None:
         super().__init__("", code_theme=CODE_THEME, hyperlinks=False)
         parser = MarkdownIt().enable(["strikethrough", "table"]).disable("reference")
-        self.markup, self.parsed = text, parser.parse(text)
+        self.markup, self.parsed = text, list(_without_html(parser.parse(text)))
 
-    def _flatten_tokens(self, tokens: Iterable[Token]) -> Iterable[Token]:
-        for token in super()._flatten_tokens(tokens):
-            if token.type == "html_inline":
-                yield _LINE_BREAK if _BREAK.fullmatch(token.content) else _text(token.content)
-            elif token.type == "html_block":
-                yield Token("paragraph_open", "p", 1)
-                for number, line in enumerate(token.content.strip("\n").split("\n")):
-                    yield from (_LINE_BREAK,) if number else ()
-                    yield _text(_BREAK.sub("\n", line))
-                yield Token("paragraph_close", "p", -1)
-            else:
-                yield token
+
+def _without_html(tokens: Iterable[Token]) -> Iterator[Token]:
+    """The tokens of a text, with HTML as its characters."""
+    for token in tokens:
+        if token.type == "html_inline":
+            yield _LINE_BREAK if _BREAK.fullmatch(token.content) else _text(token.content)
+        elif token.type == "html_block":
+            yield Token("paragraph_open", "p", 1)
+            for number, line in enumerate(token.content.strip("\n").split("\n")):
+                yield from (_LINE_BREAK,) if number else ()
+                yield _text(_BREAK.sub("\n", line))
+            yield Token("paragraph_close", "p", -1)
+        else:
+            token.children = token.children and list(_without_html(token.children))
+            yield token
 
 
 def _text(content: str) -> Token:
