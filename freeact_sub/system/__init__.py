@@ -1,1 +1,1 @@
-"""Files, folders, processes and clean-up that hold whatever programs of others do meanwhile."""
+"""Files, folders, processes and clean-up that stay reliable whatever other programs do meanwhile."""

@@ -15,9 +15,9 @@ import time
 
 CHUNK_BYTES = 1 << 16
 KEPT_BYTES = 4096
-"""Bytes kept of the head and of the tail of an overlong line: one of them has the id."""
+"""Bytes kept of the head and of the tail of an overlong line; one of them has the id."""
 FINISH_SECONDS = 1.0
-"""The wait for the host once the program has ended."""
+"""Seconds to wait for the host after the program has ended."""
 _ID = rb'"id"\s*:\s*(\d+|"(?:[^"\\\\]|\\\\.){1,200}")'
 AT_BEGINNING = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID)
 AT_END = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
@@ -40,9 +40,9 @@ class Pipes:
         self._open = {self._output, self._errors}
         self._line = bytearray()
         self._left_out = 0
-        """Bytes of the present line that are not kept, as it is too long."""
+        """Bytes of the current line that were dropped because the line is too long."""
         self._pending = bytearray()
-        """For the host, which has not taken it yet: then no more is read."""
+        """Bytes that the host has not taken yet; nothing more is read meanwhile."""
 
     def become_streams(self) -> None:
         """Redirects the output of the child process here. Called in the child."""
@@ -50,7 +50,7 @@ class Pipes:
         os.dup2(self._errors_end, 2)
 
     def waits_for(self) -> tuple[list[int], list[int]]:
-        """The descriptors to wait for: to read, to write."""
+        """Returns the descriptors to wait for: to read, to write."""
         for end in (self._output_end, self._errors_end):
             with contextlib.suppress(OSError):  # closed already
                 os.close(end)

@@ -28,13 +28,13 @@ import anyio
 from freeact_sub.system.guard import GUARD_COMMAND
 
 END_SECONDS: Final = 5.0
-"""For a background task that was cancelled."""
+"""Seconds that a cancelled background task has to end."""
 
 logger = logging.getLogger(__name__)
 
 
 async def carry_out(work: Coroutine[Any, Any, None], *, timeout_seconds: float = 10) -> None:
-    """Runs clean-up to its end even if the waiting task is cancelled, and raises the cancellation afterwards.
+    """Run clean-up to its end even if the waiting task is cancelled, and raise the cancellation afterwards.
 
     Args:
         work: The clean-up. Its exceptions are raised here.
@@ -64,7 +64,7 @@ async def carry_out(work: Coroutine[Any, Any, None], *, timeout_seconds: float =
 
 
 async def until_done(task: asyncio.Task[Any]) -> None:
-    """Waits for a task of ours as if its work were done here: a cancellation ends it first, and is raised then."""
+    """Wait for a task of ours as if its work were done here: a cancellation ends the task first, and is raised then."""
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
@@ -81,7 +81,7 @@ async def until_done(task: asyncio.Task[Any]) -> None:
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
-    """Cancels a background task and waits for its end. Drops its result; logs its error."""
+    """Cancel a background task and wait for its end. Drop its result; log its error."""
     task.cancel()
     await asyncio.wait({task}, timeout=END_SECONDS)
     if not task.done():
@@ -93,12 +93,12 @@ async def end_task(task: asyncio.Task[Any]) -> None:
 async def end_guarded(
     process: subprocess.Popen[bytes] | asyncio.subprocess.Process, ended: asyncio.Future[Any], *, timeout_seconds: float
 ) -> None:
-    """Has a process guard end its program and all that the program has started; kills its group where that takes too long.
+    """End a guarded program and its descendants; kill the process group after a timeout.
 
     Args:
         process: The guard, the leader of its process group.
         ended: Done when the guard has ended.
-        timeout_seconds: How long it may take to end, and again when it was killed.
+        timeout_seconds: Seconds to wait for the end, and again after the kill.
     """
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
@@ -110,21 +110,21 @@ async def end_guarded(
 
 
 _ends: Final[dict[Callable[[], None], asyncio.AbstractEventLoop]] = {}
-"""What ends a process, with the loop that it belongs to."""
+"""Functions that end a process, with the loop of each."""
 
 
 def end_with_loop(end: Callable[[], None]) -> None:
-    """Have a process of the running loop ended after the loop. Args: end: waits for the end; any thread may call it."""
+    """End a process after the running loop. Args: end: waits for the end; any thread may call it."""
     _ends[end] = asyncio.get_running_loop()
 
 
 def forget(end: Callable[[], None]) -> None:
-    """Note that a process has ended."""
+    """Forget a process that has ended."""
     _ends.pop(end, None)
 
 
 def is_left_behind() -> bool:
-    """Whether a loop was closed before its processes had ended."""
+    """Return whether a loop was closed before its processes had ended."""
     return any(loop.is_closed() for loop in tuple(_ends.values()))
 
 
@@ -136,7 +136,7 @@ def end_left_behind() -> None:
 
 
 def end_left_behind_soon() -> None:
-    """Do the same in a thread, for finalizers, which must not block."""
+    """End the processes of closed loops in a thread; for finalizers, which must not block."""
     if is_left_behind():
         threading.Thread(target=end_left_behind, name="ends what a closed event loop has left").start()
 
@@ -152,9 +152,9 @@ async def guarded_shell(
     """Start a shell that runs a command; leaving the block ends it and all its descendants.
 
     Args:
-        command: For bash, or for `/bin/sh` where the environment has no bash.
-        folder: Where it runs.
-        environment: All its variables.
+        command: Text for bash, or for `/bin/sh` where the environment has no bash.
+        folder: The working directory.
+        environment: All environment variables.
         stdin: As in `subprocess`. Standard output is always a pipe.
         stderr: As in `subprocess`.
     """

@@ -1,6 +1,6 @@
 """`DaemonThreads`: threads for calls that may never return, such as a look at a file system that does not answer.
 
-Those of `asyncio.to_thread` would keep the program from ending.
+Threads of `asyncio.to_thread` would keep the program from ending.
 """
 
 import threading

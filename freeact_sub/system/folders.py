@@ -17,11 +17,11 @@ from typing import Final
 MAX_ENTRIES: Final = 20_000
 MAX_SECONDS: Final = 0.2
 MIN_ENTRIES: Final = 500
-"""This many entries are examined however long it takes, so that results for a small workspace do not depend on load."""
+"""Entries that are examined however long it takes, so that results for a small workspace do not depend on load."""
 PACKAGES: Final = frozenset({"node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"})
 CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"})
 NOT_LOOKED_INTO: Final = PACKAGES | CACHES | {".freeact", ".git", ".hg", ".svn"}
-"""Folders of tools and packages, which are nobody's work."""
+"""Folders of tools and packages, which hold nobody's work."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +73,12 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 ANSWER_SECONDS: Final = 2.0
 _probes: dict[str, threading.Thread] = {}
-"""By path; one that still waits is not repeated."""
+"""The thread that probes each path; a path is not probed again while its thread waits."""
 _lock: Final = threading.Lock()
 
 
 def mounts_in(folder: str) -> list[str]:
-    """The places in a folder, itself included, at which something is mounted. Linux only; elsewhere it finds none."""
+    """Return the mount points in a folder, itself included. Linux only; elsewhere there are none."""
     above, _, name = folder.rpartition("/")
     place = os.fsencode(os.path.join(os.path.realpath(above or "/"), name))  # noqa: PTH118
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:  # noqa: PTH123
@@ -88,7 +88,7 @@ def mounts_in(folder: str) -> list[str]:
 
 
 def silent_mounts(folder: str) -> frozenset[str]:
-    """The real paths below a folder at which a file system is mounted that does not answer within `ANSWER_SECONDS`."""
+    """Return the real paths of mounts below a folder that do not answer within `ANSWER_SECONDS`."""
     paths = [path for path in mounts_in(folder) if path != os.path.realpath(folder)]
     with _lock:
         for path in paths:

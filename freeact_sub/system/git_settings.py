@@ -24,7 +24,7 @@ MAX_FILES: Final = 100
 
 
 def files_of_user(name: str) -> list[str]:
-    """Where git looks for the user's and the system's `config` or `attributes`, whether there are such files or not."""
+    """Return the paths where git looks for the user's and the system's `config` or `attributes`, existing or not."""
     own = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     system = [f"{folder}/git{name}" for folder in ("/etc", "/usr/local/etc", "/opt/homebrew/etc")]
     found = [f"{own}/git/{name}", f"~/.config/git/{name}", *system]
@@ -34,9 +34,9 @@ def files_of_user(name: str) -> list[str]:
 
 
 def settings_of(*paths: str) -> Iterator[tuple[str, Sequence[Setting] | None]]:
-    """The paths of files with settings and of all that they include, whatever the condition, each with its settings.
+    """Yield the path and settings of each settings file, and of all that it includes, whatever the condition.
 
-    None: the file is there, but cannot be read, or is one too many.
+    None: the file exists, but cannot be read, or is one too many.
     """
     todo, seen = list(paths), set[str]()
     while todo:
@@ -55,14 +55,14 @@ def settings_of(*paths: str) -> Iterator[tuple[str, Sequence[Setting] | None]]:
 
 
 def named_path(value: str, base: str) -> str:
-    """The path that a setting names; one that nobody can read where it is relative to git's own folder."""
+    """Return the path that a setting names; a path relative to git's own folder becomes one that nobody can read."""
     if value.startswith("%(prefix)/"):
         return UNREADABLE
     return os.path.join(base, os.path.expanduser(value.replace("\0", "").removeprefix(":(optional)")))
 
 
 def pointed_folder(pointer: str) -> str:
-    """The repository that a `.git` is, or names; empty if it is a file that names none."""
+    """Return the repository that a `.git` is or names; empty if the file names none."""
     if os.path.isdir(pointer):
         return pointer
     target = (text_of(pointer) or "").removeprefix("gitdir: ").rstrip("\r\n")
@@ -70,7 +70,7 @@ def pointed_folder(pointer: str) -> str:
 
 
 def text_of(path: str) -> str | None:
-    """A small text file; empty if there is none. None: it cannot be read."""
+    """Return a small text file; empty if there is none. None: unreadable."""
     try:
         return read_file(Path(path), MAX_BYTES).decode("utf-8", "surrogateescape").replace("\0", "")
     except (FileNotFoundError, NotADirectoryError):
@@ -80,7 +80,7 @@ def text_of(path: str) -> str | None:
 
 
 def read_settings(text: str) -> Iterator[Setting]:
-    """Each setting of a file; a line that git would not understand is skipped."""
+    """Yield each setting of a file; lines that git would not understand are skipped."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section, at = "", 0
     while at < len(text):
@@ -96,7 +96,7 @@ def read_settings(text: str) -> Iterator[Setting]:
 
 
 def _read_value(text: str, at: int) -> tuple[str, int]:
-    """The value that begins there, and where the next line does."""
+    """Return the value that begins at an offset, and the start of the next line."""
     value, kept, quoted = "", 0, False
     while at < len(text) and text[at] != "\n":
         if text[at] == '"':
@@ -117,7 +117,7 @@ def _read_value(text: str, at: int) -> tuple[str, int]:
 
 
 def _trimmed(value: str, kept: int) -> str:
-    """Without the white space at its end, except for what was in quotes."""
+    """Strip the white space at the end, except for what was quoted."""
     return value[:kept] + value[kept:].rstrip()
 
 

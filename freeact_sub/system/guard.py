@@ -12,14 +12,13 @@ program's exit code (or by its signal), and kills the program, and everything th
   *thread*).
 
 Processes that left the program's group or session (`setsid`, daemons) are found all the same: the guard is a child
-subreaper, so every orphan below it becomes its own child. Where the thing does not exist (macOS) it polls for its parent,
+subreaper, so every orphan below it becomes its own child. Without subreapers (macOS) it polls for its parent,
 kills the program, and sends SIGTERM to the rest of its process group.
 
-FOLDER is a folder of the program's own (sockets, a log); the guard removes it if the host has ended and so
-cannot, or has left a file `ending` in it, as it may not live to.
+FOLDER is the program's own (sockets, a log); the guard removes it if the host has ended, or has left `ending` in it.
 
-With `--bound` what the program writes goes through the guard: a line on standard output has at most LINE_BYTES, and what is
-written of standard error, a file, at most LOG_BYTES (`bounded_pipes.py`).
+With `--bound` the program's output goes through the guard: a line on standard output has at most LINE_BYTES, and the
+file of standard error at most LOG_BYTES (`bounded_pipes.py`).
 
 With `--child` it guards a child that this process had before it became a guard (a copy of a kernel, `kernels/copies/`).
 
@@ -53,9 +52,9 @@ ENDING = "ending"
 """The file by which the host leaves the folder to the guard."""
 KILL_ROUNDS = 200
 WATCHED_SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
-"""Handled from the first moment on: a signal during the start must not be lost."""
+"""Signals handled from the first moment on: one during the start must not be lost."""
 FATAL_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-"""Signals that cannot be ignored, or that end whoever goes on all the same."""
+"""Signals that cannot be ignored, or that end a process even if ignored."""
 
 
 def main(host_pid: int, command: list[str] | int, folder: str | None = None, bounds: tuple[int, int] | None = None) -> int:
@@ -101,7 +100,7 @@ def main(host_pid: int, command: list[str] | int, folder: str | None = None, bou
 
 
 def beside(name: str) -> dict[str, Any]:
-    """The names that a file beside this one defines. The file is executed, not imported: this process has no package."""
+    """Returns the names that a neighbouring file defines. The file is executed, not imported: there is no package here."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)  # noqa: PTH100, PTH118, PTH120  # pathlib would double the start-up time
     with open(path, "rb") as file:  # noqa: PTH123
         names: dict[str, Any] = {"__name__": name}
@@ -176,7 +175,7 @@ def end_all() -> None:
 
 
 def is_ending(pid: int) -> bool:
-    """Whether a live process is about to end: a dying process loses its files before its children.
+    """Returns whether a live process is about to end: a dying process loses its files before its children.
 
     The guarded program sees its input closed and ends, and so do we, while our parent is still there.
     """
@@ -195,7 +194,7 @@ def kill(pid: int) -> None:
 
 
 def children() -> list[int]:
-    """Our child processes, including adopted orphans."""
+    """Returns our child processes, including adopted orphans."""
     me, found = os.getpid(), []
     try:
         with os.scandir("/proc") as entries:
@@ -215,13 +214,13 @@ def children() -> list[int]:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere the caller's other means have to do."""
+    """Calls `prctl`. Linux only; elsewhere the caller's other means have to do."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends. None: the system has none."""
+    """Returns a descriptor that becomes readable when the process ends. None: the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -239,7 +238,7 @@ def end_like(code: int) -> None:
 
 
 def options(arguments: list[str]) -> tuple[list[str] | int, str | None, tuple[int, int] | None]:
-    """The command or the child, the folder to remove, and the bounds of what the program writes."""
+    """Returns the command or the child, the folder to remove, and the bounds on the program's output."""
     folder = bounds = None
     while arguments[0].startswith("--"):
         if arguments[0] == "--child":

@@ -1,4 +1,4 @@
-"""Private folders for kernels, and the sweep that removes what a `kill -9` of everything has left of them.
+"""Private folders for kernels, and the sweep that removes those that a `kill -9` left behind.
 
 A folder is `fa-…` in the temporary directory (mode 0700: sockets have a path limit, so it is short) and holds a file `owner`
 with the process id and the start time of the program that made it. The folder's path is in the environment of every process
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_folder(path: Path | None = None) -> Path:
-    """A new private folder that belongs to this process. Args: path: where it is to be, if nothing is there."""
+    """Makes a private folder that belongs to this process. Args: path: where, if nothing is there."""
     folder = path or Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base()))
     try:
         folder.mkdir(mode=0o700, exist_ok=path is None)
@@ -69,7 +69,7 @@ def sweep() -> list[Path]:
 
 
 def _owner_has_ended(folder: Path) -> bool:
-    """Whether a folder is this user's and its owner has ended."""
+    """Returns whether a folder is this user's and its owner has ended."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return False
@@ -80,7 +80,7 @@ def _owner_has_ended(folder: Path) -> bool:
 
 
 def end_processes_of(folder: Path, *, but: Iterable[Path] = ()) -> None:
-    """Kills every process of a folder, except those of these folders in it. Linux only; elsewhere it finds none."""
+    """Kills every process of a folder, except those of inner folders in `but`. Linux only; elsewhere it finds none."""
     mark, others = _mark(folder), [_mark(other) for other in but]
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError, ValueError):  # it has ended, or is another user's
@@ -139,7 +139,7 @@ class KernelFolder:
 
     @property
     def identity(self) -> list[int]:
-        """Device and number: what tells the folder from one that was put in its place."""
+        """Device and inode number, which tell the folder from a replacement."""
         found = os.fstat(self._descriptor)
         return [found.st_dev, found.st_ino]
 
@@ -155,7 +155,7 @@ class KernelFolder:
         return self.open_folder(name)
 
     def open_folder(self, name: str) -> int:
-        """The descriptor of a folder in the folder; a link in its place is refused.
+        """Returns the descriptor of a folder in the folder; a link in its place is refused.
 
         Raises:
             OSError: It is not there, or this folder was given up.
@@ -169,14 +169,14 @@ class KernelFolder:
             os.unlink(name, dir_fd=self._descriptor)
 
     def names(self) -> list[str]:
-        """The names in the folder."""
+        """Returns the names in the folder."""
         try:
             return os.listdir(self._descriptor)  # noqa: PTH208  # pathlib knows no descriptors
         except FileNotFoundError:  # the folder itself has been removed, with all that is around it
             return []
 
     def tail(self, name: str, chars: int) -> str:
-        """The end of a text file of the folder; empty without the file."""
+        """Returns the end of a text file of the folder; empty without the file."""
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
             with open(descriptor, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  # the same
@@ -209,12 +209,12 @@ class KernelFolder:
 
 
 def _mark(folder: Path) -> bytes:
-    """The prefix of the variable in a process of a folder, with a slash after it."""
+    """Returns the beginning of `FA_FOLDER` in the processes of a folder, with a slash after it."""
     return f"{VARIABLE}={folder}/".encode()
 
 
 def _base() -> Path:
-    """The temporary directory, unless sockets in it would have paths that the system refuses."""
+    """Returns the temporary directory, or another one if socket paths in it would be too long for the system."""
     base = Path(tempfile.gettempdir())
     if len(str(base)) <= MAX_BASE_CHARS:
         return base
@@ -222,7 +222,7 @@ def _base() -> Path:
 
 
 def _identity(pid: int) -> str | None:
-    """A process id with its start time, since ids are used again. None: the process has ended."""
+    """Returns a process id with its start time, since ids are used again. None: the process has ended."""
     try:
         fields = stat_fields(pid)
     except FileNotFoundError:

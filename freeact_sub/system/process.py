@@ -1,4 +1,4 @@
-"""This process and those around it: what Linux says of them in `/proc`, and what there is once in a process.
+"""This process and those around it: their state in Linux's `/proc`, and values that exist once a process.
 
 Signals that it has inherited from its starter, ignored or blocked, outlast the start of a program. Window managers,
 supervisors and shells leave them so, mostly by mistake. With SIGCHLD ignored, nobody learns how a process has ended: no
@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 
 def stat_fields(process: int | Literal["self"]) -> list[str]:
-    """The fields of `/proc/PID/stat` behind the name, which may hold anything: first the state, then the parent.
+    """Return the fields of `/proc/PID/stat` after the name, which may hold anything: first the state, then the parent.
 
     Raises:
         OSError: The process has ended, or this is not Linux.
@@ -27,7 +27,7 @@ def stat_fields(process: int | Literal["self"]) -> list[str]:
 
 
 def ancestors(process: int) -> Iterator[int]:
-    """The process ids of a process's parent, of that one's parent, and so on, as far as they can be read."""
+    """Yield the process ids of a process's parent, grandparent and so on, as far as they can be read."""
     while process > 0:
         try:
             process = int(stat_fields(process)[1])
@@ -40,11 +40,11 @@ def ancestors(process: int) -> Iterator[int]:
 MEANT: Final = frozenset(
     ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE", "SIGXFSZ", "SIGKILL", "SIGSTOP")
 )
-"""What stays ignored; SIGPIPE and SIGXFSZ are ignored by Python."""
+"""Signals that stay ignored; Python itself ignores SIGPIPE and SIGXFSZ."""
 
 
 def renew_signals() -> None:
-    """Blocks no signal, and ignores none that the starter cannot mean. For a program of ours, at its start."""
+    """Unblock all signals, and ignore none that the starter cannot mean. For our own programs, at their start."""
     if sys.platform == "win32":
         return
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -54,7 +54,7 @@ def renew_signals() -> None:
 
 
 def hear_of_children() -> None:
-    """Has the system tell of the ends of processes, if it does not. In the program of a user of the library."""
+    """Make the system report the ends of processes, if it does not. For the program of a user of the library."""
     is_main = threading.current_thread() is threading.main_thread()
     if sys.platform != "win32" and is_main and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -65,7 +65,7 @@ PIPE_CLOSED: Final = 141
 
 
 def output_is_left() -> bool:
-    """Whether nobody reads standard output any more. What is still to be written is dropped then."""
+    """Return whether nobody reads standard output any more; unwritten output is dropped then."""
     try:
         stdout = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):  # there is none, it is closed, or it is no file
@@ -81,31 +81,30 @@ def output_is_left() -> bool:
 
 
 chance: Final = random.Random()  # noqa: S311  # not a secret
-"""Makes random numbers for samples and pauses; so a program that has seeded `random` draws the numbers that it would draw
-without us."""
+"""Random numbers for samples and pauses, apart from the `random` that a user's program may have seeded."""
 
 
 class Window:
-    """There is one at most. A program without a terminal leaves it as it is."""
+    """The window of a terminal; a program without one leaves it as it is."""
 
     def __init__(self) -> None:
         self.columns: Callable[[], int] = lambda: 0
-        """The columns that a line of output has; 0: it is not known."""
+        """The number of columns of a line of output; 0: unknown."""
 
 
 WINDOW = Window()
 """The terminal of this process in which a person reads what cells put out. Kernels hear its width."""
 
 _found: set[str] = set()
-"""Secrets that this process gets to know while it runs: refreshed tokens. They are never written into a session."""
+"""Secrets that this process learns while it runs: refreshed tokens. They are never written into a session."""
 
 
 def add_late_secret(secret: str) -> None:
-    """Note a secret. Empty: nothing."""
+    """Note a secret; an empty one is ignored."""
     if secret:
         _found.add(secret)
 
 
 def late_secrets() -> tuple[str, ...]:
-    """Return all of them, the longest first, since one may be a part of another. It may be called in any thread."""
+    """Return all late secrets, the longest first, since one may be part of another. Any thread may call it."""
     return tuple(sorted(_found.copy(), key=len, reverse=True))

@@ -11,7 +11,7 @@ NAMES = 1000
 """Entries of a folder to look at at a time."""
 MOVE_TRIES = 100
 numbers = itertools.count()
-"""Numbers the names of moved folders."""
+"""Numbers for the names of moved folders."""
 
 
 def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> bool:
@@ -58,7 +58,7 @@ def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> boo
 
 
 def some_names(folder: int, but: str = "") -> list[str]:
-    """At most `NAMES` names in a folder: all of them might not fit into memory."""
+    """Returns at most `NAMES` names in a folder: all of them might not fit into memory."""
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         return [entry.name for entry, _ in zip((entry for entry in found if entry.name != but), range(NAMES), strict=False)]
     return []
@@ -93,7 +93,7 @@ def opened(folder: int, name: str) -> int:
 
 
 def mount_of(descriptor: int) -> int:
-    """The number of the mount that an open file is in; a folder that is mounted a second time has another one."""
+    """Returns the mount id of an open file; a folder that is mounted a second time has another one."""
     with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:  # noqa: PTH123
         return next(int(line.split()[1]) for line in lines if line.startswith(b"mnt_id:"))
     return os.fstat(descriptor).st_dev  # without /proc

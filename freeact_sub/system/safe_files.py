@@ -41,7 +41,7 @@ def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def full_path(path: Path | str) -> Path:
-    """The absolute path without `~` and links; it need not exist.
+    """Returns the absolute path without `~` and links; it need not exist.
 
     Raises:
         OSError: There is no such user, the links form a circle, or the text is not a path.
@@ -53,17 +53,17 @@ def full_path(path: Path | str) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a regular file is there; False if the path cannot be looked up."""
+    """Returns whether a regular file is there; False if the path cannot be looked up."""
     return os.path.isfile(path)  # noqa: PTH113  # pathlib's raises for names that are too long and folders without rights
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there; False if the path cannot be looked up."""
+    """Returns whether a folder is there; False if the path cannot be looked up."""
     return os.path.isdir(path)  # noqa: PTH112  # the same
 
 
 def files_in(folder: Path, suffix: str) -> list[Path]:
-    """The paths in a folder with this suffix, sorted; none if the folder cannot be read."""
+    """Returns the paths in a folder with this suffix, sorted; none if the folder cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(folder / entry.name for entry in entries if entry.name.endswith(suffix))
@@ -88,7 +88,7 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 
 def put_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Puts a file at a path at once, in place of what is there: no link is followed, and the mode is this one.
+    """Replaces whatever is at a path by a file, at once; follows no link, and sets the mode.
 
     Raises:
         OSError: The file cannot be written.
@@ -108,7 +108,7 @@ def put_file(path: Path, content: bytes, *, mode: int) -> None:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Makes a folder, and holds it: of programs that change a file in it, one at a time does.
+    """Makes a folder and locks it: programs that change a file in it take turns.
 
     Raises:
         OSError: It cannot be made or opened.
@@ -124,7 +124,7 @@ def locked_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened_folder(path: Path) -> Iterator[int]:
-    """The descriptor of a folder, for work that follows no link on the way. Raises: OSError: A link is in its place."""
+    """Yields a folder's descriptor, for work that follows no link on the way. Raises: OSError: A link is in its place."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -155,10 +155,10 @@ def write_new(path: Path, content: bytes, *, root: Path) -> None:
 
 
 def beneath(root: Path) -> Callable[[str, int], int]:
-    """An `opener` for `open`: the file must be below `root`, reached without a symbolic link, and a regular file.
+    """An `opener` for `open` that accepts only regular files below `root`, reached without a symbolic link.
 
-    For writing, folders that are missing are made, and git is told to leave the first of them out. The opener raises
-    OSError, or ValueError for a path outside.
+    When writing, it makes missing folders, and tells git to leave the first of them out. The opener raises OSError, or
+    ValueError for a path outside.
     """
 
     def opener(path: str, flags: int) -> int:
@@ -227,7 +227,7 @@ def _regular(handle: int, path: str) -> int:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Give a file, which is only ever replaced, a second name; copy it where that cannot be. One that is gone is left out.
+    """Gives a file, which is only ever replaced, a second name, or copies it. A file that is gone is left out.
 
     Raises:
         OSError: It can be neither linked nor copied.
@@ -240,11 +240,11 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
 
 
 def target_in_copy(target: str, originals: Iterable[Path], copy: Path) -> str:
-    """Return where a symbolic link leads in the copy of a folder: into the copy, if it names a path in the original.
+    """Returns where a symbolic link leads in the copy of a folder: into the copy, if it names a path in the original.
 
     Args:
         target: Where it leads in the original. A relative one is the same in the copy.
-        originals: The folder, and those of which it is a copy itself.
+        originals: The folder, and the folders that it was copied from.
         copy: The copy.
     """
     if not os.path.isabs(target):  # noqa: PTH117  # of text, here and below: a target may be anything

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Measures seconds from when it is made; it stands still while it is paused."""
+    """Measures seconds since it was made; stands still while paused."""
 
     def __init__(self, on_change: Callable[[], None], *, now: Callable[[], float] = time.monotonic) -> None:
         """Args: on_change: called when it stops and when it continues. now: tells the time in seconds."""
@@ -34,7 +34,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It stands still inside; pauses may overlap."""
+        """Stops the time inside; pauses may overlap."""
         if not self._pauses:
             self._paused_at = self._now()
         self._pauses += 1
