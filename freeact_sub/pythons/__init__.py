@@ -1,4 +1,4 @@
-"""The Pythons of this machine: what one is and has (`about`), and which one is the project's (`project`).
+"""The Pythons of this machine: their versions and packages (`about`), and the project's own one (`project`).
 
 `installed.py` runs in the Python that is asked: standard library only.
 """

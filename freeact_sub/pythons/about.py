@@ -29,24 +29,24 @@ OLDEST_IPYKERNEL: Final = 6
 NOTABLE: Final = ("numpy", "pandas", "polars", "matplotlib", "scikit-learn", "torch")
 """Packages whose presence decides how code is written."""
 LENT: Final = ("ipykernel", "cloudpickle")
-"""What a Python is lent, with all that it depends on."""
+"""Packages that a Python is lent, with all that they depend on."""
 ASK_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """What a Python says of itself (`installed.py`)."""
+    """A Python's answer about itself (`installed.py`)."""
 
     own: list[str]
-    """Its files and folders, with the packages that are installed in it, and the folders from which it is lent modules."""
+    """Files and folders of the Python, of its packages, and of the modules that it is lent."""
     editable: list[str]
-    """Folders from which packages are imported that are not."""
+    """Folders of packages that are installed elsewhere (editable)."""
     version: str
     abi: str
     packages: Mapping[str, str]
-    """The versions of its packages, by their names."""
+    """The versions of its packages, by name."""
     lent: "Lent | None" = None
-    """What it has not itself. None: nothing."""
+    """Modules that it has to be lent. None: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,30 +54,30 @@ class Lent:
     """Modules of ours that another Python imports."""
 
     folders: tuple[str, ...]
-    """Where they are."""
+    """The folders of the modules."""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """The packages that they belong to."""
+    """The packages of the modules."""
 
     def wire(self) -> str:
-        """For `lender.py`."""
+        """Return the text that `lender.py` reads."""
         return json.dumps({"folders": self.folders, "modules": self.modules, "packages": self.packages})
 
 
 @dataclass(kw_only=True)
 class _Package:
-    """A package of ours."""
+    """A package of our own environment."""
 
     version: str
     folder: str
     modules: set[str] = field(default_factory=set)
     needs: list[tuple[str, str]] = field(default_factory=list)
-    """Names, each with the versions that will do."""
+    """Names of required packages, each with the versions that will do."""
 
 
 @functools.cache
 def installed_in(python: str) -> Installed:
-    """What is installed in a Python that runs kernels.
+    """Ask a Python that runs kernels what is installed in it.
 
     Raises:
         UnusablePythonError: It cannot run kernels; the message says why, and what helps.
@@ -105,9 +105,9 @@ def installed_in(python: str) -> Installed:
 
 
 def _answer_in(printed: bytes) -> dict[str, Any]:
-    """What `installed.py` has printed. Raises: ValueError: It is not there.
+    """Return the object that `installed.py` printed. Raises: ValueError: There is none.
 
-    A Python may print more before and behind it: what a company, a profiler or a tool for coverage has it run at its start.
+    A Python may print more around it, since a company, a profiler or a coverage tool may run code at its start.
     """
     for line in reversed(printed.splitlines()):
         with suppress(ValueError):
@@ -118,7 +118,7 @@ def _answer_in(printed: bytes) -> dict[str, Any]:
 
 
 def _old_version(python: str) -> str:
-    """The version of a Python that is too old to run `installed.py`; empty: it is not, or cannot say."""
+    """Return the version of a Python that is too old to run `installed.py`; empty: new enough, or unknown."""
     code = r"import sys; print('\nPython %d.%d.%d' % tuple(sys.version_info[:3]))"
     try:
         ran = subprocess.run([python, "-E", "-c", code], capture_output=True, timeout=ASK_SECONDS, check=True, cwd="/")
@@ -129,7 +129,7 @@ def _old_version(python: str) -> str:
 
 
 def packages_text(packages: Mapping[str, str], *, missing: bool = False) -> str:
-    """The notable ones of these packages, with their versions. Args: missing: those that are not there, without."""
+    """Return the notable packages with their versions. Args: missing: absent ones too, without a version."""
     if missing:
         return ", ".join(name for name in NOTABLE if name not in packages)
     return ", ".join(f"{name} {packages[name]}" for name in NOTABLE if name in packages)
@@ -137,7 +137,7 @@ def packages_text(packages: Mapping[str, str], *, missing: bool = False) -> str:
 
 @functools.cache
 def version_and_packages(python: str) -> tuple[str, Mapping[str, str]]:
-    """The version of a Python and those of its packages. Raises: see `installed_in`."""
+    """Return the versions of a Python and of its packages. Raises: see `installed_in`."""
     if python == sys.executable:  # a tenth of the time
         return platform.python_version(), installed.packages_in(sys.path)
     found = installed_in(python)
@@ -145,7 +145,7 @@ def version_and_packages(python: str) -> tuple[str, Mapping[str, str]]:
 
 
 def for_model(python: str) -> str:
-    """A sentence for a model on the Python that runs its code. Empty: it cannot be asked, and its kernel will say why."""
+    """Return a sentence for a model on the Python that runs its code. Empty: no answer; its kernel will say why."""
     try:
         version, packages = version_and_packages(python)
     except UnusablePythonError:
@@ -156,7 +156,7 @@ def for_model(python: str) -> str:
 
 
 async def lent(python: str) -> Lent | None:
-    """What a Python is lent. Asks it in a thread, and notices that it has been removed since. See `installed_in`."""
+    """Return what a Python is lent; asks in a thread, and notices when the Python is removed. Raises: see `installed_in`."""
     if python == sys.executable:
         return None
     if shutil.which(python) is None:
@@ -165,7 +165,7 @@ async def lent(python: str) -> Lent | None:
 
 
 def lent_to(python: str, found: Installed) -> Lent | None:
-    """The modules that a Python needs of ours.
+    """Return the modules that a Python needs of ours.
 
     Raises:
         UnusablePythonError: It is too old; or it has no ipykernel, and ours does not work in it.
@@ -200,7 +200,7 @@ def lent_to(python: str, found: Installed) -> Lent | None:
 
 
 class NoIpykernelError(UnusablePythonError):
-    """A Python that could run kernels, had it an ipykernel."""
+    """A Python that lacks only ipykernel to run kernels."""
 
 
 def _too_old(python: str, version: str) -> UnusablePythonError:
@@ -223,7 +223,7 @@ def _fits(version: str, versions: str) -> bool:
 
 @functools.cache
 def _ours() -> Mapping[str, _Package]:
-    """The packages that `LENT` names, and all that these need, by their names."""
+    """Return the packages that `LENT` names, and all that they need, by name."""
     from packaging.requirements import Requirement  # noqa: PLC0415
 
     found: dict[str, _Package] = {}
@@ -243,7 +243,7 @@ def _ours() -> Mapping[str, _Package]:
 
 
 def _modules_of(distribution: importlib.metadata.Distribution) -> Iterator[str]:
-    """The names that it lets one import; some are files that nobody imports."""
+    """Yield the importable names of a distribution; some are files that nobody imports."""
     lines = (distribution.read_text("RECORD") or "").splitlines()
     for top in {line.partition(",")[0].partition("/")[0] for line in lines}:
         name = top.partition(".")[0]

@@ -10,7 +10,7 @@ from typing import Final
 from freeact_sub.pythons import installed
 
 MARKS: Final = ("pyvenv.cfg", "conda-meta")
-"""A folder that has one of them is an environment."""
+"""Names that make a folder an environment."""
 USUAL: Final = frozenset(
     (*installed.PARTS, *installed.BASE_PARTS, *MARKS, "sbin", "man", "doc", "var", ".gitignore", ".lock", "CACHEDIR.TAG")
 )
@@ -18,12 +18,12 @@ USUAL: Final = frozenset(
 
 
 def is_environment(folder: str) -> bool:
-    """Whether a Python that is started from the folder's `bin` belongs to the folder."""
+    """Return whether a Python that is started from the folder's `bin` belongs to the folder."""
     return any(os.path.exists(os.path.join(folder, mark)) for mark in MARKS) or bool(package_folders(folder))
 
 
 def parts_of(folder: str) -> list[str]:
-    """The paths of an environment that must not be written: the folder, or parts of it where it is also a project."""
+    """Return the paths of an environment that must not be written: the folder, or parts of it where it is also a project."""
     try:
         names = set(os.listdir(folder))
     except OSError:
@@ -34,13 +34,13 @@ def parts_of(folder: str) -> list[str]:
 
 
 def inner_parts(folder: str) -> list[str]:
-    """The parts of an environment, without the folder itself."""
+    """Return the parts of an environment, without the folder itself."""
     parts = (*installed.PARTS, *installed.BASE_PARTS, "sbin", "conda-meta")
     return [path for part in parts if os.path.lexists(path := os.path.join(folder, part))]
 
 
 def package_folders(folder: str) -> list[str]:
-    """The folders with the packages of an environment."""
+    """Return the folders with the packages of an environment."""
     return [
         path
         for lib in ("lib", "lib64")
@@ -52,13 +52,13 @@ def package_folders(folder: str) -> list[str]:
 
 
 def base_of(folder: str) -> str:
-    """The folder of the Python that a virtual environment was made with; empty: it is none."""
+    """Return the folder of the Python that a virtual environment was made with; empty: not a virtual environment."""
     found = re.search(r"^\s*home\s*=\s*(.+?)\s*$", installed.read(os.path.join(folder, "pyvenv.cfg")), re.MULTILINE)
     return os.path.dirname(found[1]) if found else ""
 
 
 def sources_of(packages: str) -> tuple[str, ...]:
-    """The folders from which a folder of packages imports more, or will once they exist (`.pth`, editable installs)."""
+    """Return the folders from which a folder of packages imports more, once they exist (`.pth`, editable installs)."""
     try:
         status = os.stat(packages)
     except OSError:
@@ -68,7 +68,7 @@ def sources_of(packages: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _sources(packages: str, *identity: int) -> tuple[str, ...]:
-    """Cached by the folder's identity and time of change: reading it takes milliseconds."""
+    """Cache by the folder's identity and time of change: reading it takes milliseconds."""
     del identity
     named = (os.path.join(packages, name) for name in _names(packages) if name.endswith(".pth"))
     to_come = {os.path.join(packages, path) for pth in named for path in installed.named_by(pth)}
@@ -76,7 +76,7 @@ def _sources(packages: str, *identity: int) -> tuple[str, ...]:
 
 
 def links_from(path: str) -> Iterator[str]:
-    """The path, and each path that it leads to, link by link."""
+    """Yield the path, and each path that it leads to, link by link."""
     for _ in range(40):  # as many as the system follows
         yield path
         try:
@@ -87,7 +87,7 @@ def links_from(path: str) -> Iterator[str]:
 
 
 def words_of_script(path: str) -> list[str]:
-    """The words of a script's first two lines: its interpreter is one of them, also where its path is too long for one."""
+    """Return the words of a script's first two lines, which hold its interpreter, even if its path is too long for one."""
     try:
         with Path(path).open("rb") as file:
             head = file.read(1000)

@@ -25,9 +25,9 @@ MAX_CHARS = 10_000_000
 
 
 def describe() -> dict[str, Any]:
-    """`own`: files and folders of Python itself; `editable`: folders of packages that are installed from elsewhere.
+    """Return the files and folders of Python (`own`), and the folders of packages installed elsewhere (`editable`).
 
-    Besides its `version`, its `abi` (what compiled modules must be made for), and the versions of its `packages`.
+    Also its `version`, its `abi` (the target of compiled modules), and the versions of its `packages`.
     """
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
     if site.ENABLE_USER_SITE:
@@ -49,7 +49,7 @@ def describe() -> dict[str, Any]:
 
 
 def packages_in(folders: Iterable[str]) -> dict[str, str]:
-    """The versions of the packages that are installed in the folders, the first ones first, by their normalized names."""
+    """Return the versions of the packages that are installed in the folders, by normalized name; the first folder wins."""
     found: dict[str, str] = {}
     for folder in folders:
         for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -60,12 +60,12 @@ def packages_in(folders: Iterable[str]) -> dict[str, str]:
 
 
 def normalized(name: str) -> str:
-    """The name of a package, as all spellings of it are compared."""
+    """Normalize the name of a package, so that all its spellings are equal."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def editable(folder: str) -> set[str]:
-    """The folders outside that packages in a folder of packages are imported from."""
+    """Return the outside folders that packages in a folder are imported from."""
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     named = {os.path.join(folder, path) for name in names for path in named_by(os.path.join(folder, name))}
     found = {path for path in named if os.path.isdir(path)}
@@ -80,7 +80,7 @@ def editable(folder: str) -> set[str]:
 
 
 def named_by(path: str) -> list[str]:
-    """The folders that a `.pth` file adds to `sys.path`, or that a finder of setuptools maps names to."""
+    """Return the folders that a `.pth` file adds to `sys.path`, or that a finder of setuptools maps names to."""
     if path.endswith(".pth"):
         lines = [line for line in read(path).splitlines() if not line.startswith(("#", "import ", "import\t"))]
         return [line.strip() for line in lines if line.strip()]
@@ -95,7 +95,7 @@ def named_by(path: str) -> list[str]:
 
 
 def project_of(path: str) -> str:
-    """The project that a package is installed from in editable form; empty: it is not."""
+    """Return the project that an editable package is installed from; empty: not editable."""
     try:
         content = json.loads(read(path))
         url = urlparse(content["url"])
@@ -107,7 +107,7 @@ def project_of(path: str) -> str:
 
 
 def read(path: str) -> str:
-    """A text file; empty where there is none."""
+    """Read a text file; empty where there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(MAX_CHARS)
@@ -116,7 +116,7 @@ def read(path: str) -> str:
 
 
 def is_in(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path is one of the folders or below one."""
+    """Return whether a path is one of the folders or below one."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 

@@ -22,7 +22,7 @@ from freeact_sub.pythons import environments
 from freeact_sub.pythons.installed import packages_in
 
 PLACES: Final = (".venv", "venv", ".conda", ".pixi/envs/default")
-"""In the folder of a project."""
+"""Paths of an environment in the folder of a project."""
 CONFIGURATION: Final = "pyproject.toml"
 UV: Final = "UV_PROJECT_ENVIRONMENT"
 
@@ -33,11 +33,11 @@ class ProjectPython:
 
     folder: Path
     variable: str = ""
-    """The environment variable that names it: the user has activated it. Empty: it was found by its place."""
+    """The environment variable that names it, if the user has activated it. Empty: it was found by its place."""
 
     @property
     def python(self) -> str:
-        """Its program."""
+        """The path of its program."""
         return str(self.folder / "bin" / "python")
 
     @property
@@ -55,9 +55,9 @@ class ProjectPython:
         return packages_in(environments.package_folders(str(self.folder)))
 
     def identity(self) -> bytes:
-        """What tells it from another one at the same place, also from one with the same files: when its files were made.
+        """Return the creation time of its files, which tells it from any other environment at the same path.
 
-        Code can give a file any content, and any time of change but that of its inode.
+        Code can forge any content, and any time of change but the inode's.
         """
         config, program = self.folder / "pyvenv.cfg", self.python
         steps = list(environments.links_from(program))
@@ -67,7 +67,7 @@ class ProjectPython:
 
 
 def find_project_python(workspace: Path, variables: Mapping[str, str]) -> ProjectPython | None:
-    """The environment of the project. None: there is none, or it is the one that runs this program.
+    """Find the environment of the project. None: there is none, or it is the one that runs this program.
 
     Args:
         workspace: The workspace.
@@ -90,7 +90,7 @@ def find_project_python(workspace: Path, variables: Mapping[str, str]) -> Projec
 
 
 def gone(variables: Mapping[str, str]) -> str:
-    """A sentence on the environment that the user has activated and that is not there; empty: it is, or there is none."""
+    """Return a sentence on an activated environment that does not exist; empty: it exists, or none is activated."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         value = variables.get(variable)
         if value and not _is_environment(Path(value)):
@@ -99,7 +99,7 @@ def gone(variables: Mapping[str, str]) -> str:
 
 
 def _project_folders(workspace: Path) -> Iterator[Path]:
-    """The workspace and the folders above it, to the top of its repository, and no folder that others can write."""
+    """Yield the workspace and the folders above it, to the top of its repository, without folders that others can write."""
     home = Path.home()
     for folder in (workspace, *workspace.parents):
         status = _status(str(folder))
@@ -114,7 +114,7 @@ def _project_folders(workspace: Path) -> Iterator[Path]:
 
 
 def _places(project: Path, variables: Mapping[str, str]) -> Iterator[Path]:
-    """Where the environment of a project may be."""
+    """Yield the possible paths of a project's environment."""
     has_configuration = (project / CONFIGURATION).is_file()
     if has_configuration and variables.get(UV):
         yield project / variables[UV]
@@ -125,7 +125,7 @@ def _places(project: Path, variables: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _of_poetry(project: Path, variables: Mapping[str, str]) -> list[Path]:
-    """The environments that poetry keeps for a project, the newest first.
+    """Return the environments that poetry keeps for a project, the newest first.
 
     Poetry is not asked: it would run plugins that the project names.
     """
@@ -137,7 +137,7 @@ def _of_poetry(project: Path, variables: Mapping[str, str]) -> list[Path]:
 
 
 def _poetry_folder(variables: Mapping[str, str]) -> Path:
-    """Where poetry keeps environments: by its variables, the user's settings of it, or by default."""
+    """Return the folder in which poetry keeps environments: by its variables, the user's settings, or by default."""
     mac = sys.platform == "darwin"
     own = Path("~/Library/Application Support" if mac else variables.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     settings_file = Path(variables.get("POETRY_CONFIG_DIR") or own / "pypoetry") / "config.toml"
