@@ -48,7 +48,7 @@ class Completion:
 
     response: str
     usage: Usage
-    """The spending of all models, those of sub-calls included."""
+    """The spending of all models, sub-calls included."""
     seconds: float
     result: RunResult[str]
 
@@ -77,11 +77,11 @@ class RLM:
         config: Config | None = None,
         taps: Sequence[Tap] = (),
     ) -> None:
-        """Make one; nothing is started yet.
+        """Prepare the models; nothing is started yet.
 
         Args:
-            model: The model that acts by code. None: that of `config`.
-            sub_model: The model that answers plain sub-calls. None: the same.
+            model: The model that acts by code. None: the model of `config`.
+            sub_model: The model that answers plain sub-calls. None: `model`.
             max_depth: Levels of models, from 1 to 3. At the last level a recursive sub-call is a plain one.
             budget: Limits of one completion, all sub-calls included. They are never exceeded by more than one request.
                 Default: 30 turns of the first model, and the limits of `config`.
@@ -112,7 +112,7 @@ class RLM:
         raise FreeactError("an event loop is running in this thread: use `await rlm.acompletion(...)`")
 
     async def acompletion(self, context: Any, question: str) -> Completion:
-        """Do what `completion` does, in a running event loop."""
+        """Answer a question about a context as `completion` does, in a running event loop."""
         async with self.agent(context) as agent, agent.run(self.prompt(context, question)) as run:
             result = await run.result()
             usage = agent.usage
@@ -203,20 +203,20 @@ def _text(name: str) -> str:
 
 @dataclass(kw_only=True)
 class AnswersFromCode(AbstractCapability[Any]):
-    """Of the root and all below it: a run ends after the cell that has handed over an answer."""
+    """Ends a run of the root, or of any agent below it, after the cell that has handed over an answer."""
 
     agent_id: Callable[[], str]
-    """The id of the agent on whose behalf this is called."""
+    """A function that returns the calling agent's id."""
     answers: dict[str, str] = field(default_factory=dict)
-    """By the id of the agent."""
+    """Answers by agent id."""
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """See pydantic-ai. The model acts by code alone: fewer tools are fewer tokens in each request."""
+        """Keep the code tool alone: fewer tools are fewer tokens in each request."""
         del ctx
         return [tool for tool in tool_defs if tool.name == CELL_TOOL]
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """See pydantic-ai."""
+        """End the run if the agent has handed over an answer, in code or in the form of the paper."""
         del node
         if not isinstance(result, End):
             answer = self.answers.pop(self.agent_id(), None)

@@ -14,7 +14,7 @@ class _SubCalls:
     """Makes sub-calls. Answers of recursive ones are kept here, and in copies of the kernel; the host keeps the others."""
 
     prompt_chars = 4_000
-    """A longer prompt of a recursive sub-call becomes its `context`; its model reads the beginning."""
+    """Characters above which a recursive prompt becomes `context`; the model reads the beginning."""
     at_once = 16
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _SubCalls:
         return agent.tools.rlm_ask(prompt=prompt, model=model or self.model)
 
     def recursive(self, prompt: str, context: Any, **start: Any) -> str:
-        """Ask a model that acts by code. Args: start: says of what its kernel is a copy."""
+        """Ask a model that acts by code."""
         own = self.names.get("context") if context is None else context
         key = (prompt, own if isinstance(own, str) else id(own), self.levels)
         if key not in self.answers:
@@ -58,7 +58,7 @@ class _SubCalls:
         return self.answers[key]
 
     def side_by_side(self, ask: Any, items: Any) -> list[str]:
-        """Ask for each, in threads. Raises the first error when all have ended; what was answered is kept."""
+        """Ask for each item, in threads. Raises the first error when all have ended; the answers are kept."""
         pool = concurrent.futures.ThreadPoolExecutor(self.at_once)
         try:
             futures = {item: pool.submit(contextvars.copy_context().run, ask, item) for item in dict.fromkeys(items)}
@@ -68,7 +68,7 @@ class _SubCalls:
         return [futures[item].result() for item in items]
 
     def hand_over(self, *_: object) -> None:
-        """Tell the host of an answer that is ready, when a cell has ended."""
+        """Tell the host of a ready answer after a cell."""
         given = self.names.get("answer")
         if isinstance(given, dict) and given.get("ready"):
             agent.tools.rlm_final(content=str(given.get("content", "")))
