@@ -1,7 +1,6 @@
-"""What a person of a client sets and types: mode and model, and commands.
+"""Settings and commands of a client's user: mode, model, and prompts that begin with `/`.
 
-Mode and model are config options, and `modes` for older clients. Commands are prompts that begin with `/`; one that is not
-known here is a prompt like any other.
+Mode and model are config options, and `modes` for older clients. An unknown command is a prompt like any other.
 """
 
 import re
@@ -35,7 +34,7 @@ FORKED: Final = (
 
 
 def modes(mode: Mode) -> dict[str, Any]:
-    """The modes. Args: mode: the present one."""
+    """Return the modes. Args: mode: the current one."""
     return {
         "currentModeId": mode,
         "availableModes": [{"id": each, "name": each.capitalize(), "description": WORDS[each]} for each in MODES],
@@ -43,7 +42,7 @@ def modes(mode: Mode) -> dict[str, Any]:
 
 
 def config_options(mode: Mode, model: str, models: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """All options. Args: models: values and names to choose from."""
+    """Return all options. Args: models: values and names to choose from."""
     choices = [(each, each.capitalize(), WORDS[each]) for each in MODES]
     found = [_select(MODE, "Mode", mode, choices, "How much the agent may do without asking.")]
     if models:
@@ -56,7 +55,7 @@ def config_options(mode: Mode, model: str, models: Sequence[tuple[str, str]]) ->
 
 
 def models_of(config: Config, present: str) -> list[tuple[str, str]]:
-    """The models that a person may choose: the present one, and those that the settings name. Values and names."""
+    """Return the values and names of the models to choose from: the current one, and those in the settings."""
     found = {present: present} if present else {}
     for name, model in config.models.names.items():
         if isinstance(model, str):
@@ -82,29 +81,29 @@ def _select(option: str, name: str, value: str, choices: Sequence[tuple[str, str
 
 @dataclass(frozen=True, kw_only=True)
 class SlashCommand:
-    """One command."""
+    """A command that begins with `/`."""
 
     words: str
     run: "Callable[[Session, str], Awaitable[str]]"
-    """Carries it out, and returns what the person reads. Args: the session, and the words after the command."""
+    """The function that carries it out and returns the reply. Args: the session, and the words after the command."""
     hint: str = ""
-    """What may follow it. Empty: nothing."""
+    """A hint at the arguments. Empty: none."""
     at_once: bool = False
-    """It is carried out while a prompt is worked on. False: after it."""
+    """Whether the command runs while a prompt is worked on, and not after it."""
 
 
 def own_of(contents: Mapping[Path, bytes]) -> Mapping[str, OwnCommand]:
-    """The person's own commands, by name with `/`. Args: contents: of their files."""
+    """Return the person's own commands, by name with `/`. Args: contents: of their files."""
     return own_commands(contents, [f"/{name}" for name in COMMANDS])
 
 
 def unfolded(text: str, own: Mapping[str, OwnCommand]) -> str:
-    """What a prompt stands for: a command of the person's own becomes its text."""
+    """Return a prompt, with a command of the person's own replaced by its text."""
     return prompt_of(text, own) if text.startswith("/") else text
 
 
 def find(text: str, skills: Mapping[str, str]) -> tuple[str, str] | None:
-    """The name and the rest of a command, or of a skill. None: the text is a prompt."""
+    """Return the name and the rest of a command or a skill. None: the text is a prompt."""
     if not text.startswith("/"):
         return None
     name, _, rest = text[1:].partition(" ")
@@ -112,7 +111,7 @@ def find(text: str, skills: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def available(skills: Mapping[str, str], own: Mapping[str, OwnCommand]) -> list[dict[str, Any]]:
-    """The commands, the person's own ones and the skills, as a client lists them."""
+    """Return the commands, the person's own ones and the skills, as a client lists them."""
     listed = {name: (command.words, command.hint) for name, command in COMMANDS.items()}
     for name, command in own.items():
         listed.setdefault(name[1:], (command.words, "words for it"))
@@ -133,7 +132,7 @@ async def _agents(session: "Session", _: str) -> str:
 
 
 def _rewinding(prompts: int) -> "Callable[[Session, str], Awaitable[str]]":
-    """Args: prompts: -1: one is undone, 1: restored; a number that is typed counts for it."""
+    """Make the function that undoes (-1) or restores (1) a prompt, or as many prompts as the person types."""
 
     async def done(session: "Session", rest: str) -> str:
         found = re.fullmatch(r"([1-9][0-9]{0,5})?( +--fork)?", rest)
@@ -180,7 +179,7 @@ async def _context(session: "Session", _: str) -> str:
 
 
 async def carried_out(session: "Session", name: str, rest: str) -> str:
-    """Carry out a command, and return what the person reads."""
+    """Carry out a command, and return the reply."""
     try:
         return await COMMANDS[name].run(session, rest)
     except (FreeactError, LookupError) as error:

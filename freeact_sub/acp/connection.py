@@ -1,4 +1,4 @@
-"""`serve`: the connection to a client over standard input and output; `Client`: what is sent to it."""
+"""`serve`: the connection to a client over standard input and output; `Client`: the messages to it."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ from acp.stdio import stdio_streams
 from freeact_sub.errors import ConfigError
 
 MAX_MESSAGE_BYTES: Final = 50 * 2**20
-"""Of one message of the client; pictures come in them."""
+"""Bound on a message of the client, which may contain pictures."""
 HEAD_BYTES: Final = 1000
 REQUEST_ID: Final = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{0,200}")')
-"""Clients write the id of a request before its parameters."""
+"""The id of a request, which clients write before the parameters."""
 JUPYTER_AI: Final = "Jupyter AI"
-"""What jupyter-ai says is its name."""
+"""The name that jupyter-ai gives itself."""
 logger = logging.getLogger(__name__)
 
 Update: TypeAlias = dict[str, Any]
@@ -29,22 +29,22 @@ Update: TypeAlias = dict[str, Any]
 
 
 class Served(Protocol):
-    """What answers a client."""
+    """The side that answers a client."""
 
     async def answer(self, method: str, params: Any, is_notification: bool) -> Any:
-        """Answer a request, or hear a notification. Raises: RequestError: The client gets it."""
+        """Answer a request, or take a notification. Raises: RequestError: The client gets it."""
         ...
 
     def sees_request(self, request_id: Any, method: str, params: Any) -> None:
-        """A message of the client arrives, before `answer` is called for it."""
+        """Note a message of the client, before `answer` is called for it."""
         ...
 
     def has_answered(self, request_id: Any, result: Any) -> None:
-        """The answer to a request is on its way. Args: result: None: it is an error."""
+        """Note that the answer to a request is on its way. Args: result: None: an error."""
         ...
 
     async def aclose(self) -> None:
-        """The client is gone."""
+        """Close everything: the client is gone."""
         ...
 
 
@@ -54,38 +54,38 @@ class Client:
     def __init__(self) -> None:
         self._connection: Connection | None = None
         self.capabilities: dict[str, Any] = {}
-        """What it can do, as it says in `initialize`."""
+        """The client's capabilities, from `initialize`."""
         self.name = ""
         self.is_gone = False
 
     @property
     def is_jupyter_ai(self) -> bool:
-        """Whether it is jupyter-ai, which keeps conversations itself, and shows no pictures."""
+        """Whether the client is jupyter-ai, which keeps conversations itself, and shows no pictures."""
         return self.name == JUPYTER_AI
 
     def connect(self, connection: Connection) -> None:
-        """From now on it is there."""
+        """Use a connection from now on."""
         self._connection = connection
 
     def can(self, *path: str) -> bool:
-        """Whether it has a capability, such as `fs`, `readTextFile`."""
+        """Return whether the client has a capability, such as `fs`, `readTextFile`."""
         found: Any = self.capabilities
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         return found is not None and found is not False
 
     async def update(self, session_id: str, update: Update) -> None:
-        """Tell it something about a session; nothing happens once it is gone."""
+        """Send an update of a session; do nothing once the client is gone."""
         if self._connection is not None and not self.is_gone:
             with contextlib.suppress(ConnectionError):
                 await self._connection.send_notification("session/update", {"sessionId": session_id, "update": update})
 
     async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask it.
+        """Send a request, and return the answer.
 
         Raises:
-            ConnectionError: It is gone.
-            RequestError: It cannot, or does not want to.
+            ConnectionError: The client is gone.
+            RequestError: The client refuses or fails.
         """
         if self._connection is None or self.is_gone:
             raise ConnectionError("the client is gone")
@@ -99,8 +99,8 @@ async def pass_on_messages(
     """Pass on the lines that may be messages: the SDK ends its connection at JSON that is no object.
 
     Args:
-        source: What the client sends. A line longer than its limit is left out.
-        target: What the SDK reads.
+        source: The client's messages. A line longer than its limit is left out.
+        target: The SDK's input.
         refuse: Called with the beginning of a line that is left out.
     """
     skips = False
@@ -137,7 +137,7 @@ async def serve(make: Callable[[Client], Served]) -> None:
     """Serve the client until it closes standard input.
 
     Args:
-        make: Makes what answers it.
+        make: Makes the side that answers.
 
     Raises:
         ConfigError: Standard input or output is a file.
@@ -180,7 +180,7 @@ async def serve(make: Callable[[Client], Served]) -> None:
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[TextIO]:
-    """Standard output for messages alone: whatever else the process prints goes to standard error."""
+    """Yield standard output for messages alone; anything else that the process prints goes to standard error."""
     messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdout = sys.stderr

@@ -1,4 +1,4 @@
-"""`Methods`: what a client may call, and the sessions that it has open."""
+"""`Methods`: the methods that a client may call, and its open sessions."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
 
 PAGE: Final = 50
-"""Sessions of one page of a list."""
+"""Sessions on one page of a list."""
 UNANSWERED_SECONDS: Final = 1800.0
-"""After so long a question that the client leaves open is denied, unless the settings say another time."""
+"""Seconds after which an open question is denied, unless the settings say another time."""
 CLOSE_SECONDS: Final = 60.0
 INTERNAL: Final = -32603
 SIGNED_OUT: Final = -32000
-"""The protocol's code where a client is to offer `authMethods`."""
+"""The protocol's error code for a client that has to offer `authMethods`."""
 OPENS: Final = ("session/new", "session/load", "session/resume", "session/fork")
 SIGN_IN: Final = "A key of a provider, such as ANTHROPIC_API_KEY, in the environment that the client gives the agent"
 logger = logging.getLogger(__name__)
@@ -39,24 +39,24 @@ Handler: Any = Callable[[Any], Awaitable[Any]]
 
 
 class Methods:
-    """See above."""
+    """The methods that a client may call, and its open sessions."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
-        """No session is open.
+        """Start without a session.
 
         Args:
-            client: Who calls.
-            settings: The settings for a session in a folder. It blocks. Raises: FreeactError: It cannot have one.
+            client: The caller.
+            settings: Returns the settings of a session in a folder. Blocks. Raises: FreeactError: No session is possible.
         """
         self._client = client
         self._settings = settings
         self._sessions: dict[str, Session] = {}
         self._opening = asyncio.Lock()
-        """Sessions are opened, closed and deleted one after the other."""
+        """The lock under which sessions are opened, closed and deleted."""
         self._prompts: dict[Any, str] = {}
-        """The session of each prompt that is not answered, by the request's id."""
+        """The session of each unanswered prompt, by request id."""
         self._opened: dict[Any, str] = {}
-        """The requests that open sessions, until they are answered, and the sessions that they name."""
+        """The session ids of unanswered requests that open sessions, by request id."""
         self._announcing: set[asyncio.Task[None]] = set()
         self._table: dict[str, tuple[type[BaseModel] | None, Handler]] = {
             "initialize": (schema.InitializeRequest, self._initialize),
@@ -77,7 +77,7 @@ class Methods:
         }
 
     async def answer(self, method: str, params: Any, is_notification: bool) -> Any:
-        """Answer a request, or hear a notification. Raises: RequestError: The client gets it."""
+        """Answer a request, or take a notification. Raises: RequestError: The client gets it."""
         if not isinstance(method, str) or method not in self._table:
             if is_notification or str(method).startswith("_"):
                 return None
@@ -95,7 +95,7 @@ class Methods:
             raise RequestError(INTERNAL, str(error), {"details": str(error)}) from error
 
     def sees_request(self, request_id: Any, method: str, params: Any) -> None:
-        """A message of the client arrives, before `answer` is called for it."""
+        """Note a message of the client, before `answer` is called for it."""
         given = params if isinstance(params, dict) else {}
         if not isinstance(request_id, str | int):
             return
@@ -105,7 +105,7 @@ class Methods:
             self._opened[request_id] = str(given.get("sessionId", ""))
 
     def has_answered(self, request_id: Any, result: Any) -> None:
-        """The answer to a request is on its way. A client drops updates of a session that it does not know yet."""
+        """Announce the commands of an opened session; earlier a client would drop the update."""
         if not isinstance(request_id, str | int):
             return
         self._prompts.pop(request_id, None)
@@ -118,7 +118,7 @@ class Methods:
             task.add_done_callback(self._announcing.discard)
 
     async def aclose(self) -> None:
-        """The client is gone."""
+        """Close all sessions: the client is gone."""
         for task in self._announcing:
             task.cancel()
         sessions = list(self._sessions.values())
@@ -255,14 +255,14 @@ class Methods:
         return self._sessions[session_id]
 
     async def _found(self, request: schema.LoadSessionRequest | schema.ResumeSessionRequest) -> Session:
-        """The session, opened if it is not open."""
+        """Return a session; open it if it is closed."""
         if (session := self._sessions.get(request.session_id)) is None:
             config = await self._config(request)
             session = await self._open(lambda: _resumed(request.session_id, config), request.session_id)
         return session
 
     async def _open(self, make: Callable[[], Agent], session_id: str = "") -> Session:
-        """Open a session. Args: session_id: that may have been opened meanwhile. Empty: it is new."""
+        """Open a session. Args: session_id: of one that may be open by now. Empty: a new session."""
         async with self._opening:
             return self._sessions.get(session_id) or await self._opened_now(make)
 
@@ -278,7 +278,7 @@ class Methods:
         await carry_out(session.aclose(), timeout_seconds=CLOSE_SECONDS)
 
     async def _config(self, request: Any) -> Config:
-        """The settings of a session that a client opens: with its folder and its MCP servers."""
+        """Return the settings of a client's session, with its folder and its MCP servers."""
         config: Config = await asyncio.to_thread(self._settings, _folder(request.cwd))
         servers = {**config.mcp_servers, **{server.name: _server(server) for server in request.mcp_servers or ()}}
         try:
@@ -298,7 +298,7 @@ def _agent(config: Config, session_id: str) -> Agent:
 
 
 def _resumed(session_id: str, config: Config) -> Agent:
-    """The agent of a stored session, in the mode that its user had chosen unless the settings of now allow less."""
+    """Return the agent of a stored session, in the mode that its user had chosen unless today's settings allow less."""
     agent = Agent.resume(session_id, config)
     with agent.sessions.reader(session_id) as reader:
         root = next(iter(reader.agents()), None)

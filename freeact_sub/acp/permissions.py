@@ -1,7 +1,7 @@
-"""Approvals and questions: the client asks its user, and what it answers is the decision.
+"""Approvals and questions, which the client puts to its user.
 
 Each is asked with the root's session, whoever asks, and about a tool call of its own, which `Updates` has begun: clients
-keep their questions by both. A client that answers nothing that can be used, or cannot ask, is a denial that says so.
+keep their questions by both. An unusable answer, or a client that cannot ask, is a denial that says so.
 """
 
 from typing import Any, Final
@@ -22,10 +22,10 @@ SESSION: Final = "session"
 PROJECT: Final = "project"
 NO: Final = "no"
 MODEL: Final = "model "
-"""Before the name of a cheaper model."""
+"""The prefix of a cheaper model's name."""
 NO_TEXT: Final = "this client cannot ask its user for a text: the user may write it in the next prompt"
 CHOICES: Final = 12
-"""Buttons of one question."""
+"""Maximum number of buttons of one question."""
 
 
 async def decision_on(client: Client, session_id: str, event: ev.ApprovalRequest) -> ev.Decision:
@@ -95,7 +95,7 @@ async def _chosen(
     shown: dict[str, Any],
     options: list[dict[str, str]],
 ) -> tuple[str | None, str]:
-    """The option that the user chose, or None and why there is none."""
+    """Return the option that the user chose, or None and the reason."""
     call = {
         "toolCallId": event.request_id,
         "status": "pending",
@@ -143,12 +143,12 @@ async def _by_form(client: Client, session_id: str, event: ev.QuestionRequest) -
 
 
 def _whole(event: ev.QuestionRequest) -> str:
-    """A question with the page that it wants opened."""
+    """Return a question with the page that it wants opened."""
     return asked_text(event) + (f"\n\n{event.url}" if event.url else "")
 
 
 def property_of(field: ev.QuestionField) -> dict[str, Any]:
-    """A field, as the schema of a form has it."""
+    """Return a field in the format of a form's schema."""
     schema = values_schema(field)
     if field.prompt:
         schema["title"] = schema["description"] = field.prompt

@@ -1,4 +1,4 @@
-"""`Session`: one session of a client: an agent, and the prompts that it works on, one after the other."""
+"""`Session`: an agent of a client, and the prompts that it works on, one after the other."""
 
 import asyncio
 import time
@@ -29,30 +29,30 @@ STOPS: Final = {
     "cancelled": "cancelled",
     "rejected": "refusal",
 }
-"""The reason with which a prompt ends, by the status of its run; any other status is told in a message."""
+"""The reason for each end of a prompt, by the status of its run; any other status is told in a message."""
 TITLE_CHARS: Final = 100
 OpenAgent: TypeAlias = Callable[[Config, str], Agent]
 
 
 class Turn:
-    """One prompt, from its arrival to its answer."""
+    """A prompt, from its arrival to its answer."""
 
     def __init__(self) -> None:
         self.is_cancelled = False
         self.run: Run[Any] | None = None
 
     def cancel(self) -> None:
-        """End it soon."""
+        """End the prompt soon."""
         self.is_cancelled = True
         if self.run is not None:
             self.run.cancel()
 
 
 class Session:
-    """See above."""
+    """An agent of a client, and the prompts that it works on, one after the other."""
 
     def __init__(self, agent: Agent, client: Client, open_agent: OpenAgent) -> None:
-        """Args: agent: it is open, and keeps a session, whose id is the client's. open_agent: makes that of another one."""
+        """Args: agent: open, with a session, whose id is the client's. open_agent: opens the agent of another session."""
         self.agent = agent
         self.session_id = agent.session_id or ""
         self._client = client
@@ -62,28 +62,28 @@ class Session:
         self._told = Updates(self._names, pictures_as_paths=client.is_jupyter_ai)
         self._lock = asyncio.Lock()
         self._model = agent.config.model or ""
-        """The model of the next prompt."""
+        """The model for the next prompt."""
         self._own = commands.own_of(agent.config.command_contents)
         self._has_title = bool(agent.history)
         agent.keep_undo()
 
     @property
     def workspace(self) -> Path:
-        """Its folder."""
+        """The session's folder."""
         return self.agent.config.workspace
 
     @property
     def config_options(self) -> list[dict[str, Any]]:
-        """Its options, as they are for the next prompt."""
+        """The options for the next prompt."""
         return commands.config_options(self.agent.mode, self._model, commands.models_of(self.agent.config, self._model))
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a client reads of a session that it opens."""
+        """The state that a client reads when it opens the session."""
         return {"configOptions": self.config_options, "modes": commands.modes(self.agent.mode)}
 
     async def announce(self) -> None:
-        """Tell the client which commands there are."""
+        """Tell the client the available commands."""
         listed = commands.available(self.agent.skills, self._own)
         await self.say({"sessionUpdate": "available_commands_update", "availableCommands": listed})
 
@@ -171,7 +171,7 @@ class Session:
         return {"stopReason": "end_turn"}
 
     async def follow(self, run: Run[Any], turn: Turn | None = None) -> str:
-        """Tell the client a run to its end; return the reason of its end."""
+        """Report a run to the client until its end, and return the reason of the end."""
         asking: dict[str, asyncio.Task[None]] = {}
         turn = turn or next(iter(self._turns), Turn())
         turn.run = run
@@ -204,7 +204,7 @@ class Session:
         return update
 
     def _ask(self, event: ev.Event, run: Run[Any], asking: dict[str, asyncio.Task[None]]) -> None:
-        """Have the client ask its user, and end what it need not ask any more."""
+        """Let the client ask its user, and withdraw questions that are settled."""
         match event:
             case ev.ApprovalRequest() | ev.QuestionRequest() if not event.headless:
                 event.shown()
@@ -229,7 +229,7 @@ class Session:
             run.withdraw(event.request_id, f"the client's answer is none: {error}")
 
     async def _read(self, path: str) -> str:
-        """A text file as the client's editor has it; empty if it cannot be read."""
+        """Return a text file as the client's editor has it; empty if it cannot be read."""
         try:
             answer = await self._client.request("fs/read_text_file", {"sessionId": self.session_id, "path": path})
         except (RequestError, ConnectionError):
@@ -238,10 +238,10 @@ class Session:
         return content if isinstance(content, str) else ""
 
     async def _use_model(self) -> None:
-        """Have the agent continue with the model that was chosen last.
+        """Switch the agent to the model that was chosen last.
 
         Raises:
-            FreeactError: It cannot; the agent continues with the one before.
+            FreeactError: It cannot be used; the agent keeps the earlier one.
         """
         before, old = self.agent.config.model or "", self.agent
         if self._model == before:
