@@ -41,9 +41,9 @@ FILES: Final = "files"
 PAST: Final = "past"
 """The names in a session's folder for the variables of its kernels, the states of its files, and earlier variables."""
 FORK_NOTE: Final = "fork.json"
-"""The name of the file in which a fork of the past keeps what is not as it was then, beside its copy of the workspace."""
+"""The file in which a fork of the past, beside its copy of the workspace, notes what is not as it was then."""
 SESSION_ID: Final = re.compile(r"[0-9]{8}-[0-9]{4}-[0-9a-f]{6}")
-"""What `new_session_id` makes."""
+"""The pattern of session ids (`new_session_id`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ class StoredSession:
     addresses: tuple[str, ...]
     """The names and servers of the model and of its fallbacks."""
     archived: bool
-    """Sweeping removed its variables and long outputs; the conversation is complete."""
+    """Whether sweeping removed its variables and long outputs; the conversation is complete."""
     agents: int
     """The number of agents, the root included."""
     usage: Usage
     """The spending of all its agents."""
     once: bool = False
-    """It is one prompt alone, which cannot be undone: of `freeact-sub run`, and of no conversation."""
+    """Whether the session is one prompt of `freeact-sub run`, which cannot be undone, and no conversation."""
     status: str
     """The status of the root's last run; `interrupted`: the program ended first. Empty: none has ended."""
 
@@ -82,7 +82,7 @@ class StoredAgent:
     agent_id: str
     key: str
     parent_id: str | None
-    """None: the root."""
+    """The agent that started it. None: it is the root."""
     depth: int
     tool_call_id: str | None
     """The parent's call that started it."""
@@ -94,7 +94,7 @@ class StoredAgent:
     address: str = ""
     """The name and the server of its model. Empty: not known."""
     choices: dict[str, Any] = field(default_factory=dict)
-    """What was chosen for it, see `ChildChoices.kept`."""
+    """Settings chosen for the agent; see `ChildChoices.kept`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +108,10 @@ class StoredRun:
     """The root's run that contains it."""
     prompt: str
     budget: dict[str, Any]
-    """Its bounds, by name."""
+    """Bounds by name."""
     began: float
     ended: float | None
-    """None: the run is live, or the program ended first."""
+    """The time of the end. None: the run is live, or the program ended first."""
     status: str
     """A `RunStatus`, or `interrupted`. Empty: it is live."""
     error: str
@@ -128,15 +128,15 @@ class StoredRun:
     warnings: tuple[str, ...]
     missing_files: tuple[str, ...]
     receipts: Receipts | None
-    """What it has done. None: it has none, or is older than receipts."""
+    """The actions of the run. None: it has none, or is older than receipts."""
     undone: bool
-    """The run was undone and not redone."""
+    """Whether the run was undone and not redone."""
     head: int | None
     """The last entry of the conversation before it. None: the conversation began with it."""
     files: str | None
     """The state of the workspace's files before it; empty: it is not kept. None: it cannot be undone."""
     unwritten: bool
-    """None of the run is in the conversation, because the program ended or the run is about to begin."""
+    """Whether none of the run is in the conversation, because the program ended or the run is about to begin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class StoredCall:
     """One call, made by the model or by code in a cell."""
 
     call_id: int
-    """The calls' numbers follow the order of their start."""
+    """The number of the call; numbers follow the order of the starts."""
     agent_id: str
     run: int
     tool_call_id: str | None
@@ -186,7 +186,7 @@ class StoredQuestion:
 
     request: ev.ApprovalRequest
     allowed: bool | None
-    """None: nobody answered."""
+    """The decision. None: nobody answered."""
     reason: str = ""
 
 
@@ -205,22 +205,22 @@ class KnownAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ForkPoint:
-    """Where the copy of a session ends, and where it works from then on."""
+    """The end of a session's copy, and the place where the copy works."""
 
     new_id: str
     workspace: Path
     last: int | None
-    """The last run of the root that it has; 0: it has none. None: it has everything."""
+    """The last run of the root in the copy; 0: none. None: the copy has everything."""
     head: int | None = None
     """The last entry of the root's conversation. None: the conversation is empty."""
     states: tuple[str, str] = ("", "")
-    """How the names of the states of files begin, and how they begin in the copy."""
+    """The prefixes of the names of file states, in the original and in the copy."""
     prepare: Callable[[Path], None] = lambda _: None
     """Called with the copy's own folder, before anybody sees the copy."""
 
 
 def cells_of(events: Iterator[ev.Event]) -> list[StoredCell]:
-    """The cells among the events of one agent. A later turn may reuse a call's id."""
+    """Return the cells among the events of one agent. A later turn may reuse a call's id."""
     cells: list[dict[str, Any]] = []
     at_work: dict[str | None, dict[str, Any]] = {}
     for event in events:
@@ -313,7 +313,7 @@ class SessionWriter(Protocol):
         """Start writing."""
 
     async def commit(self) -> bool:
-        """Wait until all writes are on disk. Returns: False if they could not be stored."""
+        """Wait until all writes are on disk; return False if they could not be stored."""
 
     async def aclose(self) -> None:
         """Finish writing, and release the session. Can be called again."""
@@ -325,7 +325,7 @@ class SessionWriter(Protocol):
         """Record an agent. Args: columns: the fields of `StoredAgent`."""
 
     def mode(self, agent_id: str, mode: str) -> None:
-        """Record that an agent has another mode."""
+        """Record an agent's new mode."""
 
     def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
         """Record the start of a run. Args: root_run: the root's run that contains it."""
@@ -380,14 +380,14 @@ class SessionStore(Protocol):
         """
 
     def prompts(self) -> Iterator[tuple[str, str]]:
-        """The beginnings of all prompts of the roots, each with the id of its session, to search in.
+        """Yield the beginning of each prompt of the roots, with the id of its session, to search in.
 
         Raises:
             SessionError: They cannot be read.
         """
 
     def reader(self, session_id: str) -> SessionReader:
-        """A reader of a session. Raises: SessionError: There is none, or it cannot be read."""
+        """Return a reader of a session. Raises: SessionError: There is none, or it cannot be read."""
 
     def open(self, session_id: str, *, secrets: Sequence[str], on_failure: Callable[[str], None]) -> SessionWriter:
         """Open a session for writing; no other program can until the writer is closed.
@@ -403,7 +403,7 @@ class SessionStore(Protocol):
         """
 
     def is_open(self, session_id: str) -> bool:
-        """Whether a program has it open for writing now."""
+        """Return whether a program has the session open for writing now."""
 
     def folder_of(self, session_id: str) -> Path:
         """Return the private folder for files of the session. It need not exist, and is removed with the session.
@@ -434,7 +434,7 @@ class SessionStore(Protocol):
         """
 
     def is_sweep_due(self) -> bool:
-        """Whether `sweep` has not been called for a day."""
+        """Return whether `sweep` has not been called for a day."""
 
     def sweep(
         self, workspace: Path, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event
@@ -486,12 +486,12 @@ def newest(store: SessionStore, workspace: Path) -> StoredSession:
 
 
 def new_session_id() -> str:
-    """An id that sorts by time, such as `20261122-1754-9f3a1c`."""
+    """Return an id that sorts by time, such as `20261122-1754-9f3a1c`."""
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
 
 
 def home_of_copy(store: SessionStore, workspace: Path) -> Path | None:
-    """Return the folder that a fork has made for its copy of a workspace, also if it is gone.
+    """Return the folder that a fork has made for its copy of a workspace, even if it is gone.
 
     Args:
         store: The store of the fork.
@@ -503,7 +503,7 @@ def home_of_copy(store: SessionStore, workspace: Path) -> Path | None:
 
 
 def stats_below(folder: str) -> Iterator[os.stat_result]:
-    """Yields the status of each file below a folder, without following links."""
+    """Yield the status of each file below a folder, without following links."""
     for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # of text
         for name in names:
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """The store `sqlite`: all sessions of a user in one database of SQLite, with files beside it.
 
 One database has all sessions, so that a list of them, what they cost and what is to be swept are queries. Texts above 32 kB,
-and whatever a part keeps for a session (`SessionStore.folder_of`), are files in a folder of the session. All of it is in
+and the files of other parts (`SessionStore.folder_of`), are in a folder of the session. All of it is in
 `$XDG_STATE_HOME/freeact`, for its user alone (0700), and not in the workspace, which code may write.
 
 Why not `pydantic_ai.conversation_store`: it stores a conversation when a run has ended, by an `await` of its own for each.
@@ -20,5 +20,5 @@ __all__ = ["SqliteReader", "SqliteStore", "SqliteWriter", "make_sqlite"]
 
 
 def make_sqlite(_: SessionsConfig) -> SqliteStore:
-    """The store of this user."""
+    """Makes the store of this user."""
     return SqliteStore(state_folder())

@@ -1,4 +1,4 @@
-"""The database: its tables, its versions, and connections to it; the texts beside it; who has a session open.
+"""The database: its tables, its versions, and connections to it; the texts beside it; the locks of sessions.
 
 Write-ahead logging with `synchronous=NORMAL`: commits outlive the program, also after `kill -9`. A machine that loses its
 power may lose the last commits, but never the database.
@@ -96,10 +96,10 @@ MIGRATIONS: Final[Sequence[str]] = (
 
 TABLES: Final = frozenset(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS)))
 OF_THE_CONTENT: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
-"""Errors that the content of a database has, and not the disk, its rights, or another program."""
+"""Errors caused by the content of a database, not by the disk, its rights, or another program."""
 CHECK_SECONDS: Final = 10.0
 CHECK_STEPS: Final = 100_000
-"""Of SQLite, between two looks at the clock."""
+"""Steps of SQLite between two looks at the clock."""
 MAX_CHARS: Final = 32_000
 """Characters of a text in the database, at most."""
 FILES: Final = "texts"
@@ -164,7 +164,7 @@ def connect_to_read(folder: Path) -> sqlite3.Connection | None:
 
 
 def reason_of(error: Exception, folder: Path) -> str:
-    """The reason why the database in a folder cannot be used; if it is damaged, with the way out."""
+    """Returns the reason why the database in a folder cannot be used; if it is damaged, with the way out."""
     words = str(error) or type(error).__name__
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in OF_THE_CONTENT:
         return _damaged(folder, words)
@@ -178,7 +178,7 @@ def _damaged(folder: Path, words: str) -> str:
 
 
 def problem_of(folder: Path) -> str:
-    """What is wrong with the database in a folder, with the way out; empty: nothing, or there is none."""
+    """Returns the problem of the database in a folder, with the way out; empty: none, or no database."""
     try:
         connection = connect_to_read(folder)
     except SessionError as error:
@@ -266,14 +266,14 @@ class Bodies:
         self._secrets = sorted(forms, key=len, reverse=True)
 
     def clean(self, text: str) -> str:
-        """The text without secrets and lone surrogates."""
+        """Returns the text without secrets and lone surrogates."""
         for secret in (*self._secrets, *late_secrets()):
             if secret in text:
                 text = text.replace(secret, "[secret]")
         return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def stored(self, text: str) -> str:
-        """The database's value for a JSON text; writes a file for a large one."""
+        """Returns the database's value for a JSON text; writes a file for a large one."""
         text = self.clean(text)
         if len(text) <= MAX_CHARS:
             return text
@@ -288,7 +288,7 @@ class Bodies:
         return _MARK + digest
 
     def text(self, stored: str) -> str:
-        """The text of a value in the database.
+        """Returns the text of a value in the database.
 
         Raises:
             SessionError: Its file is missing or was changed.
@@ -306,7 +306,7 @@ class Bodies:
 
 
 def _in_json(secret: str) -> str:
-    """A secret as a JSON string contains it."""
+    """Returns a secret as a JSON string contains it."""
     return json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
@@ -348,7 +348,7 @@ class SessionLock:
             self._descriptor = None
 
     def is_free(self) -> bool:
-        """Whether the session is free now; True also if it does not exist."""
+        """Returns whether the session is free now; True also if it does not exist."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

@@ -52,7 +52,7 @@ class SqliteReader:
     """
 
     def __init__(self, folder: Path, session_id: str, session_folder: Path) -> None:
-        """Open it.
+        """Open a session.
 
         Args:
             folder: The folder of all sessions.
@@ -72,7 +72,7 @@ class SqliteReader:
         """The numbers of unreadable records so far, by kind."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class SqliteReader:
         return [*self._read("agent", rows, self._agent)]
 
     def agent(self, agent_id: str) -> StoredAgent:
-        """One agent, by its key, its id, or another name that a person gives it (`agents_meant`).
+        """Return an agent by its key, its id, or another name that a person gives it (`agents_meant`).
 
         Raises:
             SessionError: There is no such agent, or more than one.
@@ -104,7 +104,7 @@ class SqliteReader:
         raise SessionError(f"the session {self.session_id} has no agent {agent_id!r}; it has: {known}")
 
     def runs(self, agent_id: str | None = None) -> list[StoredRun]:
-        """The runs of an agent, in order of their start. None: of all agents."""
+        """Return the runs of an agent, or of all agents, in order of their start."""
         select = (
             "SELECT *, head IS (SELECT head FROM agents WHERE session_id = runs.session_id AND agent_id = runs.agent_id) "
             "AS at_head FROM runs"
@@ -112,7 +112,7 @@ class SqliteReader:
         return [*self._read("run", self._of_agent(select, agent_id, "began, rowid"), self._run)]
 
     def messages(self, agent_id: str) -> "list[ModelMessage]":
-        """An agent's present conversation, without what undo and compaction removed, one for each of `chain`."""
+        """Return an agent's present conversation, without what undo and compaction removed, one for each of `chain`."""
         from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # the import takes half a second
 
         rows = self._of_agent("SELECT entry_id, message FROM entries", agent_id, "entry_id")
@@ -129,7 +129,7 @@ class SqliteReader:
             return mended(found)
 
     def chain(self, agent_id: str) -> list[int]:
-        """The entries of an agent's present conversation, one for each message."""
+        """Return the entries of an agent's present conversation, one for each message."""
         found = self._rows("SELECT head FROM agents WHERE session_id = ? AND agent_id = ?", self.session_id, agent_id)
         head = found[0]["head"] if found else None
         try:
@@ -142,11 +142,11 @@ class SqliteReader:
         return chain
 
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
-        """The calls of an agent, in order of their start. None: of all agents."""
+        """Return the calls of an agent, or of all agents, in order of their start."""
         return [*self._read("call", self._of_agent("SELECT * FROM calls", agent_id, "call_id"), self._call)]
 
     def events(self, agent_id: str | None = None, *, root_run: int | None = None) -> Iterator[ev.Event]:
-        """The events of an agent, in order. None: of all agents. Args: root_run: only those of this run of the root.
+        """Yield the events of an agent, or of all agents, in order. Args: root_run: only those of this run of the root.
 
         The session does not keep `ModelProgress`, nor the chunks of responses and thoughts, which follow whole. Where events
         cannot be read, a `Notice` says so.
@@ -166,7 +166,7 @@ class SqliteReader:
             yield ev.Notice(content=LOST.format(counted(lost, "event")), **header)
 
     def last_event(self, agent_id: str, kind: str) -> ev.Event | None:
-        """The last event of a class of an agent; None if there is none. Args: kind: the event's class."""
+        """Return the last event of a class of an agent; None if there is none."""
         rows = self._rows(
             "SELECT event FROM events WHERE session_id = ? AND agent_id = ? AND type = ? ORDER BY event_id DESC LIMIT 1",
             self.session_id, agent_id, kind,
@@ -174,11 +174,11 @@ class SqliteReader:
         return next(self._read("event", rows, self._event), None)
 
     def cells(self, agent_id: str) -> list[StoredCell]:
-        """The cells of an agent, in order of their start."""
+        """Return the cells of an agent, in order of their start."""
         return cells_of(self.events(agent_id))
 
     def questions(self, agent_id: str | None = None) -> list[StoredQuestion]:
-        """The approval requests, in order, with the answers."""
+        """Return the approval requests, in order, with the answers."""
         asked: dict[str, StoredQuestion] = {}
         for event in self.events(agent_id):
             if isinstance(event, ev.ApprovalRequest):
@@ -189,7 +189,7 @@ class SqliteReader:
         return list(asked.values())
 
     def known_answers(self, *, since: int = 0) -> list[KnownAnswer]:
-        """The answers of children and asks, in order. Args: since: only those of later runs of the root."""
+        """Return the answers of children and asks, in order. Args: since: only those of later runs of the root."""
         rows = self._rows(
             "SELECT answer_id, digest, agent_id, root_run, value FROM answers "
             "WHERE session_id = ? AND root_run > ? ORDER BY answer_id",
@@ -244,7 +244,7 @@ class SqliteReader:
         return value if isinstance(value, kind) else kind()
 
     def _read(self, kind: str, rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
-        """Return the records of rows. Args: kind: the word for an unreadable one."""
+        """Yield the records of rows. Args: kind: the word for an unreadable one."""
         for row in rows:
             try:
                 yield read(row)
@@ -264,7 +264,7 @@ class SqliteReader:
 
 
 def record_of(kind: Callable[..., T], row: sqlite3.Row, **converted: Any) -> T:
-    """The record of a row. Args: converted: the fields that are not the column of their name."""
+    """Return the record of a row. Args: converted: the fields that are not the column of their name."""
     values = {name: row[name] for name in kind.__annotations__ if name not in converted}
     record: T = _adapter(kind).validate_python({**values, **converted})
     return record

@@ -75,7 +75,7 @@ MARK: Final = "swept"
 BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`: code writes the outputs, and a file with holes is larger than what it takes."""
 OUTPUTS: Final = (".freeact", "outputs")
-"""Where in a workspace agents write long outputs and logs, each in a folder by its id."""
+"""The folder in a workspace for long outputs and logs; each agent has a folder in it, named by its id."""
 AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class SqliteStore:
         raise no_such_session(session_id)
 
     def prompts(self) -> Iterator[tuple[str, str]]:
-        """The beginnings of all prompts of the roots, each with the id of its session, to search in."""
+        """Yield the beginning of each prompt of the roots, with the id of its session, to search in."""
         select = (
             "SELECT session_id, substr(prompt, 1, :chars) FROM runs JOIN agents USING(session_id, agent_id) "
             "WHERE parent_id IS NULL"
@@ -127,12 +127,12 @@ class SqliteStore:
             yield session_id, beginning_of(prompt)
 
     def reader(self, session_id: str) -> SqliteReader:
-        """Returns a reader of a session; see `SqliteReader`. Raises: SessionError: There is none, or it cannot be read."""
+        """Return a reader of a session; see `SqliteReader`. Raises: SessionError: There is none, or it cannot be read."""
         self.find(session_id)
         return SqliteReader(self.folder, session_id, self.folder_of(session_id))
 
     def folder_of(self, session_id: str) -> Path:
-        """The session's own folder, for files; it is removed with the session. It need not exist.
+        """Return the session's own folder, for files; it is removed with the session. It need not exist.
 
         Raises:
             SessionError: It is not a session's id.
@@ -142,11 +142,11 @@ class SqliteStore:
         return self.folder / FOLDERS / session_id
 
     def lock(self, session_id: str) -> SessionLock:
-        """Returns the lock of a session."""
+        """Return the lock of a session."""
         return SessionLock(self.folder_of(session_id), session_id)
 
     def agents(self) -> dict[str, list[str]]:
-        """The ids of all agents, by session. Raises: SessionError: They cannot be read."""
+        """Return the ids of all agents, by session. Raises: SessionError: They cannot be read."""
         found: dict[str, list[str]] = {}
         with self._reading() as connection:
             rows = [] if connection is None else connection.execute("SELECT session_id, agent_id FROM agents").fetchall()
@@ -155,13 +155,13 @@ class SqliteStore:
         return found
 
     def workspaces(self) -> set[Path]:
-        """The workspaces of all sessions. Raises: SessionError: They cannot be read."""
+        """Return the workspaces of all sessions. Raises: SessionError: They cannot be read."""
         with self._reading() as connection:
             rows = [] if connection is None else connection.execute("SELECT workspace FROM sessions").fetchall()
         return {Path(row[0]) for row in rows}
 
     def size_bytes(self, session_id: str) -> int:
-        """The bytes of the session's folder on disk, without its rows in the database."""
+        """Return the bytes of the session's folder on disk, without its rows in the database."""
         found = {(each.st_dev, each.st_ino): each.st_size for each in stats_below(str(self.folder_of(session_id)))}
         return sum(found.values())  # earlier variables are second names of the same files
 
@@ -183,11 +183,11 @@ class SqliteStore:
         )
 
     def is_open(self, session_id: str) -> bool:
-        """Whether a program has it open for writing now."""
+        """Return whether a program has the session open for writing now."""
         return not self.lock(session_id).is_free()
 
     def is_sweep_due(self) -> bool:
-        """Whether `sweep` has not been called for a day."""
+        """Return whether `sweep` has not been called for a day."""
         return is_due(self)
 
     def sweep(
@@ -201,7 +201,7 @@ class SqliteStore:
         remove_session(self, session_id)
 
     def drop(self, session_id: str) -> None:
-        """Removes a session: its rows and its folder, and not the outputs of its agents.
+        """Remove a session: its rows and its folder, but not the outputs of its agents.
 
         Raises:
             SessionBusyError: It is open.
@@ -215,11 +215,11 @@ class SqliteStore:
             remove(str(self.folder_of(session_id)))
 
     def drop_remains(self, before: float, stop: threading.Event) -> None:
-        """Removes the folders that a program which was killed has left, with no session: of a fork, or of a removal.
+        """Remove folders without a session, left by a program that was killed during a fork or a removal.
 
         Args:
-            before: Those that were last changed before this time.
-            stop: Ends it soon after it is set.
+            before: Only folders that were last changed before this time.
+            stop: Ends the removal soon after it is set.
 
         Raises:
             SessionError: The sessions cannot be read.
@@ -243,14 +243,14 @@ class SqliteStore:
             logger.info("not removed: %s", error)
 
     def _ids(self) -> set[str] | None:
-        """The ids of all sessions, also of those that cannot be read. None: there is no database."""
+        """Return the ids of all sessions, unreadable ones too. None: there is no database."""
         with self._reading() as connection:
             if connection is None:
                 return None
             return {row[0] for row in connection.execute("SELECT session_id FROM sessions")}
 
     def archive(self, session_id: str, folders: Sequence[str]) -> None:
-        """Removes large files of a session and keeps the conversation. Args: folders: names in the session's own folder.
+        """Remove large files of a session and keeps the conversation. Args: folders: names in the session's own folder.
 
         Raises:
             SessionBusyError: It is open.
@@ -263,7 +263,7 @@ class SqliteStore:
                 connection.execute("UPDATE sessions SET archived = 1 WHERE session_id = ?", (session_id,))
 
     def fork(self, session_id: str, *, is_mine: bool = False, point: ForkPoint | None = None) -> str:
-        """Copies a session as a new one, wholly or not at all. Returns: the new id.
+        """Copy a session as a new one, wholly or not at all. Returns: the new id.
 
         Args:
             session_id: The session.
@@ -292,7 +292,7 @@ class SqliteStore:
 
     @contextmanager
     def _changing(self, session_id: str, what: str, *, is_mine: bool = False) -> Iterator[None]:
-        """Have the lock of a session inside. Args: what: is done, for the error. is_mine: this program has the lock."""
+        """Hold the lock of a session inside. Args: what: the change, for the error. is_mine: this program has the lock."""
         lock = self.lock(session_id)
         try:
             if not is_mine:
@@ -347,7 +347,7 @@ class SqliteStore:
 
 
 def _session(row: sqlite3.Row, agents: int, runs: list[sqlite3.Row], bodies: Bodies) -> StoredSession:
-    """The record of a session. Args: agents: their number. runs: of all its agents, in the order of their start."""
+    """Return the record of a session. Args: agents: their number. runs: of all its agents, in the order of their start."""
     usage = sum((_usage(run["ending"], bodies) for run in runs), Usage())
     of_root = [run for run in runs if run["parent_id"] is None]
     facts = _json_object(row["model_facts"], bodies)
@@ -363,7 +363,7 @@ def _session(row: sqlite3.Row, agents: int, runs: list[sqlite3.Row], bodies: Bod
 
 
 def beginning_of(stored: str) -> str:
-    """The text of a JSON string that may be cut anywhere. Empty: it is in a file."""
+    """Return the text of a JSON string that may be cut anywhere. Empty: it is in a file."""
     for end in ("", '"'):
         try:
             value = json.loads(stored + end)
@@ -388,7 +388,7 @@ def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
 
 
 def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str, point: ForkPoint | None = None) -> None:
-    """Copies the rows of a session, in one transaction. Args: point: where the copy ends. Raises: sqlite3.Error."""
+    """Copy the rows of a session, in one transaction. Args: point: where the copy ends. Raises: sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         last, first = connection.execute(
@@ -413,7 +413,7 @@ def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str, poin
 
 
 def copy_files(folder: Path, new: Path) -> None:
-    """Copies a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
+    """Copy a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
     for place, _, names in os.walk(folder):
         there = new / Path(place).relative_to(folder)
         there.mkdir(mode=0o700, parents=True)
@@ -451,11 +451,11 @@ CUT: Final = """
         SELECT entry_id FROM kept WHERE entry_id IS NOT NULL
     )
 """
-"""What leaves of a copy only what there was at a moment. A conversation ends before its agent's first run after that."""
+"""Statements that trim a copy to an earlier moment. A conversation ends before its agent's first run after that."""
 
 
 def _cut(connection: sqlite3.Connection, point: ForkPoint, shift: int) -> None:
-    """Cuts the rows of a new session. Args: shift: by how much the numbers of its entries differ."""
+    """Cut the rows of a new session. Args: shift: by how much the numbers of its entries differ."""
     values: dict[str, str | int | None] = {"new": point.new_id, "workspace": str(point.workspace)}
     connection.execute("UPDATE sessions SET workspace = :workspace WHERE session_id = :new", values)
     old, new = point.states
@@ -471,7 +471,7 @@ def _cut(connection: sqlite3.Connection, point: ForkPoint, shift: int) -> None:
 
 
 def is_due(store: SqliteStore) -> bool:
-    """Whether the last sweep was more than a day ago, or there was none."""
+    """Return whether the last sweep was more than a day ago, or there was none."""
     try:
         return time.time() - (store.folder / MARK).stat().st_mtime > DAY_SECONDS
     except OSError:
@@ -486,7 +486,7 @@ def sweep(
     max_bytes: int | None,
     stop: threading.Event,
 ) -> Swept:
-    """Sweeps all sessions: see `SessionStore.sweep`."""
+    """Sweep all sessions: see `SessionStore.sweep`."""
     swept, sessions = Swept(), store.sessions()[::-1]
     before = 0.0 if archive_after_days is None else time.time() - archive_after_days * DAY_SECONDS
     for session in sessions:
@@ -514,7 +514,7 @@ def sweep(
 
 
 def remove_session(store: SqliteStore, session_id: str) -> None:
-    """Removes a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
+    """Remove a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
     session = store.find(session_id)
     agents = _agents(store, session)
     store.drop(session.session_id)
@@ -547,13 +547,13 @@ def _remove(store: SqliteStore, session: StoredSession) -> bool:
 
 
 def _check_unused(store: SqliteStore, session: StoredSession) -> None:
-    """Raises SessionError if it was used, or removed, since the sweep began."""
+    """Raise SessionError if the session was used, or removed, since the sweep began."""
     if store.find(session.session_id).updated != session.updated:
         raise SessionError(f"the session {session.session_id} has been used since")
 
 
 def _size(store: SqliteStore, session: StoredSession, agents: list[str]) -> int:
-    """The bytes of a session on disk, with the long outputs of its agents."""
+    """Return the bytes of a session on disk, with the long outputs of its agents."""
     size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
     for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
         size += sum(min(found.st_size, found.st_blocks * BLOCK_BYTES) for found in stats_below(f"{folder}/{agent_id}"))
@@ -561,7 +561,7 @@ def _size(store: SqliteStore, session: StoredSession, agents: list[str]) -> int:
 
 
 def _agents(store: SqliteStore, session: StoredSession) -> list[str]:
-    """The agents whose outputs are removed with the session: those that no other session, such as a fork, has too."""
+    """Return the agents whose outputs are removed with the session: no other session, such as a fork, has them."""
     agents = store.agents()
     others = {other.session_id for other in store.sessions() if not other.archived} - {session.session_id}
     kept = {agent_id for other in others for agent_id in agents.get(other, ())}
@@ -569,14 +569,13 @@ def _agents(store: SqliteStore, session: StoredSession) -> list[str]:
 
 
 def _remove_outputs(workspace: Path, agents: list[str]) -> None:
-    """Removes the outputs of agents."""
     folder = _outputs(workspace)
     for agent_id in agents if folder is not None else ():
         remove(f"{folder}/{agent_id}")
 
 
 def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop: threading.Event) -> None:
-    """Removes the outputs of agents without a session that were last written before a time."""
+    """Remove the outputs of agents without a session that were last written before a time."""
     folder = _outputs(workspace)
     for path in folder.iterdir() if folder is not None else ():
         if AGENT_ID.fullmatch(path.name) and path.name not in known and not stop.is_set():
@@ -587,9 +586,9 @@ def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop
 
 
 def _is_used(store: SqliteStore, home: Path, workspaces: AbstractSet[Path]) -> bool:
-    """Whether a session works in the folder of a copy, anywhere below it, or in the folder of all copies.
+    """Return whether a session works in the folder of a copy, anywhere below it, or in the folder of all copies.
 
-    One that works further above, as in the user's home, keeps no copy: it would keep all of them for ever.
+    A session further above, as in the user's home, does not count: it would keep all copies for ever.
     """
     copies, home = _real(store.copies), _real(home)
     return any(each == copies or each.is_relative_to(home) for each in workspaces)
@@ -604,7 +603,7 @@ def _real(path: Path) -> Path:
 
 
 def _remove_copies(store: SqliteStore, before: float) -> None:
-    """Removes the copies of workspaces in which no session works. Args: before: those that were made before this time."""
+    """Remove the copies of workspaces in which no session works. Args: before: only those made before this time."""
     workspaces = _real_workspaces(store)
     with suppress(FileNotFoundError):
         for path in store.copies.iterdir():
@@ -614,7 +613,7 @@ def _remove_copies(store: SqliteStore, before: float) -> None:
 
 
 def _outputs(workspace: Path) -> Path | None:
-    """The folder of agents' outputs. None: there is none, or a link, which code may have made, leads to it."""
+    """Return the folder of agents' outputs. None: there is none, or a link, which code may have made, leads to it."""
     folder = workspace
     for name in OUTPUTS:
         folder /= name

@@ -49,12 +49,12 @@ class Backlog:
         self._lock = threading.Lock()
         self._items: list[Any] = []
         self._asleep = False
-        """The thread sleeps without a time limit: the next item must wake it."""
+        """Whether the thread sleeps without a time limit: the next item must wake it."""
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """True: take at once."""
+        """Signals to wake up. True: take at once."""
 
     def put(self, item: Any, *, now: bool = False) -> None:
-        """Adds an item. Args: now: write it without waiting for others."""
+        """Add an item. Args: now: write it without waiting for others."""
         with self._lock:
             self._items.append(item)
             if now or self._asleep:
@@ -62,7 +62,7 @@ class Backlog:
                 self._asleep = False
 
     def take(self) -> list[Any]:
-        """Waits for items. Returns: all of them, in order."""
+        """Wait for items, and return all of them in order."""
         self._sleep(GATHER_SECONDS)
         while True:
             with self._lock:
@@ -76,7 +76,7 @@ class Backlog:
                 self._sleep(GATHER_SECONDS)
 
     def _sleep(self, seconds: float | None) -> bool:
-        """Sleeps until somebody wakes the thread or the time is over. Returns: whether to take at once."""
+        """Sleep until somebody wakes the thread or the time is over; return whether to take at once."""
         try:
             return self._wake.get(timeout=seconds)
         except queue.Empty:
@@ -98,23 +98,23 @@ class Target:
     """The rows of calls that have not ended, by agent, run and number."""
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """Runs a statement."""
+        """Run a statement."""
         return self.connection.execute(statement, values)
 
     def set_heads(self) -> None:
-        """Writes the ends of the conversations that have moved."""
+        """Write the ends of the conversations that have moved."""
         for agent_id in self.moved:
             head = self.head(agent_id)
             self.execute("UPDATE agents SET head = ? WHERE session_id = ? AND agent_id = ?", head, self.session_id, agent_id)
         self.moved.clear()
 
     def head(self, agent_id: str) -> int | None:
-        """The last entry of an agent's conversation. None: it is empty."""
+        """Return the last entry of an agent's conversation. None: it is empty."""
         chain = self.chains.get(agent_id)
         return chain[-1] if chain else None
 
     def json(self, value: Any) -> str:
-        """The database's value for a Python value."""
+        """Return the database's value for a Python value."""
         return self.bodies.stored(json_line(value))
 
 
@@ -129,12 +129,12 @@ class _WaitingCaller:
     done: asyncio.Future[bool | None]
 
     def wake(self, kept: bool) -> None:
-        """Wakes the caller, from any thread."""
+        """Wake the caller, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
             self.loop.call_soon_threadsafe(self.settle, kept)
 
     def settle(self, kept: bool | None) -> None:
-        """In the loop. Args: kept: None: it took too long."""
+        """Answer the caller, in the loop. Args: kept: None: it took too long."""
         if not self.done.done():
             self.done.set_result(kept)
 
@@ -191,7 +191,7 @@ class SqliteWriter:
             self._backlog.put(write, now=now)
 
     async def commit(self) -> bool:
-        """Wait until all writes are on disk. Returns: False if they could not be stored."""
+        """Wait until all writes are on disk; return False if they could not be stored."""
         if not self.keeps:
             return False
         loop = asyncio.get_running_loop()
@@ -207,7 +207,7 @@ class SqliteWriter:
         return bool(kept)
 
     async def aclose(self) -> None:
-        """See `SessionWriter`. A disk that does not answer is not waited for."""
+        """Finish writing, and release the session. A disk that does not answer is not waited for."""
         try:
             if self._thread is not None:
                 await self.commit()
@@ -225,7 +225,7 @@ class SqliteWriter:
         Args:
             workspace: The folder that it works in.
             model: Its model from now on. Empty: the program passed an object.
-            model_facts: JSON of what gives the model a meaning.
+            model_facts: JSON of the settings that give the model a meaning.
         """
 
         def write(to: Target) -> None:
@@ -254,7 +254,7 @@ class SqliteWriter:
         self.put(write)
 
     def mode(self, agent_id: str, mode: str) -> None:
-        """Record that an agent has another mode."""
+        """Record an agent's new mode."""
         update = "UPDATE agents SET mode = ? WHERE session_id = ? AND agent_id = ?"
         self.put(lambda to: to.execute(update, mode, to.session_id, agent_id))
 
@@ -409,7 +409,7 @@ class SqliteWriter:
 
 
 def chain_of(connection: sqlite3.Connection, head: int | None) -> list[int]:
-    """The entries of a conversation, the first one first."""
+    """Return the entries of a conversation, the first one first."""
     found = connection.execute(
         "WITH RECURSIVE chain(entry_id, parent) AS (SELECT entry_id, parent FROM entries WHERE entry_id = ? UNION "
         "SELECT entries.entry_id, entries.parent FROM entries JOIN chain ON entries.entry_id = chain.parent) "
@@ -420,7 +420,7 @@ def chain_of(connection: sqlite3.Connection, head: int | None) -> list[int]:
 
 
 def _message_json(message: Any, *, first: bool) -> str:
-    """A message of pydantic-ai as JSON. Half a character, as the names of files may have it, becomes a question mark.
+    """Return a message as JSON. Half a character, as the names of files may have it, becomes a question mark.
 
     The instructions, which pydantic-ai puts anew into each request, are kept with the first one alone.
     """
