@@ -1,4 +1,4 @@
-"""`AgentLike`: what a strategy needs of an agent. `Member`: one voice in a vote, a debate, a mixture or a plan.
+"""`AgentLike`: the methods that a strategy needs of an agent. `Member`: one voice in a vote, a debate, a mixture or a plan.
 
 `parallel` and `pipeline` work concurrently, with each failure in its place. `Progress` is an agent in the hands of a
 strategy, which reports each step: a request, a child, a state of a search. `agent_function` makes a typed function whose
@@ -25,7 +25,7 @@ from freeact_sub.strategies.trees import SearchNode
 T = TypeVar("T")
 
 Stage: TypeAlias = Callable[[Any], Awaitable[Any]]
-"""Takes the return value of the previous stage."""
+"""A function of the previous stage's return value."""
 CHARS: Final = 300
 """Characters of an action and of a reason that a step has."""
 P = ParamSpec("P")
@@ -98,19 +98,19 @@ class AgentLike(Protocol):
         history: Sequence[str] = (),
         label: str = "",
     ) -> Awaitable[Any]:
-        """Makes one model request, without tools.
+        """Make one model request, without tools.
 
         Args:
             prompt: The only text that the model reads besides the history.
             model: A name in the setting `models`. None: the agent's own.
             output: The type of the answer. None: text.
             history: Earlier prompts and answers, alternating.
-            label: Its name for people.
+            label: The name that people read.
         """
         ...
 
     def task(self, prompt: str, **options: Any) -> Awaitable[Any]:
-        """Starts a child and waits for its end; returns a value with `output`, `status` and `agent_id`.
+        """Start a child and wait for its end; return a value with `output`, `status` and `agent_id`.
 
         Args:
             prompt: The child's task.
@@ -127,13 +127,13 @@ class Member:
     """Answers by one model request or, with `acts`, as a child agent that runs code."""
 
     name: str = ""
-    """Its name for the other members and in events."""
+    """The name for the other members and in events."""
     role: str = ""
     """Text before each question, such as `You are a sceptic.`"""
     model: str | None = None
     """A name in the setting `models`. None: the agent's own. A child has the model of its type."""
     acts: bool = False
-    """It is a child agent, with a kernel and tools."""
+    """Whether the member is a child agent, with a kernel and tools."""
     agent_type: str | None = None
     """The named type of the child."""
 
@@ -142,7 +142,7 @@ class Member:
             raise ValueError("a Member that acts uses the model of its agent type: give `agent_type` instead of `model`")
 
     async def answer(self, agent: AgentLike, prompt: str, *, output: Any = None, history: Sequence[str] = ()) -> Any:
-        """Returns its answer.
+        """Return the member's answer.
 
         Args:
             agent: Asks, or starts the child.
@@ -162,7 +162,7 @@ class Member:
 
 
 def members(given: int | str | Member | Sequence[Member | str], word: str) -> tuple[Member, ...]:
-    """Returns members. Args: given: a number, a `Member`, a model name, or a list of these. word: names one member.
+    """Return members. Args: given: a number, a `Member`, a model name, or a list of these. word: names one member.
 
     Raises:
         ValueError: There are none.
@@ -178,7 +178,7 @@ def members(given: int | str | Member | Sequence[Member | str], word: str) -> tu
 
 
 def text_of(answer: Any) -> str:
-    """Returns an answer as text: strings unchanged, other values as JSON, or as Python shows them if JSON cannot."""
+    """Return an answer as text: strings unchanged, other values as JSON, or as Python shows them if JSON cannot."""
     if isinstance(answer, str):
         return answer
     try:
@@ -212,11 +212,11 @@ class Progress:
         self._step: dict[str, Any] = {"strategy": strategy, "strategy_id": secrets.token_hex(4), "step": 0, "of": of}
 
     async def ask(self, prompt: str, **options: Any) -> Any:
-        """Makes one model request, without tools."""
+        """Make one model request, without tools."""
         return await self._reported(lambda: self._agent.ask(prompt, **options))
 
     async def task(self, prompt: str, **options: Any) -> Any:
-        """Starts a child and waits for its end; returns a value with `output`, `status` and `agent_id`."""
+        """Start a child and wait for its end; return a value with `output`, `status` and `agent_id`."""
         return await self._reported(lambda: self._agent.task(prompt, **options))
 
     async def _reported(self, work: Callable[[], Awaitable[Any]]) -> Any:

@@ -31,24 +31,24 @@ class Continuation:
 
     model: str
     fork: SessionFork
-    """Its session, which `Agent.resume(continuation.fork.session_id)` continues in its copy of the workspace."""
+    """The session, which `Agent.resume(continuation.fork.session_id)` continues in its copy of the workspace."""
     status: str = "waiting"
     """`waiting`, then how the run ended, a `RunStatus`."""
     error: str = ""
     unattended: bool = False
-    """All its actions were denied, because no person could be asked."""
+    """Whether all its actions were denied, because no person could be asked."""
     answer: str = ""
     usage: Usage = Usage()
-    """What it and its children have spent here."""
+    """The spending of the model and its children here."""
     seconds: float = 0.0
     files: tuple[tuple[str, tuple[int, int] | None], ...] = ()
     """The files that differ since the prompt, each with its lines that came and went. None: it is not text."""
     files_problem: str = ""
-    """Why the files are not known. Empty: they are."""
+    """The reason why the files are not known. Empty: they are."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has an answer, and could act."""
+        """Whether the run has an answer, and could act."""
         return self.status == "completed" and not self.unattended
 
 
@@ -60,7 +60,7 @@ async def compare_models(
     prompt: str | None = None,
     config: Config | None = None,
 ) -> list[Continuation]:
-    """Let models continue a session, each in a fork of its own, and return what became of it, in the order of the models.
+    """Let models continue a session, each in a fork of its own; return the continuations in the order of the models.
 
     At most four work at once. Nobody is asked: `config.headless` answers, by default what `config.mode` allows. The original
     session and its workspace stay as they are. The forks stay until they are removed; a cancel removes those that have not
@@ -69,8 +69,8 @@ async def compare_models(
     Args:
         session_id: The session, by its id or an unambiguous beginning of it.
         models: Their names.
-        at: After which prompt they continue, see `fork_session`.
-        prompt: What they are asked. None: the prompt that followed in the original.
+        at: The prompt after which they continue, see `fork_session`.
+        prompt: Their prompt. None: the one that followed in the original.
         config: All settings. Default: `Config(mode="auto")`.
 
     Raises:
@@ -128,7 +128,7 @@ async def _continue(continuation: Continuation, prompt: str, config: Config, slo
 
 
 def comparison_table(continuations: Sequence[Continuation]) -> str:
-    """What became of each: a row, and below it the first line of its answer and its session."""
+    """Return a table with a row for each, and below it the first line of its answer and its session."""
     rows = [HEADINGS, *([*map(visible, _cells(each))] for each in continuations)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

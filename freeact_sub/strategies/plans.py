@@ -62,7 +62,7 @@ class StepResult:
 
     step: Step
     output: Any = None
-    """Its answer. None: it failed, or did not begin because another step failed."""
+    """The answer. None: it failed, or did not begin because another step failed."""
     error: str = ""
     plan: "PlanResult | None" = None
     """The plan of a divided step."""
@@ -96,9 +96,9 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
         task: The task.
         planner: Makes the plans.
         executor: Does a step. Default: a child agent with a kernel.
-        max_replans: How many further plans may follow the first one.
+        max_replans: Maximum number of further plans after the first one.
         max_steps: The bound on all steps of this task's plans together; divided steps have their own bound.
-        levels: How many levels of plans there may be. 1: no step is divided.
+        levels: Maximum number of levels of plans. 1: no step is divided.
 
     Raises:
         StrategyError: The task is not done after `max_replans` plans, a plan has too many steps, none can be carried out, or
@@ -179,7 +179,7 @@ class _Planner:
 
 
 def _problem(steps: Sequence[Step]) -> str:
-    """Return what is wrong with a plan; empty if nothing is."""
+    """Return the problem of a plan; empty if there is none."""
     if not steps:
         return "it has no steps"
     for number, step in enumerate(steps):

@@ -67,19 +67,19 @@ class ModelPlayer:
         self._task = task
 
     async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
-        """Returns up to n distinct actions that could follow; those of `node.children` were tried already."""
+        """Return up to n distinct actions that could follow; those of `node.children` were tried already."""
         tried = "".join(f"\n\nTried already, do not repeat it:\n{child.action}" for child in node.children)
         prompt = PROPOSE.format(situation=self._situation(node), n=n, tried=tried)
         cells: list[str] = await self._agent.ask(prompt, output=list[str])
         return [cell for cell in cells if cell.strip()][:n]
 
     async def evaluate(self, node: SearchNode) -> Evaluation:
-        """Judges how promising a state is."""
+        """Judge how promising a state is."""
         found: Evaluation = await self._agent.ask(EVALUATE.format(situation=self._situation(node)), output=Evaluation)
         return found
 
     async def simulate(self, node: SearchNode) -> Simulation:
-        """Starts a child in a branch of the state. Scores 1 if it completes, 0 if it fails, otherwise 0.5."""
+        """Start a child in a branch of the state. Score 1 if it completes, 0 if it fails, otherwise 0.5."""
         prompt = SIMULATE_PROMPT.format(situation=self._situation(node))
         options: dict[str, Any] = {
             **self._options,
@@ -128,7 +128,6 @@ class SearchResult:
         return [*self.root.below()][1:]
 
     def __rich__(self) -> Any:
-        """The tree, for rich."""
         from rich.text import Text  # noqa: PLC0415  # imported only to draw
         from rich.tree import Tree  # noqa: PLC0415
 
@@ -143,11 +142,10 @@ class SearchResult:
         return grown(self._drawn(), Tree(Text("search", style="bold")))
 
     def svg(self) -> str:
-        """Returns the tree as one SVG element; the text takes the colour of its page."""
+        """Return the tree as one SVG element; the text takes the colour of its page."""
         return tree_svg(self._drawn())
 
     def _repr_svg_(self) -> str:
-        """For a notebook."""
         return self.svg()
 
     def _drawn(self) -> DrawnNode:
@@ -199,22 +197,21 @@ class Search:
         self.root = SearchNode(name="", state=root)
         self.trials = 0
         self._warnings: dict[str, None] = {}
-        """See `SearchResult`."""
         self._player = player
         self._progress = progress
         self._actions = [*actions]
         self._options = options
         self._tree: Any = self.algorithm.init_tree()
         self._branching: int | None = getattr(self.algorithm, "branching", None)
-        """How many children a state gets. None: the algorithm asks for any number."""
+        """The number of children of a state. None: the algorithm asks for any number."""
         self._let_go: Callable[[Any], list[SearchNode]] = getattr(self.algorithm, "let_go", lambda _: [])
         """Returns the nodes whose states the algorithm has stopped needing since the last call."""
         self._spared: list[SearchNode] = []
-        """The best one of these."""
+        """The best node among these."""
         self._nodes = [self.root]
-        """By their numbers."""
+        """Nodes by number."""
         self._ranking: list[tuple[bool, float, int]] = []
-        """A heap of worths and numbers, best first; those of an earlier worth among them."""
+        """A heap of worths and numbers, best first; outdated worths stay in it."""
         self._proposed: dict[SearchNode, list[str]] = {}
         """Actions not tried yet."""
 
@@ -239,7 +236,7 @@ class Search:
         """Do the next trials, side by side. Returns False if there are none.
 
         Args:
-            batch_size: How many. None: as many as a state gets children, or 1.
+            batch_size: Number of trials. None: as many as a state gets children, or 1.
 
         Raises:
             ValueError: `batch_size` is below 1.
@@ -446,7 +443,7 @@ async def search(  # all but the first two have a default and are keyword-only
 
 
 def _worth(node: SearchNode) -> list[Any]:
-    """Less is better."""
+    """Return a sort key; less is better."""
     return [node.answer is None, -node.value]
 
 

@@ -38,13 +38,13 @@ class Vote:
     votes: int
     """The number of voters that gave it."""
     tied: bool
-    """Another answer has as many votes."""
+    """Whether another answer has as many votes."""
     counts: tuple[tuple[Any, int], ...]
     """Each answer with its votes, most votes first."""
     answers: tuple[Any, ...]
     """All answers, in the order of the voters."""
     failures: tuple[Exception, ...] = ()
-    """Why some voters gave no answer; they are not counted."""
+    """Reasons why some voters gave no answer; they are not counted."""
 
 
 async def vote(
@@ -123,7 +123,7 @@ class Debate:
     vote: Vote
     """The vote on the last answers of all debaters."""
     judged: bool
-    """A judge decided, not the vote."""
+    """Whether a judge decided, not the vote."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -159,7 +159,7 @@ async def debate(  # the literature's names; all but two have a default
         agent: Asks.
         question: The problem.
         debaters: A number, or a list of members and model names.
-        rounds: How often each answers; 1 is a vote.
+        rounds: Number of answers of each; 1 is a vote.
         judge: Decides in the end. None: the most frequent answer of the last round wins.
         output: The type of an answer. None: text.
         key: See `vote`.
@@ -233,7 +233,7 @@ async def mixture(  # the literature's names; all but two have a default
         question: The query.
         proposers: A number, or a list of members and model names.
         aggregator: Combines the answers. None: the agent's own model.
-        layers: How often the proposers answer; from the second time on, each reads all answers of the previous layer.
+        layers: Number of answers of each proposer; from the second on, each reads all answers of the previous layer.
         output: The type of the aggregator's answer. None: text.
 
     Raises:

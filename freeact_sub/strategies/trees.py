@@ -4,7 +4,7 @@ The interface is that of TreeQuest (`init_tree`, `ask_batch`, `tell`, `get_state
 are interchangeable with these. One trial makes one child of one state or, with the action `SIMULATE`, plays on from a state
 without making a child. Scores range from 0 to 1. States are opaque except for `terminal`: such a state has no children.
 
-The words of a search are here too: its states, the nodes of its tree, and the player who knows the task.
+The words of a search are here too: its states, the nodes of its tree, and the player that knows the task.
 """
 
 import heapq
@@ -58,7 +58,7 @@ class TreeAlgorithm(Protocol):
 
 
 def at_least_one(**numbers: int) -> int:
-    """Return the last one. Raises ValueError: one is below 1."""
+    """Return the last number. Raises ValueError: one is below 1."""
     for name, number in numbers.items():
         if number < 1:
             raise ValueError(f"{name} must be at least 1")
@@ -75,7 +75,7 @@ class HasChildren(Protocol):
 
     @property
     def children(self) -> Sequence[Any]:
-        """Its children, nodes of the same class."""
+        """The node's children, of the same class."""
         ...
 
 
@@ -83,7 +83,7 @@ Node = TypeVar("Node", bound=HasChildren)
 
 
 def with_descendants(node: Node) -> Iterator[Node]:
-    """Yields a node and its descendants, parents before children, in time linear in their number."""
+    """Yield a node and its descendants, parents before children, in time linear in their number."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -108,9 +108,9 @@ class TreeNode:
     """The sum of their scores."""
     children: list["TreeNode"] = field(default_factory=list)
     expanded: bool = False
-    """Its children exist or were asked for."""
+    """Whether its children exist or were asked for."""
     dropped: bool = False
-    """The search continues neither from it nor from its descendants."""
+    """Whether the search continues neither from the node nor from its descendants."""
     trials: int = 0
     """Trials that begin in it, planned or open."""
 
@@ -125,7 +125,7 @@ class TreeNode:
         return bool(getattr(self.state, "terminal", False))
 
     def below(self) -> Iterator["TreeNode"]:
-        """Return the node and its descendants."""
+        """Yield the node and its descendants."""
         return with_descendants(self)
 
 
@@ -135,15 +135,15 @@ class SearchTree:
 
     root: TreeNode = field(default_factory=TreeNode)
     waiting: list[tuple[TreeNode, bool]] = field(default_factory=list)
-    """Planned trials: where they begin, and whether they simulate."""
+    """Planned trials: the node of each, and whether it simulates."""
     out: dict[str, tuple[TreeNode, bool]] = field(default_factory=dict)
     """Open trials, by id."""
     rounds: int = 0
     """The number of simulations, expansions or levels, depending on the algorithm."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Of the trials."""
+    """Numbers for the trials."""
     reached: Iterator[int] = field(default_factory=itertools.count)
-    """Of the nodes in `frontier`."""
+    """Numbers for the nodes in `frontier`."""
     solved: bool = False
     growing: TreeNode | None = None
     """The node whose children were asked for, to simulate from the best of them."""
@@ -152,7 +152,7 @@ class SearchTree:
     frontier: list[tuple[float, int, TreeNode]] = field(default_factory=list)
     """A heap of the nodes from which a best-first search may continue: best first; of equal ones the first reached."""
     let_go: list[Any] = field(default_factory=list)
-    """See `_Trials.let_go`."""
+    """States to be returned by the next call of `_Trials.let_go`."""
 
     @property
     def nodes(self) -> list[TreeNode]:
@@ -170,11 +170,9 @@ class _Trials:
         at_least_one(**{name: number for name, number in vars(self).items() if name != "exploration"})
 
     def init_tree(self) -> SearchTree:
-        """Return a tree with only a root."""
         return SearchTree()
 
     def ask_batch(self, state: SearchTree, batch_size: int, actions: list[str]) -> tuple[SearchTree, list[Trial]]:
-        """Decide what to try next."""
         if not state.waiting and not state.out and not state.solved:
             self._go_on(state)
         trials = []
@@ -210,7 +208,6 @@ class _Trials:
         return state
 
     def get_state_score_pairs(self, state: SearchTree) -> list[tuple[Any, float]]:
-        """Return all states except the root's, with their scores."""
         return [(node.state, node.score if node.terminal else node.value) for node in state.nodes]
 
     def let_go(self, state: SearchTree) -> list[Any]:
@@ -230,17 +227,17 @@ class _Trials:
         state.waiting += [(node, simulates)] * number
 
     def _reached(self, state: SearchTree, child: TreeNode) -> None:
-        """There is a new node from which the search may continue."""
+        """Take a new node from which the search may continue."""
 
     def _go_on(self, state: SearchTree) -> None:
         """Plan the next trials, if any."""
         raise NotImplementedError
 
     def _told_all(self, state: SearchTree) -> None:
-        """All open trials have ended."""
+        """Go on after all open trials have ended."""
 
     def _simulated(self, state: SearchTree, node: TreeNode, score: float) -> None:
-        """A simulation from a node has ended."""
+        """Take the score of a simulation from a node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +250,7 @@ class LATS(_Trials):
     """
 
     simulations: int = 5
-    """How often this is repeated."""
+    """The number of rounds of these four steps."""
     exploration: float = 1.414
     """The weight of rarely visited states in UCB1."""
     depth: int = 10
@@ -266,7 +263,7 @@ class LATS(_Trials):
             self._expand(state, leaf)
 
     def _told_all(self, state: SearchTree) -> None:
-        """After an expansion, simulate from the best child."""
+        """Simulate from the best child after an expansion."""
         grown, state.growing = state.growing, None
         if grown is None:
             return
@@ -282,7 +279,7 @@ class LATS(_Trials):
         self._count(state, node, score)
 
     def _count(self, state: SearchTree, node: TreeNode | None, score: float) -> None:
-        """Backpropagate."""
+        """Backpropagate a score."""
         state.rounds += 1
         while node is not None:
             node.visits += 1
@@ -290,7 +287,7 @@ class LATS(_Trials):
             node = node.parent
 
     def _selected(self, node: TreeNode) -> TreeNode | None:
-        """Return the node below this one to expand; None if there is none. What was once looked through is not again."""
+        """Return the node below this one to expand; None if there is none. Nodes found exhausted are not searched again."""
         while not self._is_open(node):
             left = [child for child in node.children if not child.dropped]
             if left:
@@ -364,11 +361,11 @@ class State(Protocol):
         ...
 
     async def execute(self, code: str) -> Any:
-        """Carries out an action; returns a value with `status` (`ok`, or how it failed) and `text`."""
+        """Carry out an action; return a value with `status` (`ok`, or how it failed) and `text`."""
         ...
 
     async def close(self) -> None:
-        """Closes it; copies live on. Can be called again."""
+        """Close the state; copies live on. Can be called again."""
         ...
 
 
@@ -377,9 +374,9 @@ class SearchNode:
     """A state reached by a search."""
 
     name: str
-    """Its place in the tree: `0.2` is the third child of the root's first child. The root's is empty."""
+    """The place in the tree: `0.2` is the third child of the root's first child. The root's is empty."""
     number: int = 0
-    """Its place in the order in which states were tried. The root's is 0."""
+    """The place in the order in which states were tried. The root's is 0."""
     parent: "SearchNode | None" = None
     action: str = ""
     """The action that led to it from its parent."""
@@ -392,7 +389,7 @@ class SearchNode:
     reason: str = ""
     """The reason of the evaluation."""
     terminal: bool = False
-    """The task is done in this state, or nothing can follow."""
+    """Whether the task is done in this state, or nothing can follow."""
     simulation: "Simulation | None" = None
     """The result of a simulation from here."""
     state: Any = None
@@ -420,7 +417,7 @@ class SearchNode:
 
     @property
     def visits(self) -> int:
-        """Its evaluation, and the simulations at it and below."""
+        """The evaluation, and the simulations at it and below."""
         return 1 + sum(node.simulation is not None for node in self.below())
 
     @property
@@ -431,7 +428,7 @@ class SearchNode:
         return self.output if self.terminal and self.status != "failed" else None
 
     def below(self) -> Iterator["SearchNode"]:
-        """Returns the node and its descendants, parents before children."""
+        """Yield the node and its descendants, parents before children."""
         return with_descendants(self)
 
     def __repr__(self) -> str:
@@ -456,20 +453,20 @@ class Simulation:
     score: float
     """From 0 to 1."""
     answer: Any = None
-    """None: it found no answer."""
+    """The answer. None: none was found."""
 
 
 class Player(Protocol):
     """Knows the task: proposes, evaluates, simulates."""
 
     async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
-        """Returns up to n distinct actions that could follow; those of `node.children` were tried already."""
+        """Return up to n distinct actions that could follow; those of `node.children` were tried already."""
         ...
 
     async def evaluate(self, node: SearchNode) -> Evaluation:
-        """Judges how promising a state is."""
+        """Judge how promising a state is."""
         ...
 
     async def simulate(self, node: SearchNode) -> Simulation:
-        """Plays on from a state to an end, without changing the state."""
+        """Play on from a state to an end, without changing the state."""
         ...
