@@ -1,9 +1,9 @@
 """`freeact-sub mcp-server`: agents and their kernels as tools of an MCP server, for other agents and editors.
 
-- `served`: the agents that the server has open, the run of each, and what they ask.
-- `pending`: a call of a tool, until it ends or asks; what is asked, as forms of the protocol.
-- `tools`: those for agents and for kernels; `reports`: what they return; transcripts and outputs as resources.
-- `server` puts them together and serves; over HTTP to whoever has the token.
+- `served`: the agents that the server has open, the run of each, and their questions.
+- `pending`: a call of a tool, until it ends or asks; questions as forms of the protocol.
+- `tools`: those for agents and for kernels; `reports`: their results; transcripts and outputs as resources.
+- `server` puts them together and serves; over HTTP to clients that have the token.
 
 It uses the public library only.
 """

@@ -1,10 +1,10 @@
 """`PendingCalls`: calls of tools that may ask the client's user, in both eras of the protocol.
 
-Up to 2025-11-25 the server asks during the call. From 2026-07-28 on the call returns what it asks, and the client calls
+Up to 2025-11-25 the server asks during the call. From 2026-07-28 on the call returns its questions, and the client calls
 again with the answers; meanwhile the work waits here, under a name that nobody can guess. A client that cannot ask is
-not waited for: what would be asked is denied at once. The work of a client that is gone is cancelled.
+not waited for: its questions are denied at once. The work of a client that is gone is cancelled.
 
-What a run asks a person becomes a form of MCP's elicitation, which whoever sits at the client fills in. Secrets are never
+A question of a run becomes a form of MCP's elicitation, which the person at the client fills in. Secrets are never
 asked: the protocol forbids it, since a form may be seen by the client's model.
 """
 
@@ -39,11 +39,11 @@ REASON: Final = "reason"
 ANSWER: Final = "answer"
 NO_SECRETS: Final = "secrets are not asked through MCP clients: set it where the program can read it"
 ASKS_BY_RESULT: Final = "2026-07-28"
-"""From this version of the protocol on, a server does not ask during a call."""
+"""The first version of the protocol in which a server does not ask during a call."""
 AWAY_SECONDS: Final = 3600.0
-"""How long a call waits for a client that was told what is asked, if `approval_timeout_seconds` says nothing."""
+"""Seconds that a call waits for a client that was told its questions, if `approval_timeout_seconds` says nothing."""
 NEWS_SECONDS: Final = 0.2
-"""Between two notifications of progress, at least."""
+"""Minimum seconds between two notifications of progress."""
 CANNOT_ASK: Final = "this client cannot ask its user"
 CANNOT_DECIDE: Final = f"{CANNOT_ASK}: start the server in the mode `auto` or `full`, or allow such calls by a rule"
 GONE: Final = "the client is gone"
@@ -78,7 +78,7 @@ def form_of(asked: ev.ApprovalRequest | ev.QuestionRequest) -> dict[str, Any]:
 
 
 def answer_by_form(asked: ev.ApprovalRequest | ev.QuestionRequest, action: str, content: Mapping[str, Any] | None) -> None:
-    """Answer a question as a client has answered its form. What is no answer counts as a refusal, with that reason.
+    """Answer a question as a client has answered its form. An unusable answer counts as a refusal, with that reason.
 
     Args:
         asked: The question.
@@ -132,9 +132,9 @@ class PendingCall:
     live: LiveRun
     work: asyncio.Task[CallToolResult]
     cell: ClientCell | None = None
-    """None: it runs no cell."""
+    """The cell that the call runs, if any."""
     asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    """Who asks the client now, by the id of the question."""
+    """Tasks that ask the client now, by the id of the question."""
     told: float = 0.0
 
     def open_questions(self) -> list[Asked]:
@@ -148,7 +148,7 @@ class PendingCall:
         return asking is None or asking is self.cell  # None: that of a run, or of a child that an ended cell left at work
 
     def leave(self) -> None:
-        """Ask nothing any more."""
+        """Stop asking."""
         for task in self.asking.values():
             task.cancel()
         self.asking.clear()
@@ -167,13 +167,13 @@ class PendingCall:
 
 
 class PendingCalls:
-    """See above."""
+    """Calls of tools that may ask the client's user."""
 
     def __init__(self, away_seconds: float | None = None) -> None:
         """Args: away_seconds: how long a call waits for the answers of its client."""
         self.away_seconds = away_seconds or AWAY_SECONDS
         self._away: dict[str, tuple[PendingCall, asyncio.TimerHandle]] = {}
-        """Those whose client was told what is asked, by name."""
+        """Calls whose client was told the questions, by name."""
 
     async def call(self, ctx: Context[Any, Any], begin: Callable[[], Awaitable[PendingCall]]) -> Returned:
         """Begin a call, or go on with one whose client brings answers. Raises: ToolError: It failed."""
@@ -185,7 +185,7 @@ class PendingCalls:
             raise ToolError(str(error)) from error
 
     def _back(self, ctx: Context[Any, Any]) -> PendingCall:
-        """Return the call that the client goes on with, after it has taken the answers."""
+        """Return the call that the client continues, after taking the answers."""
         pending, timer = self._away.pop(ctx.request_state or "", (None, None))
         if pending is None or timer is None:
             raise InvalidRequestError("this call is over: its questions were not answered in time, or were answered before")
@@ -226,7 +226,7 @@ class PendingCalls:
             raise ToolError("this question has ended with its run") from None
 
     def _open_questions(self, ctx: Context[Any, Any], pending: PendingCall) -> list[Asked]:
-        """Claim the open questions, and close those that this client can ask nobody."""
+        """Claim the open questions, and close those that this client can put to nobody."""
         capabilities = ctx.client_capabilities
         elicitation = None if capabilities is None else capabilities.elicitation
         can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
@@ -273,7 +273,7 @@ class PendingCalls:
 
 
 def _why_not(asked: Asked, *, can_ask: bool) -> str:
-    """Why a client is not asked; empty if it is."""
+    """Return the reason why a client is not asked; empty if it is."""
     if not can_ask:
         return CANNOT_ASK if isinstance(asked, ev.QuestionRequest) else CANNOT_DECIDE
     return NO_SECRETS if isinstance(asked, ev.QuestionRequest) and asked.secret else ""
@@ -284,6 +284,7 @@ def _form(asked: Asked) -> ElicitRequestFormParams:
 
 
 async def _any_of(work: asyncio.Task[Any], *others: Any) -> None:
+    """Wait for the first one to end; a cancel leaves the work alone."""
     """Wait for one of them; a cancel leaves the work alone."""
     waiting = [asyncio.ensure_future(other) for other in others]
     try:
@@ -300,7 +301,7 @@ class WithLeaving:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """See ASGI."""
+        """Answer a request of ASGI."""
         gone = asyncio.Event()
 
         async def hear() -> Any:
@@ -313,7 +314,7 @@ class WithLeaving:
 
 
 def gone_of(ctx: Context[Any, Any]) -> asyncio.Event:
-    """Return what is set when the client of a call is gone; on standard streams never, for the process ends with it."""
+    """Return the event of the client's departure; never set on standard streams, since the process ends with the client."""
     scope = getattr(ctx.request_context.request, "scope", {})
     gone = scope.get(GONE_KEY)
     return gone if isinstance(gone, asyncio.Event) else asyncio.Event()

@@ -1,6 +1,6 @@
-"""What the tools return, as structured results with a text for models; and `Resources`, which clients can attach.
+"""Structured results of the tools, with a text for models; and `Resources`, which clients can attach.
 
-These are the sessions of the folder, their transcripts, and long outputs as a whole.
+Resources are the sessions of the folder, their transcripts, and long outputs as a whole.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from freeact_sub.system.safe_files import beneath
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 SESSIONS: Final = "freeact://sessions"
 MAX_SESSIONS: Final = 100
-"""In the list, the latest ones."""
+"""Maximum number of sessions in the list, the latest ones."""
 MAX_BYTES: Final = 20_000_000
-"""Of an output."""
+"""Maximum size of an output."""
 
 
 class RunReport(BaseModel):
@@ -123,7 +123,7 @@ class StatusReport(BaseModel):
 
 
 def run_report(session_id: str, result: RunResult[Any]) -> RunReport:
-    """Return how a run ended."""
+    """Return the report of a run."""
     usage = result.tree_usage
     return RunReport(
         session_id=session_id,
@@ -169,7 +169,7 @@ def changes_result(changes: Changes) -> CallToolResult:
 
 
 def status_report(served: ServedAgent) -> StatusReport:
-    """Return how far a session is."""
+    """Return the report on the state of a session."""
     last, live = served.last_run, served.live
     ended = last.result if live is None and last is not None and last.prompt else None
     questions = [] if live is None else [_question(asked) for asked in live.asked.values()]
@@ -187,7 +187,7 @@ def status_report(served: ServedAgent) -> StatusReport:
 
 
 def plain_result(report: BaseModel) -> CallToolResult:
-    """Return a report as the result of a call, with the same as JSON text."""
+    """Return a report as the result of a call, also as JSON text."""
     return _result(report, json.dumps(report.model_dump(mode="json"), ensure_ascii=False))
 
 
@@ -211,12 +211,12 @@ def _result(
 
 
 def output_address(session_id: str, file: str | None) -> str | None:
-    """Return the address of the whole output of a cell. Args: file: where it is. None: nothing was shortened."""
+    """Return the address of the whole output of a cell. Args: file: its path. None: nothing was shortened."""
     return None if file is None else f"{SESSIONS}/{session_id}/outputs/{quote(Path(file).name)}"
 
 
 class Resources:
-    """See above. Only sessions of the server's folder are there."""
+    """The resources of the sessions in the server's folder."""
 
     def __init__(self, config: Config) -> None:
         self._workspace = config.workspace

@@ -26,11 +26,11 @@ from freeact_sub.show.rows import rows
 from freeact_sub.text import one_line
 
 IDLE_SECONDS: Final = 1800.0
-"""A session that nobody has used for so long is closed."""
+"""Seconds after which an unused session is closed."""
 LOOK_SECONDS: Final = 30.0
-"""Between two looks for idle sessions, at most."""
+"""Maximum seconds between two looks for idle sessions."""
 MAX_OPEN: Final = 20
-"""Sessions that are open at once; for one more, the one that was not used for longest is closed."""
+"""Maximum number of open sessions; one more closes the least recently used one."""
 NEWS_CHARS: Final = 200
 
 Asked: TypeAlias = ev.ApprovalRequest | ev.QuestionRequest
@@ -45,7 +45,7 @@ class ClientCell:
 
 
 class LiveRun:
-    """A run and what it asks; it is read to its end, whether or not a client waits for it."""
+    """A run and its questions; it is read to its end, whether or not a client waits for it."""
 
     def __init__(self, run: Run[Any], *, prompt: str = "") -> None:
         """Begin the run. Args: prompt: of a model. Empty: code of the client works in kernels. Raises: AgentBusyError."""
@@ -57,25 +57,25 @@ class LiveRun:
         self.cells: list[ClientCell] = []
         """The cells of clients that run, oldest first."""
         self.claimed: dict[str, object] = {}
-        """Who asks the client about a question, by its id."""
+        """The call that relays each question, by question id."""
         self.result: RunResult[Any] | None = None
         self.events = 0
         self.news = ""
-        """What happened last, in one line."""
+        """The latest event, in one line."""
         self._stories = Stories()
         self._calls: dict[str, str | None] = {}
-        """The call of the root for which each child works."""
+        """The root's call for which each child works."""
         self._change = asyncio.Event()
         self.task = asyncio.create_task(self._read(), name="reads a served run")
 
     @property
     def next_change(self) -> asyncio.Event:
-        """Is set when something changes from now on."""
+        """An event that the next change sets."""
         return self._change
 
     @contextmanager
     def at_work(self, cell: ClientCell) -> Iterator[None]:
-        """Run the block, which runs this cell."""
+        """Count the cell as running inside."""
         self.cells.append(cell)
         try:
             with calls_noted(cell.calls):
@@ -93,7 +93,7 @@ class LiveRun:
         self.claimed.pop(request_id, None)
 
     async def ended(self) -> RunResult[Any]:
-        """Wait for the end. Raises: what the run raises."""
+        """Wait for the end, and return the result. Raises: the error of the run."""
         await asyncio.wait({self.task})
         self.task.result()
         return await self.run.result()
@@ -132,14 +132,14 @@ class ServedAgent:
 
     agent: Agent
     nodes: dict[str, KernelNode] = field(default_factory=dict)
-    """Its branches, by id."""
+    """Branches by id."""
     last_run: LiveRun | None = None
     """The live run, or the last one."""
     used: float = field(default_factory=time.monotonic)
     calls: int = 0
     """Calls of the client that wait for it."""
     _works: int = 0
-    """What code of the client does in its kernels."""
+    """The number of works of client code in the kernels."""
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -155,7 +155,7 @@ class ServedAgent:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is at work in it."""
+        """Whether nothing is at work in the session."""
         return self.live is None and not self.calls
 
     @asynccontextmanager
@@ -265,7 +265,7 @@ class ServedAgents:
             return served
 
     async def kernel(self, kernel_id: str = "") -> tuple[ServedAgent, KernelNode | None]:
-        """Return a kernel's session, and its branch. None: it is the session's own kernel. Raises: see `session`."""
+        """Return a kernel's session, and its branch. None: the session's own kernel. Raises: see `session`."""
         for served in self:
             if (node := served.nodes.get(kernel_id)) is not None:
                 return served, node

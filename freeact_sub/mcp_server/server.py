@@ -38,7 +38,7 @@ from freeact_sub.text import one_line, wrong_fields
 LOOPBACK: Final = "127.0.0.1"
 FILE_OF_OWN: Final = "of-mcp-server"
 CLOSE_SECONDS: Final = 3.0
-"""How long closing everything may take once the client has gone; then the process ends, and its guards end what is left."""
+"""Seconds for closing everything once the client has gone; then the process ends, and its guards end what is left."""
 INSTRUCTIONS: Final = """\
 Live Python kernels in one workspace, behind a wall, and agents that work with them.
 - `execute` runs code; name the kernel_id that it returns to keep the variables.
@@ -74,12 +74,12 @@ class KernelServer(MCPServer[Any]):
         arguments: dict[str, Any] | None = None,  # noqa: ARG002  # the signature is the SDK's
         context: Context[Any, Any] | None = None,  # noqa: ARG002  # as above
     ) -> NoReturn:
-        """Raises: MCPError: There is none. Args: see the SDK."""
+        """Refuse: there are no prompts. Raises: MCPError. Args: see the SDK."""
         raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r}: this server has none")
 
 
 def _wrong_names(arguments: dict[str, Any], schema: dict[str, Any]) -> str:
-    """What is wrong with the names of arguments; empty: nothing."""
+    """Return the problem with the names of arguments; empty: none."""
     known, needed = list(schema.get("properties", {})), schema.get("required", [])
     for name in arguments:
         if name not in known:
@@ -108,7 +108,7 @@ def make_server(served: ServedAgents, pending: PendingCalls) -> MCPServer[Any]:
 
 
 async def serve_http(config: Config, port: int) -> None:
-    """Serve any number of clients over HTTP on loopback, until Ctrl-C or SIGTERM. Who has the token is the user.
+    """Serve any number of clients over HTTP on loopback, until Ctrl-C or SIGTERM. A client with the token acts for the user.
 
     Args:
         config: The settings.
@@ -179,7 +179,7 @@ class _Leaving:
 
 @contextmanager
 def suppress_broken_pipe() -> Iterator[None]:
-    """Go on if the client is gone while it is written to."""
+    """Ignore that the client is gone while it is written to."""
     try:
         yield
     except* BrokenPipeError:
@@ -210,7 +210,7 @@ class WithToken:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """See ASGI."""
+        """Answer a request of ASGI."""
         if scope["type"] != "lifespan":
             given = Headers(scope=scope).get("authorization", "").encode("utf-8", errors="replace")
             if scope["type"] != "http" or not hmac.compare_digest(given, self._expected):

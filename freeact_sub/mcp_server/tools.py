@@ -41,7 +41,7 @@ READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 MAKES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 CHANGES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 MOST_WAIT_SECONDS: Final = 50.0
-"""Many clients give a call 60 s."""
+"""Maximum seconds of a wait: many clients give a call 60 s."""
 Prompt: TypeAlias = Annotated[str, Field(description="What to do, with all that the agent needs to know")]
 Session: TypeAlias = Annotated[str, Field(description="The session")]
 Continued: TypeAlias = Annotated[
@@ -182,7 +182,7 @@ class KernelTools:
         *,
         is_cell: bool = False,
     ) -> Returned:
-        """Do something with a kernel that may be asked about."""
+        """Do something with a kernel, with a call that may ask."""
 
         async def begin() -> PendingCall:
             served, node = await self._served.kernel(kernel_id)
@@ -207,7 +207,7 @@ def _is_branch(node: KernelNode | None) -> KernelNode:
 
 
 async def told(work: Awaitable[Any]) -> Any:
-    """Await something; the client reads what went wrong."""
+    """Await a result; the client reads the reason of a failure."""
     try:
         return await work
     except FreeactError as error:
