@@ -27,7 +27,7 @@ from freeact_sub.calls import NetworkConnect
 from freeact_sub.config.schema import PROTECTED
 
 HARMLESS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full"})
-"""Writes to these files leave nothing behind."""
+"""Files to which writes leave nothing behind."""
 
 MAX_BUNDLE: Final = 1_000_000
 """Characters of a file to look at."""
@@ -37,7 +37,7 @@ _IN_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
 
 @contextmanager
 def by_names_alone() -> Iterator[None]:
-    """Meanwhile no decision of this task looks at a file: a path is what it says, and what is in a folder is not known."""
+    """Keeps the decisions of this task from looking at files: a path is what it says, and folder contents are unknown."""
     token = _by_names.set(True)
     try:
         yield
@@ -46,12 +46,12 @@ def by_names_alone() -> Iterator[None]:
 
 
 def may_look() -> bool:
-    """Whether a decision may look at files."""
+    """Returns whether a decision may look at files."""
     return not _by_names.get()
 
 
 def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
-    """The absolute paths that a word may mean in a folder: as it is written, and with symbolic links followed.
+    """Returns the absolute paths that a word may mean in a folder: as it is written, and with symbolic links followed.
 
     Args:
         word: The word as written; parts of it may be unknown.
@@ -74,7 +74,7 @@ def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
 
 
 def real_path(path: str) -> str:
-    """A path with its symbolic links followed; an unknown path if one cannot be followed."""
+    """Returns a path with its symbolic links followed; an unknown path if one cannot be followed."""
     try:
         return os.path.realpath(path) if may_look() else os.path.normpath(path)
     except (OSError, ValueError):
@@ -82,7 +82,7 @@ def real_path(path: str) -> str:
 
 
 def has_only_certificates(path: str) -> bool:
-    """Whether a file holds public certificates and no key."""
+    """Returns whether a file holds public certificates and no key."""
     try:
         if not may_look() or not stat.S_ISREG(Path(path).stat().st_mode):
             return False
@@ -94,7 +94,7 @@ def has_only_certificates(path: str) -> bool:
 
 
 def is_within(path: str, folder: Path) -> bool:
-    """Whether a path is a folder or in it, whatever its unknown parts are."""
+    """Returns whether a path is a folder or in it, whatever its unknown parts are."""
     known = path.partition(UNKNOWN)[0].partition(WILD)[0] if UNKNOWN not in path else ""
     if not known:
         return False
@@ -103,7 +103,7 @@ def is_within(path: str, folder: Path) -> bool:
 
 
 def with_home(word: str) -> str:
-    """A word with the home folder in place of `~`."""
+    """Returns a word with the home folder in place of `~`."""
     return str(Path.home()) + word[1:] if word == "~" or word.startswith("~/") else word
 
 
@@ -175,15 +175,15 @@ def _is_about(ruling: Ruling, kind: Kind) -> bool:
 
 
 def spellings(call: NetworkConnect) -> tuple[str, ...]:
-    """All spellings of `host:port`, the plain one first."""
+    """Returns all spellings of `host:port`, the plain one first."""
     hosts = (*_names(call.host), *(name for ip in (call.ip, *call.others) if ip for name in _names(ip)))
     return tuple(dict.fromkeys(replace(call, host=host).address for host in hosts))
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """All spellings of a host, the plain one first.
+    """Returns all spellings of a host, the plain one first.
 
-    `127.1`, `0x7f.0.0.1` and `2130706433` are what a system takes for 127.0.0.1; a name may end in a dot; letters that only
+    A system takes `127.1`, `0x7f.0.0.1` and `2130706433` for 127.0.0.1; a name may end in a dot; letters that only
     look different are the same name.
     """
     written = host.lower()
@@ -206,7 +206,7 @@ def _names(host: str) -> tuple[str, ...]:
 
 
 def command_pattern(words: tuple[str, ...], *, any_words: bool) -> tuple[str, ...]:
-    """The pattern for a command: just this one, and none if it is known only when it runs.
+    """Returns the pattern for this command alone; none if the command is known only when it runs.
 
     Args:
         words: The program's name and its arguments.
@@ -219,7 +219,7 @@ def command_pattern(words: tuple[str, ...], *, any_words: bool) -> tuple[str, ..
 
 
 def path_pattern(kind: Literal["file", "write"], paths: tuple[str, ...], workspace: Path) -> tuple[str, ...]:
-    """The pattern for a file, relative to the workspace if it is in it; none if the file is unknown."""
+    """Returns the pattern for a file, relative to the workspace if the file is in it; none if the file is unknown."""
     if any(UNKNOWN in path or WILD in path for path in paths):
         return ()
     root = f"{str(workspace).rstrip('/')}/"
@@ -254,7 +254,7 @@ def too_many(policy: Policy) -> Ruling:
 
 
 def denies_files(policy: Policy) -> bool:
-    """Whether a rule denies files by their names."""
+    """Returns whether a rule denies files by their names."""
     return any(rule.verdict == "deny" and rule.pattern.kind == "file" for level in policy.rules.levels for rule in level)
 
 
@@ -276,7 +276,7 @@ class FileRules:
         self._names: dict[str, re.Pattern[str] | None] = {}
 
     def may_be_about(self, path: str) -> bool:
-        """Args: path: absolute, and known."""
+        """Returns whether a rule may be about a path. Args: path: absolute, and known."""
         place, slash, name = path.rpartition("/")
         if place not in self._names:
             forms = [f"(?:{form})" for inside, form in self._places if inside.fullmatch(place + slash)]
@@ -286,7 +286,7 @@ class FileRules:
 
 
 def _places(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Expressions for the folders and the names of the files that a rule matches."""
+    """Yields expressions for the folders and the names of the files that a rule matches."""
     for level in policy.rules.levels:
         for rule in level:
             if rule.pattern.kind == "file" and rule.verdict != "allow":
@@ -294,7 +294,7 @@ def _places(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def expanded(word: str, folder: str) -> Iterator[str]:
-    """The words that a shell makes now of a word with wildcards: the paths that match, as they are written in a folder.
+    """Yields the words that a shell makes now of a word with wildcards: the paths that match, as written in a folder.
 
     Raises:
         TooManyError: They are more than `MAX_FILES`.
@@ -322,7 +322,7 @@ def _matching(part: str, folder: str) -> Iterator[str]:
 
 
 def files_below(*starts: str, hidden: bool = True) -> Iterator[str]:
-    """All files below folders, links followed. Args: hidden: include files with a leading dot."""
+    """Yields all files below folders, links followed. Args: hidden: include files with a leading dot."""
     todo, seen, left = list(starts), set[str](), MAX_FILES
     while todo:
         path = real_path(todo.pop())

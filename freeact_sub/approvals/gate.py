@@ -1,4 +1,4 @@
-"""How a call is judged: by rules and mode, by advisers, then by a person. Every call of a tree goes through its `Gate`.
+"""`Gate`: every call of a tree is judged by rules and mode, by advisers, then by a person.
 
 `decide` judges by rules and mode (`Policy`). It asks nobody, remembers nothing, and has no effect. `decide_in_time` does
 the same while the event loop goes on. `plan` and `auto` stand for a wall around the kernel: what the wall forbids is denied
@@ -73,7 +73,7 @@ from freeact_sub.text import one_line
 FOR_A_PERSON: Final = Ruling(
     verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
 )
-"""Calls that only a person can allow: neither a rule nor a headless setting does."""
+"""The ruling on calls that only a person can allow: neither a rule nor a headless setting does."""
 NEEDS_APPROVAL: Final = Ruling(
     verdict="ask",
     rule="its developer requires a person's approval of each call",
@@ -82,7 +82,7 @@ NEEDS_APPROVAL: Final = Ruling(
     needs_person=True,
 )
 PATIENCE_SECONDS: Final = 1.0
-"""A decision that takes longer may wait for a file system: then all are tried."""
+"""Seconds after which a decision may be waiting for a file system: then all file systems are tried."""
 LOOK_SECONDS: Final = 10.0
 """Bound on a decision where all file systems answer."""
 _deciding: Final = DaemonThreads("decides")
@@ -92,10 +92,10 @@ VERDICTS: Final = ("deny", "ask", "allow", None)
 logger = logging.getLogger(__name__)
 
 Approve: TypeAlias = Callable[[ev.ApprovalRequest], ev.Decision | bool | Awaitable[ev.Decision | bool | None] | None]
-"""A function of a program that answers requests. None: somebody else is asked."""
+"""A function of a program that answers requests; with None somebody else is asked."""
 NOBODY: Final = ABSENT.reason
 WITHIN_SETTINGS: Final = ev.Decision(allowed=True, reason=f"{NOBODY}, so the bounds of the settings count", nobody=True)
-"""On a fan-out."""
+"""The decision on a fan-out."""
 NEEDS_PERSON: Final = ev.Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
 WALLED: Final = ev.Decision(allowed=True, reason="a rule allows what only reads", walled=True)
 UNATTENDED: Final = (
@@ -114,7 +114,7 @@ def decide(call: Call, policy: Policy) -> Ruling:
 
 
 def _suggested(call: Call) -> tuple[str, ...]:
-    """Patterns to offer for a call. The judges of commands and files suggest their own."""
+    """Returns patterns to offer for a call. The judges of commands and files suggest their own."""
     match call:
         case NetworkConnect():
             return (f"connect:{escaped(spellings(call)[0])}",)
@@ -165,9 +165,9 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
 async def decide_in_time(call: Call, policy: Policy) -> Ruling:
     """Judges a call as `decide` does, while the event loop goes on, also where a file system does not answer.
 
-    What a command names may lead into such a file system, also by a link or a wildcard, and who looks there waits as long as
-    nobody answers. So the look is a thread's. If it takes too long, the call is judged by names alone: what these do not
-    deny is asked about, and the question names what does not answer.
+    A path in a command may lead into such a file system, also by a link or a wildcard, and a look there hangs. So a thread
+    looks. If it takes too long, the call is judged by names alone: a person is asked unless these deny, and the
+    question names the mounts that do not answer.
     """
     if not isinstance(call, ShellCommand | FileWrite):
         return decide(call, policy)  # which looks at no file
@@ -196,11 +196,11 @@ class Advice:
     """The opinion of one adviser on one call."""
 
     verdict: Literal["deny", "ask", "allow"] | None = None
-    """None: it has no opinion."""
+    """The opinion. None: the adviser has none."""
     reason: str = ""
     """The reason, for the agent and for people."""
     ends: bool = False
-    """With `deny`: the run must end too."""
+    """Whether a `deny` must end the run too."""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -212,24 +212,24 @@ class Adviser:
     """Has a say on calls, beside the rules. Every method is optional: the base has no opinion."""
 
     source: str = ""
-    """Its name for people, at the beginning of a reason. Empty: the name of its class."""
+    """The name for people, at the beginning of a reason. Empty: the name of its class."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         check_overrides(cls, Adviser)
 
     def hears(self, call: Call) -> bool:
-        """Whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
+        """Returns whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
         del call
         return type(self).before is not Adviser.before
 
     async def before(self, call: Call) -> Advice | None:
-        """Give an opinion before a person is asked, and on a call that the rules allow. None: it has none."""
+        """Gives an opinion before a person is asked, and on a call that the rules allow. None: it has none."""
         del call
         return None
 
     async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
-        """Answer in place of a person who is about to be asked. None: the person is asked.
+        """Answers in place of a person who is about to be asked. None: the person is asked.
 
         Args:
             call: The call.
@@ -239,13 +239,13 @@ class Adviser:
         return None
 
     def try_out(self, call: Call) -> TryOut | None:
-        """Return a trial that tells a person what a call would do, or why there is none. None: it tries no such calls."""
+        """Returns a trial that tells a person what a call would do, or why there is none. None: it tries no such calls."""
         del call
         return None
 
 
 def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, Decision | None]:
-    """Return a ruling that allows or asks after the advice before the call, and the answer that the advice gives.
+    """Returns a ruling that allows or asks after the advice before the call, and the answer that the advice gives.
 
     Raises:
         ApprovalDeniedError: The adviser denies the call.
@@ -262,10 +262,10 @@ def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, De
 
 
 def decision_of(ruling: Ruling, adviser: Adviser, heard: Advice | None) -> Decision | None:
-    """Return the answer of an adviser to a question. None: a person is asked.
+    """Returns the answer of an adviser to a question. None: a person is asked.
 
     Raises:
-        ApprovalDeniedError: It denies the call, and the run must end.
+        ApprovalDeniedError: The adviser denies the call, and the run must end.
     """
     if heard is None or heard.verdict in (None, "ask") or (heard.verdict == "allow" and ruling.needs_person):
         return None
@@ -283,7 +283,7 @@ def _name(adviser: Adviser) -> str:
 
 
 def check_overrides(made: type, base: type) -> None:
-    """Check a new subclass, so that a wrong `def` is an error where it is written and not a strange one where it is called.
+    """Checks a new subclass, so that a wrong `def` is an error where it is written and not a strange one where it is called.
 
     Raises:
         TypeError: A method is of the other kind; names it.
@@ -306,9 +306,9 @@ class Tally:
 
     allowed: int = 0
     denied: int = 0
-    """Denied by a person or a rule."""
+    """The number of calls denied by a person or a rule."""
     unanswered: int = 0
-    """Denied because nobody could be asked."""
+    """The number of calls denied because nobody could be asked."""
 
     def allow(self, call: Call) -> None:
         """Counts a call that runs without a question."""
@@ -341,11 +341,11 @@ class AskingAgent(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """Its policy at this moment."""
+        """The policy at this moment."""
 
     @property
     def emitter(self) -> Emitter:
-        """Emits events for it."""
+        """The emitter of its events."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -353,14 +353,14 @@ class AskingAgent(Protocol):
 
     @property
     def tool_call_id(self) -> str | None:
-        """The model's tool call that the action belongs to. None: it belongs to none."""
+        """The model's tool call that the action belongs to, if any."""
 
     @property
     def advisers(self) -> Sequence[Adviser]:
-        """Have a say beside the rules; all are heard."""
+        """The advisers that have a say beside the rules; all are heard."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Stop the clocks of its run and cell, while a person or an adviser is asked."""
+        """Stops the clocks of the run and the cell, while a person or an adviser is asked."""
 
 
 @dataclass(kw_only=True)
@@ -385,7 +385,7 @@ class Gate:
         unshown_seconds: float = UNSHOWN_SECONDS,
         approve: Approve | None = None,
     ) -> None:
-        """Make the gate of one root agent.
+        """Makes the gate of one root agent.
 
         Args:
             headless: The answer to every question; None: a person answers.
@@ -393,7 +393,7 @@ class Gate:
             files: Rules as their files are now. None: the rules of the policies count.
             timeout_seconds: Deny a question after this time. None: never.
             unshown_seconds: Log a question that no front end has shown (`ApprovalRequest.shown`) after this time.
-            approve: A function of the program that answers before anybody else. None: there is none.
+            approve: A function of the program that answers before anybody else.
         """
         self._approve = approve
         self._headless = headless
@@ -402,7 +402,7 @@ class Gate:
         self._timeout_seconds = timeout_seconds
         self._unshown_seconds = unshown_seconds
         self.session: tuple[Rule, ...] = ()
-        """What a person has allowed for the session; modes and denials still hold."""
+        """The rules that a person has made for the session; modes and denials still hold."""
         self.mode: Mode | None = None
         """The root's mode, once it was changed."""
         self._open: dict[str, _Open] = {}
@@ -413,7 +413,7 @@ class Gate:
         self._tallies[agent_id] = Tally()
 
     def end(self, agent_id: str) -> Tally:
-        """Ends the count; returns it."""
+        """Ends the count, and returns it."""
         return self._tallies.pop(agent_id, Tally())
 
     async def check(self, call: Call, asker: AskingAgent) -> ev.Decision | None:
@@ -458,7 +458,7 @@ class Gate:
     async def _hear(
         self, advisers: Sequence[Adviser], call: Call, policy: Policy, ruling: Ruling
     ) -> tuple[Ruling, ev.Decision | None]:
-        """Hear all advisers; while they think, the same may change as while a person does."""
+        """Hears all advisers; rules and files may change while they think."""
         heard = [(adviser, advice) for adviser in advisers if (advice := await adviser.before(call)) is not None]
         decided: ev.Decision | None = None
         if heard:
@@ -496,11 +496,11 @@ class Gate:
         return item.question.decide(decision)
 
     def effects(self, request_id: str) -> Effects | None:
-        """See `EffectsSource`."""
+        """Returns the effects of an open question's call, if they are known; tries nothing."""
         return self._open[request_id].question.effects if request_id in self._open else None
 
     async def effects_ready(self, request_id: str, code: str | None = None) -> Effects:
-        """See `EffectsSource`."""
+        """Tries the call of an open question, and returns its effects."""
         if (item := self._open.get(request_id)) is None:
             return CLOSED
         if code is not None and not isinstance(item.question.call, CodeAction):
@@ -585,7 +585,7 @@ class Gate:
             question.decide(ev.Decision(allowed=False, reason="withdrawn"))  # unless it was decided
 
     async def _own_answer(self, request: ev.ApprovalRequest, emitter: Emitter) -> ev.Decision | None:
-        """Return what the program's function says to a request. None: it says nothing, or there is none."""
+        """Returns the answer of the program's function to a request. None: it has none, or there is no function."""
         if self._approve is None:
             return None
         try:
@@ -652,7 +652,7 @@ def _refuse_denied(ruling: Ruling) -> None:
 
 
 def headless_decision(headless: Headless, mode: Mode) -> ev.Decision:
-    """The decision if nobody makes one."""
+    """Returns the decision if nobody makes one."""
     if headless == "allow":
         return ev.Decision(allowed=True, reason=f"{NOBODY}, and what would be asked is allowed")
     if headless == "auto" and mode in ("auto", "full"):

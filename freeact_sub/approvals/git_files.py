@@ -25,17 +25,17 @@ MODE_AT: Final = 24
 FLAGS_AT: Final = 60
 NAME_AT: Final = 62
 MAX_REPOSITORIES: Final = 100
-"""A repository with its submodules and what is around it."""
+"""Maximum number of repositories: one with its submodules, and those around it."""
 LOOK_SECONDS: Final = 3.0
 """Bound on one look; a person is asked instead."""
 
 
 class UnknownFilesError(Exception):
-    """The tracked files cannot be found out; says why."""
+    """The tracked files cannot be found out; the message says why."""
 
 
 def tracked_files(folder: str, workspace: Path) -> list[str]:
-    """The paths of the tracked files of the repositories around a folder, with those of their submodules.
+    """Returns the paths of the tracked files of the repositories around a folder, with those of their submodules.
 
     Args:
         folder: Where git runs: absolute, or relative to the workspace.
@@ -67,7 +67,7 @@ def tracked_files(folder: str, workspace: Path) -> list[str]:
 
 
 def _index_of(tree: str) -> list[tuple[str, bool]]:
-    """The paths in the index of one repository, each with whether it is a submodule."""
+    """Returns the paths in the index of one repository, each with whether it is a submodule."""
     pointer = f"{tree}/.git"
     named = pointed_folder(pointer) if os.path.lexists(pointer) else tree
     if not named:
@@ -79,7 +79,7 @@ def _index_of(tree: str) -> list[tuple[str, bool]]:
 
 
 def read_index(path: str) -> list[tuple[str, bool]]:
-    """The paths of an index, each with whether it is a submodule; none if there is no index.
+    """Returns the paths of an index, each with whether it is a submodule; none if there is no index.
 
     Raises:
         ValueError: It has another form: names that are shortened, folders in place of files, parts in another file.

@@ -1,8 +1,8 @@
-"""What a person is asked: `OpenQuestion` is one open question, or an approval request (`OpenApproval`).
+"""Open questions to a person: `OpenQuestion`, with the approval request (`OpenApproval`).
 
 The first answer from any thread counts.
 
-`OpenQuestions`: what a person is asked besides approvals, for all agents of a root: by models, by code, by MCP servers.
+`OpenQuestions`: the questions besides approvals, for all agents of a root: of models, of code, of MCP servers.
 A question is a `QuestionRequest` on the root's stream. Like an approval request it is answered by its id, or left without an
 answer. Rules and modes have no say in it: an answer allows nothing. Where nobody is to be asked it ends at once.
 """
@@ -26,7 +26,7 @@ from freeact_sub.events.forms import PersonQuestion, answer_to
 from freeact_sub.text import one_line
 
 UNSHOWN_SECONDS: Final = 30.0
-"""The log warns about a question that no front end has shown for so long."""
+"""Seconds after which the log warns about a question that no front end has shown."""
 TOO_LATE: Final = "nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
 UNSHOWN: Final = (
     "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve(), event.deny() or "
@@ -42,13 +42,13 @@ class Tried:
 
     effects: Effects
     outdated_by: Callable[[], Coroutine[None, None, tuple[str, ...]]] | None = None
-    """Looks for paths of the workspace that have changed since the trial began. None: there was no trial."""
+    """A function that finds the workspace paths changed since the trial began. None: there was no trial."""
     is_outdated: Callable[[], bool] = lambda: False
-    """Whether the kernel is another one by now: it has run a cell since."""
+    """Whether the kernel has run a cell since."""
 
     @property
     def holds(self) -> bool:
-        """Whether it would be the same now, as far as the kernel decides on that. What was not tried is tried again."""
+        """Whether the kernel is still as the trial found it. A call that was not tried is tried again."""
         return self.effects.status != "refused" and not self.is_outdated()
 
 
@@ -56,16 +56,16 @@ class CallTrial(Protocol):
     """Tries one call."""
 
     def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
-        """Does what a call would do where it changes nothing. It raises only when it is cancelled."""
+        """Makes a call where it changes nothing. Raises only when it is cancelled."""
         ...
 
     def decided(self, decision: ev.Decision) -> None:
-        """The question about the call is decided. Called on the event loop, before the call is made."""
+        """Takes the decision on the call. Called on the event loop, before the call is made."""
         ...
 
 
 TryOut: TypeAlias = CallTrial | Effects
-"""A trial, or why there is none."""
+"""A trial, or the reason why there is none."""
 A = TypeVar("A")
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class OpenQuestion(Generic[A]):
         self._lock = threading.Lock()
         self._decided = False
         self.shown = False
-        """A front end has put it before a person."""
+        """Whether a front end has put it before a person."""
 
     @property
     def is_decided(self) -> bool:
@@ -111,13 +111,13 @@ class OpenQuestion(Generic[A]):
         timeout_seconds: float | None,
         too_late: Callable[[str], A],
     ) -> Iterator[None]:
-        """Log the question, in these words, if no front end shows it in time; answer it when the time is up.
+        """Logs the question, in these words, if no front end shows it in time; answers it when the time is up.
 
         Args:
             agent_id: The agent that asks.
             words: The question, for the log.
             unshown_seconds: The time to show it.
-            timeout_seconds: The time to answer it. None: there is no bound.
+            timeout_seconds: The time to answer it. None: no bound.
             too_late: Makes the answer from a reason.
         """
         loop = asyncio.get_running_loop()
@@ -156,17 +156,17 @@ class OpenApproval(OpenQuestion[ev.Decision]):
 
     @property
     def effects(self) -> Effects | None:
-        """What the call did in its last trial, or why it is not tried. None: the trial has not begun, or not ended."""
+        """The effects of the call in its last trial, or why it is not tried. None: no trial has ended."""
         if isinstance(self._try_out, Effects):
             return self._try_out
         trial = self._trial
         return trial.result().effects if trial is not None and trial.done() and not trial.cancelled() else None
 
     async def effects_ready(self, code: str | None = None) -> Effects:
-        """Tries the call; waits for what it did, or for the decision. From any event loop.
+        """Tries the call, and waits for the effects or for the decision. From any event loop.
 
-        What an earlier trial found holds while the workspace is as that trial found it, and the kernel has run no cell
-        since. What could not be tried is tried again.
+        An earlier result holds while the workspace is as that trial found it, and the kernel has run no cell since. A call
+        that could not be tried is tried again.
 
         Args:
             code: Try this instead of a cell's own code.
@@ -200,7 +200,7 @@ class OpenApproval(OpenQuestion[ev.Decision]):
         self._tried_code = code
 
     async def _changed_since(self) -> tuple[str, ...]:
-        """Paths of the workspace that the trial found otherwise."""
+        """Returns workspace paths that have changed since the trial."""
         assert self._trial is not None
         outdated_by = self._trial.result().outdated_by
         return () if outdated_by is None else await outdated_by()
@@ -211,7 +211,7 @@ class OpenApproval(OpenQuestion[ev.Decision]):
         super()._settle(decision)
 
     def end_trial(self) -> None:
-        """Nobody needs its result any more."""
+        """Ends the trial: nobody needs its result any more."""
         if self._trial is not None:
             self._trial.cancel()
 
@@ -246,7 +246,7 @@ class OpenQuestions:
         path: tuple[str, ...],
         tool_call_id: str | None,
     ) -> ev.Answer:
-        """Ask a person, and return the answer; its text is None if there is none.
+        """Asks a person, and returns the answer; its text is None if there is none.
 
         Args:
             asked: The question.
@@ -314,7 +314,7 @@ class OpenQuestions:
 
 
 def required(answer: ev.Answer) -> ev.Answer:
-    """The answer, if there is one.
+    """Returns the answer, if there is one.
 
     Raises:
         NoAnswerError: There is none; the message is the reason.

@@ -1,6 +1,6 @@
 """`Pattern`: `KIND` or `KIND:GLOB`, as it stands in a rule file; globs over commands, paths, hosts and names.
 
-What a shell command will be is not always known before it runs: `$(…)` and `$x` stand in its words as `UNKNOWN`, a file-name
+A shell command is not always known before it runs: `$(…)` and `$x` stand in its words as `UNKNOWN`, a file-name
 wildcard as `WILD`. So a glob is held against a text in two ways. `covers`: whatever it will be, the glob matches; only this
 allows. `may_match`: it could be something that the glob matches; a rule that denies must not be got round by hiding a word.
 
@@ -21,12 +21,12 @@ from typing import Final, TypeAlias
 from freeact_sub.calls import CALLS, KINDS
 
 Kind: TypeAlias = str
-"""One of `KINDS`."""
+"""A kind of call, one of `KINDS`."""
 
 UNKNOWN: Final = "\ue000"
-"""Marks text in a command that is known only when the command runs."""
+"""The mark of text in a command that is known only when the command runs."""
 WILD: Final = "\ue001"
-"""Marks a wildcard in a command that the shell expands to parts of file names."""
+"""The mark of a wildcard in a command that the shell expands to parts of file names."""
 
 MAX_REPEATED: Final = 3
 """Stars of a glob that its regular expression keeps, so that the glob's writer cannot choose how long matching takes."""
@@ -84,24 +84,24 @@ class Pattern:
 
     kind: Kind
     glob: str = ""
-    """Empty: all calls of the kind."""
+    """The glob. Empty: all calls of the kind."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.glob}" if self.glob else self.kind
 
     def covers(self, text: str, workspace: Path) -> bool:
-        """Whether the pattern matches the text whatever its unknown parts are."""
+        """Returns whether the pattern matches the text whatever its unknown parts are."""
         return not self.glob or any(_matches(glob, text, certain=True) for glob in self._globs(workspace))
 
     def may_match(self, text: str, workspace: Path) -> bool:
-        """Whether the pattern could match the text; paths in any case of letters, which some disks do not distinguish."""
+        """Returns whether the pattern could match the text; paths in any case, since some disks do not distinguish it."""
         globs = self._globs(workspace)
         if self.kind in ("file", "write"):
             globs, text = tuple(glob.small for glob in globs), text.translate(_SMALL)
         return not self.glob or any(_matches(glob, text, certain=False) for glob in globs)
 
     def places(self, workspace: Path) -> Sequence[tuple[str, str]]:
-        """For a pattern over paths: pairs of regular expressions, of a folder with its last `/` and of a name in it.
+        """Returns, for a pattern over paths, pairs of regular expressions: a folder with its last `/`, and a name in it.
 
         They match all paths that the pattern matches, and perhaps more: they serve quick tests.
         """
@@ -117,7 +117,7 @@ class Pattern:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Reads a pattern as rule files have it.
+    """Reads a pattern in the form of rule files.
 
     Raises:
         ValueError: The text is no pattern; says why.
@@ -135,13 +135,13 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def escaped(text: str) -> str:
-    """A glob that matches just this text."""
+    """Returns a glob that matches just this text."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in text)
 
 
 @lru_cache(maxsize=4096)
 def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, ...]":
-    """The globs of a pattern. Args: _home: the folder that `~` stands for, a part of the cache's key."""
+    """Returns the globs of a pattern. Args: _home: the folder that `~` stands for, a part of the cache's key."""
     match kind:
         case "shell":
             end = next((end for end in (" **", " *") if glob.endswith(end)), "")
@@ -159,7 +159,7 @@ def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, .
 
 @lru_cache(maxsize=1024)
 def _places(kind: Kind, glob: str, workspace: str, home: str) -> tuple[tuple[str, str], ...]:
-    """`Pattern.places`, cached, since each agent needs those of all rules."""
+    """Returns `Pattern.places`, cached, since each agent needs those of all rules."""
     return tuple(_place(one) for one in _globs(kind, glob, workspace, home))
 
 
@@ -218,7 +218,7 @@ def _tokens(glob: str, separator: str) -> "_Glob":
 
 
 def _members(inside: str) -> str:
-    """The characters of a `[…]`, ranges written out."""
+    """Returns the characters of a `[…]`, ranges written out."""
     members, at = "", 0
     while at < len(inside):
         if at + 2 < len(inside) and inside[at + 1] == "-":
@@ -235,7 +235,7 @@ _LOOSE: Final[_Token] = ("deep", "")
 
 
 def _crosses(token: _Token) -> bool:
-    """Whether a token may match a `/` besides other characters."""
+    """Returns whether a token may match a `/` besides other characters."""
     kind, value = token
     return kind == "not" or (kind == "set" and "/" in value)
 
@@ -291,7 +291,7 @@ def _matches(tokens: "_Glob", text: str, *, certain: bool) -> bool:
 
 
 def _closed(places: AbstractSet[int], tokens: tuple[_Token, ...]) -> set[int]:
-    """The positions, and those reached from them without a character."""
+    """Returns the positions, and those reached from them without a character."""
     closed = set(places)
     todo = list(places)
     while todo:
@@ -305,7 +305,7 @@ def _closed(places: AbstractSet[int], tokens: tuple[_Token, ...]) -> set[int]:
 
 
 def _next(place: int, token: _Token, char: str) -> tuple[int, ...]:
-    """The positions after a character."""
+    """Returns the positions after a character."""
     kind, value = token
     match kind:
         case "one":
@@ -327,13 +327,13 @@ def _next(place: int, token: _Token, char: str) -> tuple[int, ...]:
 
 
 def _step_certain(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str) -> set[int]:
-    """For `covers`: only `**` takes unknown text; `*` takes a wildcard as well, which expands to a name."""
+    """Steps for `covers`: only `**` takes unknown text; `*` takes a wildcard as well, which expands to a name."""
     kinds = ("deep", "star") if char == WILD else ("deep",)
     return {place for place in places if place < len(tokens) and tokens[place][0] in kinds}
 
 
 def _step_possible(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str, *, at_start: bool) -> set[int]:
-    """For `may_match`: unknown text takes any token; a wildcard stands for neither `/` nor a leading dot."""
+    """Steps for `may_match`: unknown text takes any token; a wildcard stands for neither `/` nor a leading dot."""
     if char == UNKNOWN:
         return set(range(min(places), len(tokens) + 1)) if places else set()
     reached: set[int] = set()

@@ -4,9 +4,9 @@ Rules are read from files, saved in files, and passed on as values. Levels, from
 shipped, the user's file, the project's file, the session. A `deny` of any level counts. Else the most specific level with a
 matching rule counts: a project may allow a call that the shipped rules ask about. `RuleFiles` follows the files.
 
-`ProjectRules` adds to the project's file what a person answers "always in this project" to. Code in the workspace may have
-changed the file since it was read. What it wrote must not count as looked at because a person has answered a question: then
-nothing is added, and a notice says why.
+`ProjectRules` adds patterns to the project's file when a person answers "always in this project". Code in the workspace may
+have changed the file since it was read. An answer must not make such content count as looked at: then nothing is added, and
+a notice says why.
 
 A matching rule decides, otherwise the mode. A child's policy includes its parent's, and the stricter of the two decides
 every call: a child is never allowed more than its parent. Here texts are judged (`by_rule`, `by_mode`); `gate.py` judges
@@ -36,14 +36,14 @@ from freeact_sub.system.safe_files import MAX_BYTES, beneath, make_folder, read_
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
-"""From the least to the most strict."""
+"""Verdicts from the least to the most strict."""
 
 SHIPPED: Final = "default"
 SESSION: Final = "this session"
 _Mark: TypeAlias = tuple[int, ...] | None
-"""Changes when the file changes. None: there is no file."""
+"""A value that changes with the file. None: there is no file."""
 LOOK_SECONDS: Final = 1.0
-"""How often the files are looked at for those that make no request."""
+"""Seconds between two looks at the files, for followers that make no request."""
 CHANGED: Final = (
     "what it forbids counts from now on; what it allows counts once somebody has looked at it, at the next start"
 )
@@ -69,7 +69,7 @@ class Rules:
     levels: tuple[tuple[Rule, ...], ...] = ()
 
     def with_session(self, rules: Iterable[Rule]) -> "Rules":
-        """These rules with a more specific level first."""
+        """Returns these rules with a more specific level first."""
         level = tuple(rules)
         return replace(self, levels=(level, *self.levels)) if level else self
 
@@ -89,7 +89,7 @@ def make_rules(entries: Mapping[Verdict, Iterable[str]]) -> tuple[Rule, ...]:
 
 @cache
 def shipped_rules() -> Rules:
-    """The rules that come with the program."""
+    """Returns the rules that come with the program."""
     path = Path(__file__).with_name("defaults.toml")
     own = Rule(verdict="deny", pattern=parse_pattern(f"write:{escaped(str(user_folder()))}/**"), source=SHIPPED)
     return Rules(levels=((*read_rules(path, SHIPPED), own),))
@@ -178,7 +178,7 @@ def _rule(verdict: Verdict, entry: object, source: str, path: Path, text: str) -
 
 
 def _line(text: str, words: str) -> int:
-    """The first line with these words, which the TOML parser does not tell; 1 if they are written in another way."""
+    """Returns the first line with these words, which the TOML parser does not tell; 1 if they are written in another way."""
     lines = text.splitlines()
     wanted = re.escape(words)
     for number, line in enumerate(lines, start=1):
@@ -190,13 +190,13 @@ def _line(text: str, words: str) -> int:
 class RuleFiles:
     """The rules of an agent's files. They count from the moment in which their file is saved.
 
-    What a file forbids counts at once. What it allows counts at once where the file stands outside the workspace, or
-    somebody has looked at its content: code of an agent can write the workspace. A file that is broken, or gone, keeps its
+    A denial counts at once. A permission counts at once where the file stands outside the workspace, or somebody has
+    looked at its content: code of an agent can write the workspace. A file that is broken, or gone, keeps its
     rules.
     """
 
     def __init__(self, files: Iterable[Path], workspace: Path, trust: Trust) -> None:
-        """Read the files.
+        """Reads the files.
 
         Args:
             files: The files, the most specific first.
@@ -229,13 +229,13 @@ class RuleFiles:
         return self._rules
 
     def notices(self) -> tuple[str, ...]:
-        """Return notices about changed files; each one is returned once."""
+        """Returns notices about changed files, each one once."""
         unreported, self._unreported = tuple(self._unreported), {}
         return unreported
 
     @contextmanager
     def followed(self, follower: Callable[[Rules], None]) -> Iterator[None]:
-        """Call a function with the rules every second for the time of the context; one look serves all followers."""
+        """Calls a function with the rules every second for the time of the context; one look serves all followers."""
         self._followers.append(follower)
         if len(self._followers) == 1:
             self._look_later()
@@ -275,7 +275,7 @@ class RuleFiles:
         return f"{path} has changed: {CHANGED}" if any(rule.verdict == "allow" and rule not in first for rule in new) else ""
 
     def _counts(self, path: Path, content: bytes) -> bool:
-        """Whether all of a file counts: the file was given, and no agent's code has written it."""
+        """Returns whether all of a file counts: the file was given, and no agent's code has written it."""
         places = (path.absolute(), path.resolve())
         outside = not any(place.is_relative_to(self._workspace) for place in places)
         return path in self._given and (outside or self._trust.knows(path, content))
@@ -305,7 +305,7 @@ BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
     "tools": ("deny", "ask", "ask", "allow"),
     "fan-outs": ("ask", "ask", "ask", "allow"),
 }
-"""The verdicts without a matching rule, in the order of `MODES`."""
+"""Verdicts without a matching rule, in the order of `MODES`."""
 Places: TypeAlias = tuple[str, str]
 """Two regular expressions: of a folder with its last `/`, and of a name in it."""
 
@@ -324,14 +324,15 @@ class Ruling:
     part: str = ""
     """The part of a shell command that decided; empty: all of the call."""
     lasting: bool = True
-    """False if no rule can change it: a decision applies to this call only."""
+    """Whether a rule can change it; if not, a decision applies to this call only."""
     needs_person: bool = False
-    """Only a person may allow it: without one it is denied."""
+    """Whether only a person may allow it: without one it is denied."""
     suggests: tuple[str, ...] = ()
     """Patterns that would allow the call."""
     walled: bool | None = None
-    """An allowed command runs behind the wall for programs that only read (True), needs more than that (False), or None: the
-    wall of the mode is enough, or it is part of a command of which other parts decide."""
+    """Whether an allowed command runs behind the wall for programs that only read (True), or needs more than that (False).
+    None: the wall of the mode is enough, or other parts of the command decide.
+    """
 
     @property
     def reason(self) -> str:
@@ -348,9 +349,9 @@ class Policy:
     mode: Mode = "ask"
     rules: Rules = field(default_factory=shipped_rules)
     scratch: tuple[Path, ...] = ()
-    """Folders of the agent's own, outside the workspace, in which it may write in every mode."""
+    """The agent's own folders outside the workspace, in which it may write in every mode."""
     network: bool = False
-    """In mode `auto` the wall lets connections pass."""
+    """Whether the wall of mode `auto` lets connections pass."""
     parent: "Policy | None" = None
 
     @property
@@ -360,9 +361,9 @@ class Policy:
         return wall if self.parent is None else min(wall, self.parent.wall, key=WALLS.index)
 
     def in_mode(self, mode: Mode) -> "Policy":
-        """This policy while its root is in another mode, and each kernel still behind the wall of the mode before.
+        """Returns this policy for a root in another mode, while each kernel is still behind the wall of the mode before.
 
-        What is narrower below the root stays so. Where a mode asks little because of a wall that the kernel does not have
+        Narrower modes below the root stay. Where a mode asks little because of a wall that the kernel does not have
         yet, as much is asked as in mode `ask`.
         """
         if self.parent is None:
@@ -373,24 +374,24 @@ class Policy:
         return replace(self, mode=wanted if has_wall else narrower(wanted, "ask"), parent=parent)
 
     def with_rules(self, rules: Rules) -> "Policy":
-        """This policy and its ancestors with these rules of files."""
+        """Returns this policy and its ancestors with these rules of files."""
         return replace(self, rules=rules, parent=self.parent.with_rules(rules) if self.parent else None)
 
     def with_session(self, rules: Iterable[Rule]) -> "Policy":
-        """This policy with the session's rules before all others."""
+        """Returns this policy with the session's rules before all others."""
         level = tuple(rules)
         parent = self.parent.with_session(level) if self.parent else None
         return replace(self, rules=self.rules.with_session(level), parent=parent)
 
     def with_scratch(self, folders: Iterable[Path]) -> "Policy":
-        """This policy and its ancestors with these folders as scratch folders."""
+        """Returns this policy and its ancestors with these folders as scratch folders."""
         own = tuple(folders)
         parent = self.parent.with_scratch(own) if self.parent else None
         return replace(self, scratch=own, parent=parent)
 
 
 def narrowed(parent: Policy, mode: Mode) -> Policy:
-    """A child's policy. Args: mode: the wanted one; the parent's counts if it is narrower."""
+    """Returns a child's policy. Args: mode: the wanted one; the parent's counts if it is narrower."""
     above = replace(parent, scratch=())
     return replace(above, mode=narrower(parent.mode, mode), parent=above)
 
@@ -447,7 +448,7 @@ def by_mode(policy: Policy, topic: Topic) -> Ruling:
 
 
 def denied_by_mode(policy: Policy, sentence: str) -> Ruling:
-    """A denial that no rule can lift: the wall of the mode stops the call."""
+    """Returns a denial that no rule can lift: the wall of the mode stops the call."""
     return Ruling(verdict="deny", rule=sentence, source=f"mode {policy.mode}", lasting=False)
 
 
@@ -458,7 +459,7 @@ def unless_full(sentence: str, policy: Policy, part: str = "") -> Ruling:
 
 
 def strictest(rulings: Iterable[Ruling]) -> Ruling:
-    """The strictest ruling; of equals one that no rule can change. It suggests the patterns of all that ask."""
+    """Returns the strictest ruling; of equals one that no rule can change. It suggests the patterns of all that ask."""
     known = list(rulings)
     chosen = max(known, key=lambda ruling: (VERDICTS.index(ruling.verdict), not ruling.lasting))
     if chosen.verdict != "ask":
@@ -470,15 +471,15 @@ def strictest(rulings: Iterable[Ruling]) -> Ruling:
 
 
 def shown(part: str) -> str:
-    """A part of a command, for people."""
+    """Returns a part of a command, for people."""
     return part.replace(UNKNOWN, "$…").replace(WILD, "*")
 
 
 def unasked_writes(policy: Policy, protected: Iterable[Path] = ()) -> tuple[tuple[Path, ...], tuple[Places, ...]]:
-    """Return the files that an agent's code may change without approval, in a form that its kernel tests quickly.
+    """Returns the files that an agent's code may change without approval, in a form that its kernel tests quickly.
 
-    A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel gets what is allowed in any case:
-    the writable folders, and the exceptions in them that a rule may be about. The kernel may ask too often, never too
+    A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel gets the
+    writable folders, and the exceptions in them that a rule may be about. The kernel may ask too often, never too
     seldom: the host judges each request by all rules. Answers given during the session do not change what it asks.
 
     Args:
@@ -496,7 +497,7 @@ def _protected(paths: Iterable[Path]) -> Iterator[Places]:
 
 
 def _by_rules(policy: Policy) -> Iterator[Places]:
-    """Exceptions from all rules that may deny a write or ask."""
+    """Yields exceptions from all rules that may deny a write or ask."""
     for level in policy.rules.levels:
         for rule in level:
             counts = rule.verdict == "deny" or (rule.verdict == "ask" and policy.mode != "full")
@@ -515,7 +516,7 @@ class ProjectRules:
     """Adds rules to the file of one project."""
 
     def __init__(self, workspace: Path, trust: Trust) -> None:
-        """Notes the file's present content. Args: workspace: the project. trust: records what is written."""
+        """Notes the file's present content. Args: workspace: the project. trust: records the written contents."""
         self._workspace = workspace
         self._path = workspace / PERMISSIONS_FILE
         self._trust = trust
@@ -523,7 +524,7 @@ class ProjectRules:
         self._lock = threading.Lock()
 
     async def allow_in_time(self, patterns: Iterable[str]) -> None:
-        """Does what `allow` does, in a thread: the event loop does not wait for the disk.
+        """Adds patterns in a thread: the event loop does not wait for the disk.
 
         Raises:
             ConfigError: As by `allow`, or the disk does not answer.
