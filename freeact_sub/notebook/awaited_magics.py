@@ -37,7 +37,7 @@ RUN_BELOW: Final = "await __import__('freeact_sub.notebook.awaited_magics', from
 
 
 def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
-    """The code of a cell in which our magics are awaited. Args: lines: as IPython has made them. names: of our magics."""
+    """Return the code of a cell with our magics awaited. Args: lines: as IPython has made them. names: of our magics."""
     code = "".join(lines)
     if "get_ipython().run_" not in code or (tree := _parsed(code)) is None:
         return lines
@@ -59,7 +59,7 @@ def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
 
 
 def _parsed(code: str) -> ast.Module | None:
-    """None: it is no code; IPython says what is wrong."""
+    """Parse code. None: it is no code; IPython says what is wrong."""
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError):
@@ -67,7 +67,7 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 def _calls(node: ast.AST, *, can_await: bool) -> Iterator[tuple[ast.Call, bool]]:
-    """The statements that are calls, or assign the value of one, in order; each with whether it can be awaited."""
+    """Yield the statements that are calls, or assign the value of one, in order; each with whether it can be awaited."""
     if isinstance(node, ast.Expr | ast.Assign) and isinstance(node.value, ast.Call):
         yield node.value, can_await
     if isinstance(node, ast.AsyncFunctionDef):
@@ -79,7 +79,7 @@ def _calls(node: ast.AST, *, can_await: bool) -> Iterator[tuple[ast.Call, bool]]
 
 
 def _magic(call: ast.Call) -> str:
-    """The name of the magic that IPython calls there. Empty: it is another call."""
+    """Return the name of the magic that IPython calls there. Empty: it is another call."""
     match call:
         case ast.Call(
             func=ast.Attribute(value=ast.Call(func=ast.Name("get_ipython")), attr="run_cell_magic" | "run_line_magic"),
@@ -90,7 +90,7 @@ def _magic(call: ast.Call) -> str:
 
 
 def _below(call: ast.Call, names: Collection[str]) -> str:
-    """Code that does the same and waits, if one of our cell magics is all that stands below others. Empty: it is not so."""
+    """Return code that does the same and waits, if just one of our cell magics stands below others. Empty: otherwise."""
     above: list[tuple[str, str]] = []
     while (magic := _magic(call)) in ABOVE:
         match call.args:
@@ -110,7 +110,7 @@ def _below(call: ast.Call, names: Collection[str]) -> str:
 
 
 def _inner(call: ast.Call, names: Collection[str]) -> ast.Call | None:
-    """The first call of our magics in the body of a cell magic that runs it, or in that of another such one in it."""
+    """Return the first call of our magics in the body of a cell magic that runs it, at any depth."""
     match call.args:
         case [_, _, ast.Constant(str(body))]:
             tree = _parsed(TransformerManager().transform_cell(body))
@@ -123,7 +123,7 @@ def _inner(call: ast.Call, names: Collection[str]) -> ast.Call | None:
 
 
 def _is_within_code() -> bool:
-    """Whether code of a cell has called what asks for this, such as `%%time`, which runs its body without awaiting it."""
+    """Return whether a cell's code has called this, such as `%%time`, which runs its body without awaiting it."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # documented
     is_within = False
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Private names of ipykernel and `threading` that a notebook needs. There are no public ones for what these functions do.
+"""Private names of ipykernel and `threading` that a notebook needs. There are no public ones.
 
 Where a library has another name, a notebook goes on with less: a cell that fails may hang (`forget_last_error`), nobody is
 asked for a line (`front_end_address`), closing begins when no thread can be started any more (`before_threads_end`).
@@ -24,7 +24,7 @@ def forget_last_error(shell: Any) -> None:
 
 
 def front_end_address(kernel: Any) -> Any:
-    """The address of the front end that runs this cell; ipykernel keeps it for others that need it. None: it is not told."""
+    """Return the address of the front end that runs this cell, which ipykernel keeps for others. None: it is not told."""
     return getattr(kernel, "_parent_ident", {}).get("shell")
 
 
@@ -55,7 +55,7 @@ def hear_cells(kernel: Any, hear: Callable[[], None]) -> bool:
 
 
 def kind_of(session: Any, message: Any) -> str:
-    """The kind of a message. Empty: it is not a front end's."""
+    """Return the kind of a message. Empty: it is not a front end's."""
     try:
         frames = session.feed_identities(message, copy=False)[1]
         return str(session.deserialize(frames, content=False, copy=False)["header"]["msg_type"])

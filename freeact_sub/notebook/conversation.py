@@ -46,7 +46,7 @@ from freeact_sub.notebook.user_names import NAMED_VALUE, UserNames, about_copied
 from freeact_sub.system.private_folders import KernelFolder, make_folder
 
 THREAD: Final = "serves agents"
-"""`kernels/copies/forks.py` knows it by its name."""
+"""The name of the thread, known to `kernels/copies/forks.py`."""
 COMMAND: Final = (sys.executable, "-P", "-m", "freeact_sub.notebook.host")
 ANSWER_SECONDS: Final = 10.0
 EXIT_SECONDS: Final = 3.0
@@ -62,24 +62,24 @@ NOT_TAKEN: Final = "each kernel has its own, which is not taken over"
 
 
 class AgentsBeside:
-    """See above. Its public methods may be called in any thread."""
+    """The kernel's end of the process of the agents. Its public methods may be called in any thread."""
 
     def __init__(self, shell: Any, forget: Callable[[], None]) -> None:
         """Starts the process. Args: shell, forget: see `CopyMaker`."""
         self.maker = CopyMaker(shell, forget)
         self.main: asyncio.AbstractEventLoop | None = None
-        """The loop in which cells run; it is known with the first one that is asked of an agent."""
+        """The loop in which cells run, known with the first cell that asks for an agent."""
         self._environment = hashes_of_environment()
-        """What the process has, as far as it needs to be compared."""
+        """Hashes of the environment variables that the process has."""
         self._connection, others_end = socket.socketpair()
         self._answering, others_answers = socket.socketpair()
         self._answering.settimeout(ANSWER_SECONDS)
         self._lock = threading.Lock()
-        """Of the answers, of which one is given at a time."""
+        """The lock of the answers, of which one is given at a time."""
         self.runs: dict[int, HostedRun] = {}
-        """Those that go on, by number."""
+        """Live runs by number."""
         self._tried: dict[str, ev.Effects] = {}
-        """By question: what its cell did in its last trial."""
+        """The effects of each question's cell in its last trial."""
         ends = (others_end.fileno(), others_answers.fileno())
         self._process = subprocess.Popen(
             [*COMMAND, *map(str, ends)],
@@ -102,11 +102,11 @@ class AgentsBeside:
         return self._process.poll() is not None
 
     async def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Has the thread do something, and waits for it."""
+        """Does work in the thread, and waits for it."""
         return await asyncio.wrap_future(self.begin(work))
 
     def begin(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Has the thread do something in the context of this cell."""
+        """Begins work in the thread, in the context of this cell."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def call(self, op: str, **content: Any) -> Any:
@@ -114,7 +114,7 @@ class AgentsBeside:
         return await self.do(self.peer.call(op, **content))
 
     async def start(self, name: str, line: str, *, resumes: bool) -> dict[str, Any]:
-        """Starts an agent. See `NotebookHost.start`."""
+        """Starts an agent; see `NotebookHost.start`."""
         self.main = asyncio.get_running_loop()
         return await self.call(  # type: ignore[no-any-return]  # as `NotebookHost.start` has it
             "start",
@@ -127,7 +127,7 @@ class AgentsBeside:
         )
 
     async def stored(self, session: str, agent: str | None) -> tuple[list[ev.Event], bool]:
-        """Reads a stored session. See `NotebookHost.stored`."""
+        """Reads a stored session; see `NotebookHost.stored`."""
         place = {"cwd": str(Path.cwd()), "environment": self._changed_variables()}
         lines, goes_on = await self.call("stored", session=session, agent=agent, **place)
         return [ev.AgentEvent.from_json(line) for line in lines], goes_on
@@ -151,15 +151,15 @@ class AgentsBeside:
         return False
 
     def shown(self, request_id: str) -> None:
-        """See `AnswerReceiver`."""
+        """Notes that a person sees a question."""
         self.begin(self.peer.tell("shown", request_id=request_id))
 
     def effects(self, request_id: str) -> ev.Effects | None:
-        """See `EffectsSource`."""
+        """Returns the effects of a question's cell, if they are known."""
         return self._tried.get(request_id)
 
     async def effects_ready(self, request_id: str, code: str | None = None) -> ev.Effects:
-        """See `EffectsSource`."""
+        """Tries the cell of a question, and returns its effects."""
         self._tried.pop(request_id, None)
         try:
             found = EFFECTS.validate_python(await self.call("effects", request_id=request_id, code=code))
@@ -169,14 +169,14 @@ class AgentsBeside:
         return found
 
     def close(self) -> None:
-        """Ends the process, which closes its agents first. Waits for that, but not for long."""
+        """Ends the process, which closes its agents first. Waits for the end, but not for long."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
 
     def _changed_variables(self) -> dict[str, str | None]:
-        """The environment variables that the user has changed since the process has got them."""
+        """Returns the environment variables that the user has changed since the process has got them."""
         before, now = self._environment, hashes_of_environment()
         self._environment = now
         names = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
@@ -214,7 +214,7 @@ class AgentsBeside:
         print(text)  # noqa: T201  # IPython's way: it appears below the cell that runs
 
     def _read(self, line: str) -> ev.Event:
-        """An event whose questions can be answered here."""
+        """Reads an event whose questions can be answered here."""
         event = ev.AgentEvent.from_json(line)
         if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
             ASKED[event.request_id] = self
@@ -225,7 +225,7 @@ class AgentsBeside:
 
 
 class HostedRun:
-    """A run of an agent of the process beside, with what `display.show_run` needs of a `Run`. In its thread."""
+    """A run in the process beside, with the part of a `Run` that `display.show_run` needs. In its thread."""
 
     _numbers = iter(range(1, sys.maxsize))
 
@@ -233,7 +233,7 @@ class HostedRun:
         """Args: see `NotebookHost.run`."""
         self.prompt, self.pictures = prompt, "shown"
         self.has_changed = False
-        """Afterwards: whether the agent has run cells in a copy."""
+        """Whether the agent has run cells in a copy; known afterwards."""
         self._beside, self._name, self._number = beside, name, next(self._numbers)
         self._content = {"name": name, "number": self._number, "prompt": prompt, "note": note}
         self._content |= {"refused": refused, "given": given}
@@ -241,16 +241,16 @@ class HostedRun:
         self._result: asyncio.Task[RunResult] | None = None
 
     def take(self, event: ev.Event | None) -> None:
-        """The next event; None: there is no more."""
+        """Takes the next event; None: there is no more."""
         self._events.put_nowait(event)
 
     def cancel(self) -> None:
-        """Cancels it, from any thread."""
+        """Cancels the run, from any thread."""
         with contextlib.suppress(RuntimeError):  # the thread has ended
             self._beside.begin(self._cancel())
 
     async def result(self) -> RunResult:
-        """How it ended. Raises: FreeactError: it did not begin, or the process has ended."""
+        """Returns the result. Raises: FreeactError: the run did not begin, or the process has ended."""
         assert self._result is not None  # it was entered
         return await asyncio.shield(self._result)
 
@@ -290,44 +290,44 @@ class HostedRun:
 
 
 def hashes_of_environment() -> dict[bytes, int]:
-    """Of each variable its hash, without another copy of its value in memory."""
+    """Returns the hash of each variable, without another copy of its value in memory."""
     return {name: hash(value) for name, value in os.environb.items()}
 
 
 class CellConversation:
-    """See above. In the main thread."""
+    """An agent of `%%agent` cells, and its copy of the kernel. In the main thread."""
 
     def __init__(self, shell: Any, beside: AgentsBeside, cells: CellsOfUser, name: str, words: str) -> None:
-        """Args: name: of the agent. words: what `--name` says; empty: nothing."""
+        """Args: name: of the agent. words: the option `--name`; empty: none."""
         self._shell, self._beside, self._cells = shell, beside, cells
         self._name = name
         self._words = words
         self.is_copy = False
-        """It works on copies, where that is possible."""
+        """Whether it works on copies, where that is possible."""
         self._told_of_agent = False
-        """The person knows that a variable `agent` is not in the copy."""
+        """Whether the person knows that a variable `agent` is not in the copy."""
         self.is_stale = False
-        """The user has run a cell since the copy was made."""
+        """Whether the user has run a cell since the copy was made."""
         self._open: list[CopyChange] = []
-        """What was changed and not taken over."""
+        """Changes that were not taken over."""
         self._run: HostedRun | None = None
         self._showing: asyncio.Task[RunResult] | None = None
-        """The run."""
+        """The task of the run."""
         self._present: asyncio.Task[RunResult] | None = None
-        """The run, and what is shown after it."""
+        """The task of the run, and of the table after it."""
         self._asker: LineAsker | None = None
         self._area = ChangeArea()
         self._page = Page()
         self._handed: KernelFolder | None = None
-        """Where values for an empty kernel are written."""
+        """The folder of values for an empty kernel."""
 
     async def run(self, prompt: str, questions: QuestionForm, *, begun: float, may_leave: bool) -> RunResult | None:
-        """Runs a prompt, shows it, and then what it has changed. None: the cell has left it while it goes on.
+        """Runs a prompt, shows it, and then its changes. None: the cell has left the run, which goes on.
 
         Args:
             prompt: The task.
             questions: See `display_run`.
-            begun: When the cell began (`time.monotonic`).
+            begun: The time at which the cell began (`time.monotonic`).
             may_leave: Whether the cell ends when the user runs another one.
 
         Raises:
@@ -357,7 +357,7 @@ class CellConversation:
         return await self._wait(page if may_leave else None, begun)
 
     async def settled(self) -> None:
-        """Waits until no run of it goes on; what it asks meanwhile is asked in this cell."""
+        """Waits until no run goes on; its questions are asked in this cell meanwhile."""
         if self._present is None or self._present.done():
             return
         assert self._asker is not None
@@ -368,7 +368,7 @@ class CellConversation:
             self._asker.leave_cell()
 
     async def wait(self) -> RunResult | None:
-        """Shows a run that goes on here as well, with its questions, and waits for its end. None: there is none."""
+        """Shows a live run here as well, with its questions, and waits for its end. None: there is none."""
         if self._present is None or self._present.done():
             return None
         present = self._present
@@ -378,7 +378,7 @@ class CellConversation:
         return present.result()
 
     async def stop(self) -> bool:
-        """Cancels the run that goes on, and waits for its end. Returns False if there is none."""
+        """Cancels the live run, and waits for its end. Returns False if there is none."""
         if self._present is None or self._present.done():
             return False
         assert self._run is not None
@@ -387,7 +387,7 @@ class CellConversation:
         return True
 
     async def diff(self) -> None:
-        """Shows what differs now. Raises: KernelError: there is no copy, or it cannot be compared."""
+        """Shows the differences. Raises: KernelError: there is no copy, or it cannot be compared."""
         self._open = await self.changed()
         if _has_variables(self._open):
             ChangeArea().show(change_table(self._open, self._words, (await self.code())[0]))
@@ -395,12 +395,12 @@ class CellConversation:
             _tell("The copy has the same variables as this notebook.")
 
     async def has_changes(self) -> bool:
-        """Whether there may be changes to take over: there is a copy, or one is lost whose changes were not taken over."""
+        """Returns whether there may be changes to take over, of a copy or of a lost one."""
         await self.settled()
         return bool(self._open) or not self.is_copy or await self._beside.call("copy", name=self._name) is not None
 
     async def changed(self) -> list[CopyChange]:
-        """What differs now. Raises: as `diff`."""
+        """Returns the differences. Raises: as `diff`."""
         await self.settled()
         return await self._changed_now()
 
@@ -408,7 +408,7 @@ class CellConversation:
         return changed(*await self._reports())
 
     async def _reports(self) -> tuple[dict[str, About], dict[str, About], dict[str, About]]:
-        """The variables when the copy was made, those of this kernel, and those of the copy."""
+        """Returns the variables when the copy was made, those of this kernel, and those of the copy."""
         copy = await self._beside.call("copy", name=self._name) if self.is_copy else None
         then = self._beside.maker.earlier.get(copy) if copy is not None else None
         if then is None:
@@ -444,7 +444,7 @@ class CellConversation:
         return taken, lost
 
     async def _values(self, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The values of variables of the copy, together, and for each that cannot be had the reason. Raises: as `adopt`."""
+        """Returns the values of variables of the copy, and the reason for each missing one. Raises: as `adopt`."""
         file, folder = await self._beside.call("write_values", name=self._name, names=names)
         try:
             return await take(file, Path(folder))
@@ -461,7 +461,7 @@ class CellConversation:
         return values, {**lost, **more}
 
     async def code(self) -> tuple[str, int]:
-        """The code of the cells that ended without an error, as one cell, and the number of the others.
+        """Returns the code of the cells that ended without an error, as one cell, and the number of the others.
 
         Raises:
             KernelLostError: There is no copy.
@@ -476,11 +476,11 @@ class CellConversation:
         return "\n\n".join(code.strip("\n") for code in whole), len(cells) - len(whole)
 
     async def works_unasked(self) -> bool:
-        """Whether the agent has run a cell in its copy that no person has allowed."""
+        """Returns whether the agent has run a cell in its copy that no person has allowed."""
         return bool(await self._beside.call("works_unasked", name=self._name))
 
     async def discard(self) -> None:
-        """Ends the copy, and the run that goes on in it. Raises: KernelLostError: there is none."""
+        """Ends the copy, and its live run. Raises: KernelLostError: there is none."""
         await self.stop()
         self._open = []
         await self._beside.call("drop", name=self._name)
@@ -538,12 +538,12 @@ class CellConversation:
         return result
 
     def _tell_failure(self, ended: asyncio.Task[RunResult]) -> None:
-        """No cell waits for the run any more."""
+        """Tells a failure that no cell waits for."""
         if not ended.cancelled() and (error := ended.exception()) is not None:
             self._area.show(_as_note(str(error)))
 
     async def _renew(self) -> None:
-        """Has the copy made anew if the notebook's variables may have changed since."""
+        """Makes the copy anew if the notebook's variables may have changed since."""
         if self.is_stale and await self._beside.call("copy", name=self._name) is not None:
             if _has_variables(self._open):
                 _tell(REPLACED.format(names=", ".join(change.name for change in self._open if not change.imported)))
@@ -559,19 +559,19 @@ class CellConversation:
             _tell(HIDDEN_AGENT)
 
     def _named_in(self, prompt: str) -> dict[str, Any]:
-        """The variables that a prompt names as `$df`."""
+        """Returns the variables that a prompt names as `$df`."""
         present = variables(self._shell)
         return {name: present[name] for name in NAMED_VALUE.findall(prompt) if name in present}
 
     def _written(self, values: dict[str, Any]) -> dict[str, Any] | None:
-        """Values for an empty kernel, in a folder that is there until the end of the run. None: there are none."""
+        """Writes values for an empty kernel into a folder that lasts until the end of the run. None: there are none."""
         if not values:
             return None
         self._handed = KernelFolder(make_folder())
         return write_beside(values, self._handed.path)
 
     async def _variables(self) -> dict[str, About]:
-        """What there is in the notebook. A value that takes too long to describe hides the others."""
+        """Returns the notebook's variables. A value that takes too long to describe hides the others."""
         try:
             return await report_here(self._shell, digests=False)
         except KernelError:
@@ -579,24 +579,24 @@ class CellConversation:
 
 
 class ChangeArea:
-    """Where the table of changes is shown: a new output of this cell, or one that was kept for it."""
+    """The place of the table of changes: a new output of this cell, or one that was kept for it."""
 
     def __init__(self) -> None:
         self._display_id = f"freeact-{uuid.uuid4().hex}"
         self._shown: Any = None
 
     def empty(self) -> None:
-        """Takes away what it shows."""
+        """Clears the area."""
         if self._shown is not None:
             self.show(NOTHING)
 
     def show_here(self) -> None:
-        """Shows it in the output of this cell as well."""
+        """Shows the area in the output of this cell as well."""
         self._shown = self._shown or NOTHING
         CellDisplay().publish(self._display_id, self._shown, update=False)
 
     def show(self, bundle: Any) -> None:
-        """Shows a table or a line, in the output of this cell or, the second time, wherever it is."""
+        """Shows a table or a line, in the output of this cell or, the second time, wherever the area is."""
         CellDisplay().publish(self._display_id, bundle, update=self._shown is not None)
         self._shown = bundle
 
@@ -606,15 +606,14 @@ async def _left(page: Page) -> None:
 
 
 def _as_note(text: str) -> dict[str, str]:
-    """A line as an output."""
     return {"text/plain": text}
 
 
 def _has_variables(changes: Sequence[CopyChange]) -> bool:
-    """Whether more differs than what was imported."""
+    """Returns whether more differs than imports."""
     return any(not change.imported for change in changes)
 
 
 def _tell(text: str) -> None:
-    """A line in the output of this cell."""
+    """Prints a line in the output of this cell."""
     print(text)  # noqa: T201  # IPython's way

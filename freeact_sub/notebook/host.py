@@ -46,20 +46,20 @@ logger = logging.getLogger(__name__)
 
 
 class HostedAgent:
-    """An agent of a notebook, and what starts its kernels if they are copies."""
+    """An agent of a notebook, and the provider of its kernels if they are copies."""
 
     def __init__(self, agent: Agent, provider: CopyProvider | None, *, is_unattended: bool) -> None:
-        """Args: agent: not yet open. provider: its own. None: an empty kernel. is_unattended: nobody answers questions."""
+        """Args: agent: not yet open. provider: of copies. None: an empty kernel. is_unattended: nobody answers questions."""
         self.agent, self.provider, self.is_unattended = agent, provider, is_unattended
         self.run: Run | None = None
-        """The one that a cell has begun."""
+        """The run that a cell has begun."""
         self._open: dict[str, str] = {}
-        """The code of the cells about which people are asked, by the id of the question."""
+        """The code of the cells about which people are asked, by question id."""
         self._approved: set[str] = set()
         """The code of the cells that people have allowed."""
 
     def hear(self, event: ev.Event) -> None:
-        """Note what people decide about cells."""
+        """Notes people's decisions about cells."""
         if isinstance(event, ev.ApprovalRequest) and isinstance(event.call, CodeAction):
             self._open[event.request_id] = event.call.code
         elif isinstance(event, ev.ApprovalDecided):
@@ -80,13 +80,13 @@ class HostedAgent:
 
     @property
     def living(self) -> NotebookCopy:
-        """The same. Raises: KernelLostError: there is none."""
+        """The copy in which it works. Raises: KernelLostError: there is none."""
         if self.copy is None:
             raise KernelLostError(NO_COPY)
         return self.copy
 
     async def aclose(self) -> None:
-        """Ends it."""
+        """Ends the agent."""
         try:
             await self.agent.aclose()
         finally:
@@ -95,18 +95,18 @@ class HostedAgent:
 
 
 class NotebookHost:
-    """The agents of one notebook, by name. Public methods are what the kernel calls."""
+    """The agents of one notebook, by name. The kernel calls the public methods."""
 
     def __init__(self) -> None:
         self._agents: dict[str, HostedAgent] = {}
         self._told: set[asyncio.Task[None]] = set()
         self._told_untried = False
-        """A person has read why the cells of copies are not tried."""
+        """Whether a person has read why the cells of copies are not tried."""
         self.peer = Peer(self.handlers)
 
     @property
     def handlers(self) -> Handlers:
-        """What the kernel may call."""
+        """The functions that the kernel may call."""
         of_agents = ("start", "stored", "run", "cancel", "close", "shown", "effects")
         names = (*of_agents, "copy", "report", "write_values", "code", "works_unasked", "drop")
         return {name: getattr(self, name) for name in names}
@@ -117,11 +117,11 @@ class NotebookHost:
         """Starts an agent.
 
         Args:
-            name: Of the agent.
-            line: Of the magic.
-            resumes: Whether it goes on with a session.
+            name: The agent's name.
+            line: The magic's line.
+            resumes: Whether the agent goes on with a session.
             refused: See `run`.
-            cwd: Where the notebook's kernel is.
+            cwd: The folder of the notebook's kernel.
             environment: Variables that differ from this process's; None: gone.
         """
         _be_in(cwd, environment)
@@ -147,7 +147,7 @@ class NotebookHost:
     async def stored(
         self, *, session: str, agent: str | None, cwd: str, environment: Mapping[str, str | None]
     ) -> tuple[list[str], bool]:
-        """Reads a stored session: its events, and whether it goes on. Args: as `read_stored` and `start` have them."""
+        """Reads a stored session: its events, and whether it goes on. Args: see `read_stored` and `start`."""
         _be_in(cwd, environment)
         store = session_store(load_config().sessions)
         events, goes_on = await asyncio.to_thread(read_stored, store, session, agent)
@@ -159,10 +159,10 @@ class NotebookHost:
         """Runs a prompt and tells its events, as `event` with the number. Returns the ending.
 
         Args:
-            name: Of the agent.
-            number: Of the run.
+            name: The agent's name.
+            number: The run's number.
             prompt: The task.
-            note: What the model reads after it.
+            note: Text that the model reads after the prompt.
             refused: Why there can be no copy now. Empty: there can be one, or none is wanted.
             given: Variables for an empty kernel: see `WrittenValues`. None: none.
         """
@@ -191,25 +191,25 @@ class NotebookHost:
         return run is not None and run.cancel()
 
     async def copy(self, *, name: str) -> int | None:
-        """The process id of the copy in which an agent works, if there is one."""
+        """Returns the process id of the copy in which an agent works, if there is one."""
         copy = self._agents[name].copy
         return copy.pid if copy is not None else None
 
     async def report(self, *, name: str) -> str:
-        """Describes the variables of a copy. Raises: KernelError: that cannot be done."""
+        """Describes the variables of a copy. Raises: KernelError: it cannot."""
         return await report_of(self._agents[name].living)
 
     async def write_values(self, *, name: str, names: list[str]) -> tuple[str, str]:
-        """Has a copy write variables. Returns file and folder. Raises: KernelError: it does not."""
+        """Makes a copy write variables. Returns file and folder. Raises: KernelError: it does not."""
         copy = self._agents[name].living
         return await copy.write_values(names), str(copy.scratch)
 
     async def code(self, *, name: str) -> list[tuple[str, bool]]:
-        """The cells that an agent has run in its copy, with whether each ended without an error."""
+        """Returns the cells that an agent has run in its copy, each with whether it ended without an error."""
         return [*self._agents[name].living.cells]
 
     async def works_unasked(self, *, name: str) -> bool:
-        """Whether an agent has run a cell in its copy that no person has allowed."""
+        """Returns whether an agent has run a cell in its copy that no person has allowed."""
         return self._agents[name].works_unasked
 
     async def drop(self, *, name: str) -> None:
@@ -223,12 +223,12 @@ class NotebookHost:
             await hosted.aclose()
 
     async def shown(self, *, request_id: str) -> None:
-        """A person sees a question."""
+        """Notes that a person sees a question."""
         if receiver := ASKED.get(request_id):
             receiver.shown(request_id)
 
     async def effects(self, *, request_id: str, code: str | None) -> dict[str, Any]:
-        """Tries the cell of a question. See `Decidable.effects_ready`."""
+        """Tries the cell of a question; see `Decidable.effects_ready`."""
         receiver = ASKED.get(request_id)
         ready = receiver.effects_ready(request_id, code) if isinstance(receiver, EffectsSource) else None
         effects = CLOSED if ready is None else await ready
@@ -253,12 +253,12 @@ class NotebookHost:
         return HostedAgent(agent, provider, is_unattended=config.headless is not None)
 
     async def fork(self, request: Mapping[str, Any]) -> tuple[int, int]:
-        """See `Origin`."""
+        """Asks the kernel for a fork; see `Origin`."""
         guard, copy = await self.peer.call("fork", request=request)
         return guard, copy
 
     async def exit_code(self, guard: int) -> int:
-        """See `Origin`. If the kernel is gone, the guard ends by itself."""
+        """Returns the exit code of a guard. If the kernel is gone, the guard ends by itself."""
         try:
             return int(await self.peer.call("exit_code", guard=guard))
         except PeerLostError:
@@ -291,7 +291,7 @@ async def answer_all(connection: socket.socket) -> None:
 
 
 def answered(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives a decision or an answer to who waits for it."""
+    """Passes a decision or an answer on to its question."""
     receiver = ASKED.get(given["request_id"])
     if receiver is None:
         return {"taken": False}
@@ -303,7 +303,7 @@ def answered(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _be_in(cwd: str, environment: Mapping[str, str | None]) -> None:
-    """Goes where the notebook's kernel is. Args: environment: variables that differ from this process's; None: gone."""
+    """Goes to the folder of the notebook's kernel. Args: environment: variables that differ from ours; None: gone."""
     os.chdir(cwd)
     for variable, value in environment.items():
         if value is None:
@@ -313,7 +313,7 @@ def _be_in(cwd: str, environment: Mapping[str, str | None]) -> None:
 
 
 def _load_config(options: Any) -> Config:
-    """The settings of the folder, if somebody has trusted them; `--trust` does."""
+    """Loads the settings of the folder, if somebody has trusted them; `--trust` does."""
     trust = Trust(user_folder())
     arguments = load_arguments(options)
     try:
@@ -336,7 +336,7 @@ async def load_client() -> None:
 
 
 async def process_ended(process: int) -> None:
-    """Waits for the end of another process. Where the system has no means for that, for ever."""
+    """Waits for the end of another process; for ever where the system has no means for that."""
     if not hasattr(os, "pidfd_open"):
         await asyncio.Event().wait()
     with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The shell that runs a notebook's code: whether it is a Jupyter kernel, how to show something, and to ask for a line.
+"""The shell that runs a notebook's code: its kernel, its displays, and its questions for a line.
 
 `input()` of ipykernel blocks the event loop, and with it every agent. So `ask_line` sends the same `input_request` message
 itself and awaits the reply. Its limits are the protocol's: one question at a time, and a question cannot be taken back from
@@ -25,10 +25,10 @@ from freeact_sub.notebook.borrowed_ipykernel import front_end_address, hear_cell
 NOTHING: Final[MimeBundle] = {"text/html": "", "text/plain": ""}
 """A display that shows nothing, and can be updated later."""
 AskLine: TypeAlias = Callable[..., Coroutine[Any, Any, str]]
-"""See `ask_line`."""
+"""A function such as `ask_line`."""
 WAKE_SECONDS: Final = 0.05
 QUEUED_SECONDS: Final = 1.0
-"""Cells that come so soon after one were queued with it ("run all"): they wait for the agent."""
+"""Seconds after a cell in which others count as queued with it ("run all"): they wait for the agent."""
 
 
 class NobodyToAskError(FreeactError):
@@ -36,7 +36,7 @@ class NobodyToAskError(FreeactError):
 
 
 def running_shell() -> Any | None:
-    """The IPython shell of this process; None where there is none."""
+    """Returns the IPython shell of this process, if any."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython  # noqa: PLC0415  # not imported only to learn that it is not in use
@@ -45,12 +45,12 @@ def running_shell() -> Any | None:
 
 
 def running_kernel() -> Any | None:
-    """The Jupyter kernel of this process; None in plain IPython and elsewhere."""
+    """Returns the Jupyter kernel of this process; None in plain IPython and elsewhere."""
     return getattr(running_shell(), "kernel", None)
 
 
 def stdin_allowed() -> bool:
-    """Whether whoever runs this cell answers input requests; nbclient and papermill, for example, do not."""
+    """Returns whether the front end of this cell answers input requests; nbclient and papermill, for example, do not."""
     kernel = running_kernel()
     if kernel is None:
         return sys.stdin is not None and sys.stdin.isatty()
@@ -58,7 +58,7 @@ def stdin_allowed() -> bool:
 
 
 def from_notebook() -> bool:
-    """Whether a notebook's front end runs this cell: it sends the cell's id, which consoles do not have."""
+    """Returns whether a notebook's front end runs this cell: it sends the cell's id, which consoles do not have."""
     kernel = running_kernel()
     return kernel is not None and bool(kernel.get_parent("shell").get("metadata", {}).get("cellId"))
 
@@ -68,7 +68,7 @@ _publisher: ContextVar[Any] = ContextVar("_publisher", default=None)
 
 @contextlib.contextmanager
 def shown_by(publisher: Any) -> Iterator[None]:
-    """Inside, a new `CellDisplay` shows by this publisher, also while the shell's is captured."""
+    """Makes new `CellDisplay` objects show by this publisher inside, also while the shell's is captured."""
     token = _publisher.set(publisher)
     try:
         yield
@@ -99,9 +99,9 @@ class CellDisplay:
 
 
 async def ask_line(prompt: str, *, secret: bool = False) -> str:
-    """Ask for a line without blocking the event loop. A cancel withdraws the question as far as the protocol allows.
+    """Asks for a line without blocking the event loop. A cancel withdraws the question as far as the protocol allows.
 
-    Args: prompt: stands before it. secret: what is typed is not shown.
+    Args: prompt: stands before the line. secret: typed text is hidden.
 
     Raises:
         NobodyToAskError: Input is not allowed here, or has ended.
@@ -154,7 +154,7 @@ async def _ask_front_end(kernel: Any, prompt: str, *, secret: bool) -> str:
 
 
 async def _readable(socket: Any, receive: Callable[[], list[Any]]) -> list[Any]:
-    """Wait until there are messages. A zmq socket's descriptor tells of changes only, so what is there is read first."""
+    """Waits until there are messages. A zmq socket's descriptor tells of changes only, so what is there is read first."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(socket.FD, changed.set)
     try:
@@ -188,7 +188,7 @@ class CellsOfUser:
         self._last = 0.0
         kernel = running_kernel()
         self.are_heard = kernel is not None and hear_cells(kernel, self._hear)
-        """False: this front end or ipykernel does not say; then a cell waits for its agent."""
+        """Whether this front end and ipykernel tell of cells; if not, a cell waits for its agent."""
 
     async def next(self, begun: float) -> None:
         """Waits until the user runs a cell that was not queued with this one. Args: begun: when this one began."""
@@ -202,7 +202,7 @@ class CellsOfUser:
 
 
 class LineAsker:
-    """Asks for lines in whichever cell waits for the agent; while none does, a question waits."""
+    """Asks for lines in the cell that waits for the agent; while none does, a question waits."""
 
     def __init__(self, main: asyncio.AbstractEventLoop) -> None:
         """Args: main: the loop in which cells run."""
@@ -211,11 +211,11 @@ class LineAsker:
         self._cell: contextvars.Context | None = None
         self._may_ask = asyncio.Event()
         self.is_free = asyncio.Event()
-        """No question is open. In the loop of the cells."""
+        """An event that is set while no question is open. In the loop of the cells."""
         self.is_free.set()
 
     async def ask(self, prompt: str, *, secret: bool = False) -> str:
-        """See `ask_line`. In the thread that draws."""
+        """Asks for a line as `ask_line` does. In the thread that draws."""
         self._home = asyncio.get_running_loop()
         if self._cell is None:
             self._may_ask.clear()
@@ -225,13 +225,13 @@ class LineAsker:
         return await asyncio.wrap_future(asked)
 
     def wait_in_cell(self) -> None:
-        """This cell waits now."""
+        """Makes this cell the one that asks."""
         self._cell = contextvars.copy_context()
         if self._home is not None:
             self._home.call_soon_threadsafe(self._may_ask.set)
 
     def leave_cell(self) -> None:
-        """No cell waits any more."""
+        """Lets questions wait: no cell waits for the agent any more."""
         self._cell = None
 
     async def _ask_here(self, prompt: str, secret: bool) -> str:

@@ -5,7 +5,7 @@ empty kernel. `%agent_show` draws the latest run once more: a page that was load
 rest. With an ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session; `%agent_resume`
 goes on with one.
 
-What becomes of the copy in which an agent works: `%agent_diff`, `%agent_adopt`, `%agent_code`, `%agent_discard`.
+`%agent_diff`, `%agent_adopt`, `%agent_code` and `%agent_discard` are for the copy in which an agent works, and
 `%agent_wait` and `%agent_stop` are for a run that goes on while the user runs other cells.
 
 IPython calls magics without awaiting them, while these wait on the notebook's own event loop, where agents of the user's
@@ -67,7 +67,7 @@ UNASKED: Final = (
 BOTH: Final = "Not taken over, for you have changed it as well since: {names} (%agent_adopt {first} takes the agent's)"
 NO_CHANGES: Final = "the copy has the same variables as this notebook"
 LOOKS_ONLY: Final = ("%%agent", "%agent_diff", "%agent_code", "%agent_show", "%agent_wait", "%agent_stop")
-"""Cells that begin so change no variable."""
+"""Beginnings of cells that change no variable."""
 
 
 class AgentMagics:
@@ -76,10 +76,10 @@ class AgentMagics:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._conversations: dict[str, CellConversation] = {}
-        """Those that cells have started, the latest last."""
+        """Conversations that cells have started, the latest last."""
         self._copy_magics = CopyMagics(shell, self._conversations)
         self._settings: dict[str, dict[str, Any]] = {}
-        """The options that each was started with."""
+        """Options with which each was started."""
         self._beside: AgentsBeside | None = None
         self._cells: CellsOfUser | None = None
         self._before_each_cell: Callable[[], None] = partial(forget_last_error, shell)
@@ -157,7 +157,7 @@ class AgentMagics:
         print(f"going on with {session}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
     async def _choose(self, name: str, options: argparse.Namespace, line: str) -> "Agent | CellConversation":
-        """Return the agent of that name: one started by a cell, a variable of the user, or a new one."""
+        """Returns the agent of that name: one started by a cell, a variable of the user, or a new one."""
         settings = _settings(options)
         self._notice_loss()
         found = self._conversations.get(name)
@@ -193,7 +193,7 @@ class AgentMagics:
         return str(started["session"])
 
     def _host(self) -> AgentsBeside:
-        """The process of the agents; a new one if there is none any more."""
+        """Returns the process of the agents; a new one if there is none any more."""
         self._notice_loss()
         if self._beside is None or self._beside.is_lost:
             self._beside = AgentsBeside(self._shell, self._forget)
@@ -206,7 +206,7 @@ class AgentMagics:
             print(LOST)  # noqa: T201  # IPython's way
 
     def _forget(self) -> None:
-        """In a copy of this kernel: nothing here runs agents."""
+        """Forgets all agents, in a copy of this kernel."""
         self.unload()
         self._shell.events.register("pre_execute", self._before_each_cell)
         _loaded.clear()
@@ -215,7 +215,7 @@ class AgentMagics:
         return await_magics(lines, ("agent", *NAMES, *COPY_NAMES))
 
     def _close_at_exit(self, kernel: int) -> None:
-        """Has all agents closed: the kernel has stopped its loop by now. Processes of `multiprocessing` end so as well."""
+        """Closes all agents: the kernel has stopped its loop by now. Processes of `multiprocessing` end so as well."""
         if self._beside is not None and os.getpid() == kernel:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
@@ -223,7 +223,7 @@ class AgentMagics:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What is chosen in the first cell of a conversation."""
+    """Returns the options that the first cell of a conversation chooses."""
     return {**given(options), **({"here": True} if options.here else {})}
 
 
@@ -335,14 +335,14 @@ class CopyMagics:
         return self._conversations[name]
 
     def _on_cell(self, info: Any) -> None:
-        """The user runs a cell: what it changes is for the next prompt."""
+        """Notes that the user runs a cell: its changes are for the next prompt."""
         if not str(getattr(info, "raw_cell", "")).lstrip().startswith(LOOKS_ONLY):
             for conversation in self._conversations.values():
                 conversation.is_stale = True
 
 
 def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChange], list[str]]:
-    """Those of the names; a variable that has not changed is taken over all the same. All: those that surely have changed.
+    """Returns the changes of these names, of unchanged variables too; without names, those that surely have changed.
 
     Returns:
         The changes, and the names of those that are left out because the notebook has changed them as well.

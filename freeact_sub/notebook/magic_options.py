@@ -20,9 +20,9 @@ INSTEAD: Final = " (the agent's block shows its seconds; `--out VARIABLE` keeps 
 
 
 class AgentMagicError(FreeactError):
-    """What a magic was asked for cannot be done, or the run of its cell did not succeed.
+    """A magic cannot do as asked, or the run of its cell did not succeed.
 
-    IPython shows one line of it instead of a traceback. No `UsageError`: of that, programs that run notebooks get no text.
+    IPython shows one line of it instead of a traceback. No `UsageError`: programs that run notebooks get no text of that.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -33,19 +33,19 @@ class MagicParser(argparse.ArgumentParser):
     """Ends in an `AgentMagicError` instead of leaving the program."""
 
     def error(self, message: str) -> NoReturn:
-        """See `argparse`."""
+        """Raises AgentMagicError with the message."""
         raise AgentMagicError(f"{self.prog}: {message}")
 
 
 def plain_parser(prog: str, description: str) -> MagicParser:
-    """A parser with `--help`."""
+    """Makes a parser with `--help`."""
     parser = MagicParser(prog=prog, description=description, add_help=False, allow_abbrev=False)
     parser.add_argument("--help", action="store_true", help="show this text")
     return parser
 
 
 def _with_settings(prog: str, description: str) -> MagicParser:
-    """A parser with the settings of an agent; the caller adds more."""
+    """Makes a parser with the settings of an agent; the caller adds more."""
     settings = MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     add_options(settings)
     parser = MagicParser(prog=prog, description=description, parents=[settings], add_help=False, allow_abbrev=False)
@@ -56,7 +56,7 @@ def _with_settings(prog: str, description: str) -> MagicParser:
 
 
 def agent_options() -> MagicParser:
-    """Those of `%%agent`."""
+    """Makes the parser of `%%agent`."""
     parser = _with_settings(
         "%%agent", "Give this cell's text to an agent. The settings are chosen in the first cell of a conversation."
     )
@@ -67,7 +67,7 @@ def agent_options() -> MagicParser:
 
 
 def show_options() -> MagicParser:
-    """Those of `%agent_show`."""
+    """Makes the parser of `%agent_show`."""
     parser = plain_parser("%agent_show", "Draw what was done.")
     parser.add_argument("session", nargs="?", help="id of a stored session, or its beginning; none: the latest run here")
     parser.add_argument("agent", nargs="?", help="id of one agent of it, also of a child that has ended; none: all")
@@ -75,7 +75,7 @@ def show_options() -> MagicParser:
 
 
 def resume_options() -> MagicParser:
-    """Those of `%agent_resume`."""
+    """Makes the parser of `%agent_resume`."""
     parser = _with_settings("%agent_resume", "Go on with a session: its conversation and its variables.")
     parser.add_argument("session", nargs="?", help="its id, or the beginning of it; none: the last one of this folder")
     parser.add_argument("--name", help="by which %%%%agent cells name it")
@@ -83,14 +83,14 @@ def resume_options() -> MagicParser:
 
 
 def close_options() -> MagicParser:
-    """Those of `%agent_close`."""
+    """Makes the parser of `%agent_close`."""
     parser = plain_parser("%agent_close", "End conversations.")
     parser.add_argument("name", nargs="?", help="which agent; all that cells have started where there is no name")
     return parser
 
 
 def adopt_options() -> MagicParser:
-    """Those of `%agent_adopt`."""
+    """Makes the parser of `%agent_adopt`."""
     parser = copy_options("%agent_adopt", "Take over variables of the copy in which an agent works.")
     parser.add_argument(
         "variables", nargs="*", help="their names, with commas or spaces between; none: all that have changed"
@@ -100,14 +100,14 @@ def adopt_options() -> MagicParser:
 
 
 def copy_options(prog: str, description: str) -> MagicParser:
-    """Those of a magic about one copy."""
+    """Makes the parser of a magic about one copy."""
     parser = plain_parser(prog, description)
     parser.add_argument("--name", help="of the agent; none: the latest one")
     return parser
 
 
 def parse(parser: MagicParser, line: str) -> argparse.Namespace | None:
-    """The options of a magic's line; None if it printed its help."""
+    """Parses a magic's line; None if it printed its help."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -159,7 +159,7 @@ def raise_unless_done(result: RunResult) -> None:
 
 
 def _is_awaited() -> bool:
-    """Whether the code that calls a magic is a coroutine's: of a cell with `await`, or of an `async def`."""
+    """Returns whether the code that calls a magic is a coroutine's: of a cell with `await`, or of an `async def`."""
     frame, ipython = sys._getframe(2), "IPython.core.interactiveshell"  # noqa: SLF001  # documented
     while frame.f_globals.get("__name__") == ipython and frame.f_back is not None:
         frame = frame.f_back

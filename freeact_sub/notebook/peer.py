@@ -1,6 +1,6 @@
 """`Peer`: one end of the connection between a notebook's kernel and the host process beside it (`host.py`).
 
-Both ends call functions of the other one and wait for what they return. A message is a JSON object after its length in eight
+Both ends call functions of the other one and wait for the results. A message is a JSON object after its length in eight
 bytes: `call` with `op` and `content`, then `back` with `value`, or with `error` and its `kind`.
 """
 
@@ -26,10 +26,10 @@ from freeact_sub.events.json_lines import json_line
 LENGTH_BYTES: Final = 8
 MAX_BYTES: Final = 1 << 32
 NO_COPY: Final = "there is no copy with changes: the next %%agent cell makes one"
-"""Either end finds it out."""
+"""The error of either end without a copy."""
 
 Handlers: TypeAlias = Mapping[str, Callable[..., Awaitable[Any]]]
-"""What the other end may call, by name."""
+"""Functions that the other end may call, by name."""
 
 KINDS: Final = {
     kind.__name__: kind
@@ -45,10 +45,10 @@ class PeerLostError(KernelLostError):
 
 
 class Peer:
-    """See above. It belongs to the event loop in which it is opened."""
+    """One end of the connection. It belongs to the event loop in which it is opened."""
 
     def __init__(self, handlers: Handlers) -> None:
-        """Args: handlers: see `Handlers`. What they raise is raised at the caller, as far as the errors are ours."""
+        """Args: handlers: see `Handlers`. Their errors are raised at the caller, if they are ours."""
         self._handlers = handlers
         self._opened = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
@@ -72,7 +72,7 @@ class Peer:
         """Calls a function of the other end.
 
         Raises:
-            FreeactError: As the function has raised it.
+            FreeactError: The function has raised it.
             PeerLostError: The other end is gone.
         """
         self._calls += 1
@@ -85,7 +85,7 @@ class Peer:
             self._waiting.pop(number, None)
 
     async def tell(self, op: str, **content: Any) -> None:
-        """Calls a function of the other end, and does not wait for its end. Raises: PeerLostError: it is gone."""
+        """Calls a function of the other end without waiting for its result. Raises: PeerLostError: the other end is gone."""
         await self._send({"call": 0, "op": op, "content": content})
 
     def close(self) -> None:

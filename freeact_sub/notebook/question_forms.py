@@ -1,6 +1,6 @@
 """Approvals and questions in a notebook: by buttons, or by `input()`; asked beside the reading loop, never in it.
 
-Which of the two cannot be seen from the protocol, so `auto` goes by what is known, from best to worst:
+The protocol does not tell which of the two works, so `auto` goes by other signs:
 
 1. nobody answers input requests (nbclient, papermill): every question is denied, with that reason;
 2. a notebook runs the cell and ipywidgets is installed: buttons. A front end that knows no widgets says so, by closing the
@@ -51,7 +51,7 @@ QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
 """The way to ask for approvals. `auto`: buttons if possible, otherwise `input()`."""
 
 EFFECTS_SECONDS: Final = 3.0
-"""A line is asked for when the effects of a cell are known, or after this time without them."""
+"""Seconds to wait for the effects of a cell before a line is asked for."""
 _CHOICE = "Approve? yes / no / always (in this session) / project (always in it), or a reason for no: "
 RELOAD_SECONDS = 60.0
 """Seconds after which a question is closed whose page was loaded again: the new page cannot show the cell's buttons."""
@@ -61,14 +61,14 @@ SETTLE_SECONDS = 0.5
 """Seconds in which a question that has moved takes no clicks."""
 
 _SAVED = "Agents had questions here: their buttons are there while the cell runs."
-"""Shown instead of buttons where no kernel runs: in a saved file or an export."""
+"""The text instead of buttons where no kernel runs: in a saved file or an export."""
 
 _FIELD = {"width": "auto", "max_width": "28em", "flex": "1 1 14em"}
 _ROW = {"flex_flow": "row wrap"}
 _PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 10px 0"}
 WIDE: Final = {"width": "40em"}
 AUTO: Final = {"width": "auto", "flex": "0 0 auto"}
-"""As wide as its words, in a narrow notebook too."""
+"""The layout of a widget that is as wide as its words, in a narrow notebook too."""
 
 
 class QuestionForms:
@@ -92,7 +92,7 @@ class QuestionForms:
         (self._buttons or self._text).withdraw(request_id)
 
     def show_here(self) -> None:
-        """Shows the buttons in the output of this cell as well. Text is asked in whichever cell waits."""
+        """Shows the buttons in the output of this cell as well. Text is asked in the cell that waits."""
         if self._buttons is not None:
             self._buttons.show_here()
 
@@ -124,7 +124,7 @@ class TextQuestions:
         self._ask_line = ask
         self._questions = Questions(take_yes=self._take_yes)
         self._yes: ev.Decision | None = None
-        """To the current question, before it counts."""
+        """A yes to the current question, before it counts."""
         self._changed = asyncio.Event()
         self._asked: tuple[str, asyncio.Task[str]] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -134,22 +134,22 @@ class TextQuestions:
         self._task = asyncio.create_task(self._ask_all(), name="notebook questions")
 
     async def aclose(self) -> None:
-        """Stops it."""
+        """Stops the task."""
         if self._task is not None:
             await end_task(self._task)
 
     @property
     def waiting(self) -> Sequence[Asked]:
-        """The questions that are open."""
+        """The open questions."""
         return self._questions.waiting
 
     def ask(self, request: Asked) -> None:
-        """See `QuestionForms.ask`."""
+        """Queues a question, to be asked as a line of text."""
         self._questions.waiting.append(request)
         self._changed.set()
 
     def withdraw(self, request_id: str) -> None:
-        """See `QuestionForms.withdraw`."""
+        """Removes a question that was answered elsewhere."""
         self._questions.withdraw(request_id)
         if self._asked is not None and self._asked[0] == request_id:
             self._asked[1].cancel()
@@ -207,7 +207,7 @@ class TextQuestions:
         return self._ask_line(back or prompt)
 
     def _question_now(self, request: ev.QuestionRequest) -> str:
-        """The question; from its second field on, and after a line that was no answer, only the field."""
+        """Returns the question; from its second field on, and after a line that was no answer, only the field."""
         filling = self._questions.filling
         if filling is None:
             return question_text(request)
@@ -217,7 +217,7 @@ class TextQuestions:
 
 
 async def _effects_soon(request: ev.ApprovalRequest) -> ev.Effects | None:
-    """What a cell would do. None: that takes long, and nobody is to wait for it."""
+    """Returns the effects of a cell. None: they take longer than `EFFECTS_SECONDS`."""
     try:
         async with asyncio.timeout(EFFECTS_SECONDS):
             return await request.effects_ready()
@@ -249,17 +249,17 @@ class ButtonQuestions:
         self._open: dict[str, _ButtonQuestion] = {}
         self._panel: Any = None
         self._settled_at = 0.0
-        """On the event loop's clock; a question that appears earlier may appear under a clicking mouse."""
+        """The time on the event loop's clock before which a new question may appear under a clicking mouse."""
         self._reloaded_at: float | None = None
-        """When a page asked for what there is. None: never, or somebody has clicked since: it shows the buttons."""
+        """The time at which a page asked for the widgets. None: never, or somebody has clicked since."""
         self._watching: asyncio.TimerHandle | None = None
         self._working: set[asyncio.Task[None]] = set()
-        """What tries cells, and decides."""
+        """Tasks that try cells, and decide."""
         self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
         self._screen.publish(self._display_id, NOTHING, update=False)
 
     def ask(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
-        """See `QuestionForms.ask`."""
+        """Shows a question with its buttons."""
         if self._panel is None:
             self._panel = _panel_class(self._widgets, self._page_asks)(layout=_PANEL)
             self._panel.comm.on_close(lambda _: self._loop.call_soon_threadsafe(self._on_refused))
@@ -278,7 +278,7 @@ class ButtonQuestions:
         self._watch()
 
     def withdraw(self, request_id: str) -> None:
-        """See `QuestionForms.withdraw`."""
+        """Removes a question that was answered or withdrawn."""
         question = self._open.get(request_id)
         if question is None:
             return
@@ -296,7 +296,7 @@ class ButtonQuestions:
                 self._begin(self._try(other, next(iter(other.seen))))
 
     def show_here(self) -> None:
-        """See `QuestionForms.show_here`."""
+        """Shows the buttons in the output of this cell as well."""
         self._screen.publish(self._display_id, self._bundle(), update=False)
         self._loop.call_soon_threadsafe(self._clicked)  # whoever has run this cell sees them
 
@@ -314,7 +314,7 @@ class ButtonQuestions:
         return still_open
 
     def _page_asks(self) -> None:
-        """Takes in that a page has asked for all widgets: it was loaded again, or its connection was."""
+        """Notes that a page has asked for all widgets: it was loaded again, or its connection was."""
         self._loop.call_soon_threadsafe(self._reloaded)  # widgets may be served by another thread
 
     def _reloaded(self) -> None:
@@ -340,7 +340,7 @@ class ButtonQuestions:
             refuse(question.request, _RELOADED, nobody=True)
 
     def _approve_all(self) -> None:
-        """Approves what has stood on the page for a moment."""
+        """Approves the questions that have stood on the page for a moment."""
         for question in [*self._open.values()]:
             if question.approve is not None and self._loop.time() - question.since >= SETTLE_SECONDS:
                 question.approve()
@@ -353,7 +353,7 @@ class ButtonQuestions:
         question.timer = self._loop.call_later(SETTLE_SECONDS, question.set_disabled, False)
 
     def _show(self, *, changed: bool) -> None:
-        """Without questions the panel is empty: a saved notebook keeps no dead buttons."""
+        """Shows the questions. Without any the panel is empty: a saved notebook keeps no dead buttons."""
         approvals = [question for question in self._open.values() if question.approve is not None]
         for question in approvals:
             self._offer_all(question, len(approvals) if question is approvals[0] else 0)
@@ -379,7 +379,7 @@ class ButtonQuestions:
         return question
 
     def _fields(self, request: ev.QuestionRequest) -> "_ButtonQuestion":
-        """A question with fields: one choice that is all of the answer gives it, else a button does."""
+        """Makes a question with fields: one choice that is all of the answer gives it, else a button does."""
         widgets = self._widgets
         told = widgets.HTML("")
 
@@ -402,7 +402,7 @@ class ButtonQuestions:
         return question
 
     def _answerable(self, request: ev.QuestionRequest, answer: Callable[[], None]) -> "_ButtonQuestion":
-        """A question with its two buttons: to give the answer, and to give none."""
+        """Makes a question with two buttons: to give the answer, and to give none."""
         give = self._widgets.Button(description="Answer", button_style="success", layout=AUTO)
         decline = self._widgets.Button(description="No answer", layout=AUTO)
         question = _ButtonQuestion(request=request, buttons=[give, decline])
@@ -463,7 +463,7 @@ class ButtonQuestions:
         return question
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Lets something happen on the event loop: widgets may be served by another thread."""
+        """Begins work on the event loop: widgets may be served by another thread."""
 
         def begin() -> None:
             task = self._loop.create_task(work, name="question in a notebook")
@@ -485,14 +485,14 @@ class ButtonQuestions:
             question.set_disabled(False)
 
     async def _try(self, question: "_ButtonQuestion", code: str | None) -> None:
-        """Show what a cell would do. Args: code: what a person wants to run instead of it."""
+        """Shows the effects of a cell. Args: code: what a person wants to run instead of it."""
         assert isinstance(question.request, ev.ApprovalRequest)
         effects = await question.request.effects_ready(code)
         if not effects.off:
             self._show_effects(question, effects, code)
 
     def _show_effects(self, question: "_ButtonQuestion", effects: ev.Effects, code: str | None) -> None:
-        """Show effects below the code: buttons that move take no click for a moment."""
+        """Shows effects below the code: buttons that move take no click for a moment."""
         if question.request.request_id not in self._open:
             return
         question.seen = {code: effects}
@@ -520,13 +520,13 @@ class ButtonQuestions:
             every.description = f"Approve all {number}"
 
     def _model_button(self, name: str, cost: str, decide: Callable[[ev.Decision], None]) -> Any:
-        """A button that approves with a cheaper model."""
+        """Makes a button that approves with a cheaper model."""
         button = self._widgets.Button(description=f"Approve with {visible(name)}: {cost}", layout=AUTO)
         button.on_click(lambda _: decide(ev.Decision(allowed=True, model=name)))
         return button
 
     def _edit_button(self, question: "_ButtonQuestion", code: str, decide: Callable[[ev.Decision], None]) -> Any:
-        """A button that opens the code, to be changed and run; the model reads that it was changed."""
+        """Makes a button that opens the code, to be changed and run; the model reads that it was changed."""
         widgets, auto = self._widgets, AUTO
         edit = widgets.Button(description="Edit", layout=auto)
 
@@ -552,7 +552,7 @@ class ButtonQuestions:
 
 
 def _panel_class(widgets: Any, asked_for: Callable[[], None]) -> Any:
-    """A panel that hears when a page asks for its state."""
+    """Makes a class of panels that hear when a page asks for their state."""
 
     class Panel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
         def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
@@ -571,17 +571,17 @@ class _ButtonQuestion:
     buttons: list[Any]
     box: Any = None
     timer: asyncio.TimerHandle | None = None
-    """Enables the buttons again."""
+    """The timer that enables the buttons again."""
     since: float = 0.0
-    """When it was shown, on the event loop's clock."""
+    """The time at which it was shown, on the event loop's clock."""
     approve: Callable[[], None] | None = None
     approve_all: Any = None
     seen: dict[str | None, ev.Effects] = field(default_factory=dict)
-    """The effects that are shown, by the code that a person wants to run instead; None: the cell's own."""
+    """The shown effects, by the code that a person wants to run instead; None: the cell's own."""
     row: Any = None
-    """Of an approval: what its button does, the button that approves all if there is one, and the row of both."""
+    """The action of an approval's button, the button that approves all if there is one, and the row of both."""
     rows: int = 0
-    """Of the box, without code that is being changed."""
+    """Rows of the box, without code that is being changed."""
 
     def set_disabled(self, disabled: bool) -> None:
         for button in self.buttons:
@@ -604,7 +604,7 @@ def _close(widget: Any) -> None:
 
 
 class FieldWidgets:
-    """What a person fills in for one question."""
+    """The widgets that a person fills in for one question."""
 
     def __init__(self, widgets: Any, request: ev.QuestionRequest, on_pick: Callable[[], None]) -> None:
         """Args: widgets: the package ipywidgets. on_pick: called when a choice alone is the whole answer."""
@@ -614,13 +614,13 @@ class FieldWidgets:
         self._widgets = widgets
         self._on_pick = on_pick if len(request.fields) == 1 else lambda: None
         self.rows: list[Any] = []
-        """From top to bottom."""
+        """Rows from top to bottom."""
         self.buttons: list[Any] = []
         for asked in request.fields:
             self._add(request, asked)
 
     def values(self) -> dict[str, Any]:
-        """What is filled in, by field; a text counts more than a choice beside it."""
+        """Returns the filled-in values by field; a text counts more than a choice beside it."""
         found: dict[str, Any] = {}
         for asked in self._fields:
             typed = self._texts[asked.name].value if asked.name in self._texts else ""
@@ -656,7 +656,7 @@ class FieldWidgets:
             self.rows.append(text)
 
     def _toggled(self, field: ev.QuestionField, picked: Any, is_on: bool) -> None:
-        """Only one choice is on, except where several may be."""
+        """Turns all other choices off, except where several may be on."""
         if not is_on or field.kind == "choices":
             return
         for other in self._picks[field.name]:

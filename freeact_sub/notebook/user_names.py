@@ -20,14 +20,14 @@ from freeact_sub.text import one_line
 SHOWN: Final = 30
 """Names that a prompt or a notice lists; the rest are counted."""
 CODE_CHARS: Final = 100_000
-"""Longer cells are not read."""
+"""Characters above which a cell is not read."""
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 NOTE_BYTES: Final = 2048
 LINE_CHARS: Final = 200
 SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|private", re.IGNORECASE)
-"""Names that look like those of secrets: nothing is said of them."""
+"""Names that look like those of secrets, and are not told."""
 NAMED_VALUE: Final = re.compile(r"\$([^\W\d]\w*)")
-"""How a prompt names a variable whose value it wants."""
+"""The form in which a prompt names a variable whose value it wants."""
 
 HEAD: Final = (
     "[Your kernel is a copy of the user's notebook kernel, with its variables as they are now. What you change stays in the "
@@ -42,10 +42,10 @@ class UserNames:
         """Args: handed_over: names whose values the agent has been given."""
         self._handed_over = handed_over
         self._told: set[tuple[str, str, str]] = set()
-        """What was told: the type of the event, the agent's id, and the name."""
+        """Told names, each with the type of the event and the agent's id."""
 
     def for_model(self, prompt: str) -> str:
-        """What the model reads after its prompt. Empty: the notebook has no variables."""
+        """Return the text that the model reads after its prompt. Empty: the notebook has no variables."""
         names = self._others()
         if not names:
             return ""
@@ -58,7 +58,7 @@ class UserNames:
         )
 
     def notices(self, event: ev.Event) -> list[str]:
-        """What a person must know about an event before they read on."""
+        """Return the notices that a person must read before an event."""
         if isinstance(event, ev.AgentStarted) and event.parent_id is None:
             found = self._new(event, _WORD.findall(event.prompt))
             return [f"The agent does not see the variables of your notebook: {_listed(found)}."] if found else []
@@ -74,7 +74,7 @@ class UserNames:
         return [name for name in _names() if name not in self._handed_over]
 
     def _new(self, event: ev.Event, used: Iterable[str]) -> list[str]:
-        """The names among these that the notebook has, and of which such an event of the agent has not told."""
+        """Return the used names that the notebook has, and that no such event of the agent has told of yet."""
         used, kind = set(used), event.type
         found = [name for name in self._others() if name in used and (kind, event.agent_id, name) not in self._told]
         self._told.update((kind, event.agent_id, name) for name in found)
@@ -82,7 +82,7 @@ class UserNames:
 
 
 def names_in(code: str) -> set[str]:
-    """The variables of its kernel that a cell uses or sets: no attributes, and none that are local to a function in it."""
+    """Return the variables of its kernel that a cell uses or sets: no attributes, and none that are local to a function."""
     if len(code) > CODE_CHARS:
         return set()
     if code.startswith("%%"):
@@ -112,26 +112,24 @@ class _Lazy(ast.NodeTransformer):
     """Makes generators of comprehensions, whose variables belong to the function around them since Python 3.12."""
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> ast.AST:
-        """A list."""
         return self.generic_visit(ast.GeneratorExp(elt=node.elt, generators=node.generators))
 
     visit_SetComp = visit_ListComp  # noqa: N815  # the name that ast calls
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
-        """A dictionary."""
         pair = ast.Tuple(elts=[node.key, node.value], ctx=ast.Load())
         return self.generic_visit(ast.GeneratorExp(elt=pair, generators=node.generators))
 
 
 def _outer(table: symtable.SymbolTable) -> Iterator[str]:
-    """The names in a function, class or comprehension that are none of its own."""
+    """Yield the names in a function, class or comprehension that are none of its own."""
     yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
     for inner in table.get_children():
         yield from _outer(inner)
 
 
 def _names() -> list[str]:
-    """The variables, functions and classes that a person has made in the notebook, sorted."""
+    """Return the variables, functions and classes that a person has made in the notebook, sorted."""
     shell = running_shell()
     if shell is None:
         return []
@@ -144,7 +142,7 @@ def _names() -> list[str]:
 
 
 def _is_own(value: Any) -> bool:
-    """Whether a value is a person's: no module, nothing imported, and nothing of freeact_sub, such as a run's result."""
+    """Return whether a value is a person's: no module, nothing imported, and nothing of freeact_sub."""
     if isinstance(value, ModuleType):
         return False
     if isinstance(value, type | FunctionType):
@@ -159,7 +157,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def about_copied(prompt: str, variables: Mapping[str, About]) -> str:
-    """What a model whose kernel is a copy reads after its prompt: the variables that it names, then the latest; no modules.
+    """Return the text for a model whose kernel is a copy: the variables that the prompt names, then the latest; no modules.
 
     Args:
         prompt: The user's. `$df` and `df` name the variable.
@@ -174,14 +172,13 @@ def about_copied(prompt: str, variables: Mapping[str, About]) -> str:
 
 
 def _line(name: str, about: About) -> str:
-    """A variable in one line."""
     columns = f", columns {', '.join(about.columns)}" if about.columns else ""
     value = f" = {about.text}" if about.text and about.kind not in ("type", "function") else ""
     return one_line(f"{name}: {about.kind}{f', {about.shape}' if about.shape else ''}{columns}{value}", LINE_CHARS)
 
 
 def _fitting(lines: Iterable[str], size: int) -> tuple[str, int]:
-    """The first lines, up to so many bytes, and the number of the others."""
+    """Return the first lines, up to so many bytes, and the number of the others."""
     kept, left = [], 0
     for line in lines:
         size -= len(line.encode()) + 3
