@@ -24,7 +24,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 zmq: Any = importlib.import_module("zmq")
 PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
 PARTS = ("session", "control_thread", "shell_channel_thread", "iopub_thread", "iopub_socket", "stdin_socket", "log")
-"""What a kernel has of its app."""
+"""Attributes that a kernel has of its app."""
 
 
 class NoSubshells:
@@ -38,13 +38,13 @@ class NoSubshells:
 
 
 class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not followed by the type checker
-    """Its sockets have paths; its iopub loses nothing; its threads are fewer."""
+    """An app whose sockets have paths, whose iopub loses nothing, and which has fewer threads."""
 
     subshells = False
     """Whether clients may ask for further threads that run cells."""
 
     def init_control(self, context: Any) -> None:
-        """As the original, without the sockets of a debugger, which forked kernels do not have."""
+        """Make the control channel without the sockets of a debugger, which forked kernels do not have."""
         self.control_socket = context.socket(zmq.ROUTER)
         self.control_socket.linger = 1000
         self.control_port: int = self._bind_socket(self.control_socket, self.control_port)
@@ -53,7 +53,7 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
         self.shell_channel_thread = ShellChannelThread(context, daemon=True) if self.subshells else NoSubshells()
 
     def init_iopub(self, context: Any) -> None:
-        """As the original, with a thread of our own (`borrowed_streams.py`)."""
+        """Make iopub with a thread of our own (`borrowed_streams.py`)."""
         self.iopub_socket = context.socket(zmq.XPUB)
         self.iopub_socket.linger = 1000
         self.iopub_socket.sndhwm = 0
@@ -66,7 +66,7 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
         self.iopub_socket = self.iopub_thread.background_socket
 
     def init_kernel(self) -> None:
-        """As the original, without a debugger."""
+        """Make the kernel without a debugger."""
         thread: Any = self.shell_channel_thread
         shell_stream = ZMQStream(self.shell_socket, thread.io_loop if thread else None)
         control_stream = ZMQStream(self.control_socket, self.control_thread.io_loop)
@@ -89,19 +89,19 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
 class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not followed by the type checker
     """A kernel that is built before the fork, when there are no sockets and threads yet.
 
-    Its own start looks through all modules, and so would copy the pages of each. `instance`, called again, gives the
-    kernel that is there what has been made since.
+    The original's start looks through all modules, and so would copy the pages of each. `instance`, called again, gives
+    the existing kernel the sockets and threads that have been made since.
     """
 
     @classmethod
     def instance(cls, *arguments: Any, **values: Any) -> Any:
-        """See the class."""
+        """Return the kernel, with these values set."""
         kernel = super().instance(*arguments, **values)
         kernel.take(values)
         return kernel
 
     def take(self, values: dict[str, Any]) -> None:
-        """Set what has been made since."""
+        """Set the values that have been made since."""
         for name, value in values.items():
             setattr(self, name, value)
         self.ident = str(uuid.uuid4())
@@ -111,7 +111,7 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
         hook.pub_socket = self.shell.display_pub.pub_socket = self.iopub_socket
 
     def start(self) -> None:
-        """As the original, which would warn of the missing debugger. Then whoever has subscribed is greeted."""
+        """Start as the original does, but without its warning of a missing debugger; then greet the subscribers."""
         self.shell.exit_now = False
         super(IPythonKernel, self).start()
         self.iopub_thread.schedule(self.iopub_thread.greet)
@@ -135,7 +135,7 @@ def leave_running_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def restore_input(kernel: Any) -> None:
-    """Put back Python's own `input`, which a cell that runs has replaced."""
+    """Put back Python's own `input`, which a running cell has replaced."""
     if getattr(builtins.input, "__self__", None) is kernel:
         kernel._restore_input()  # type: ignore[union-attr]  # a type checker takes it for the None that it may be
 

@@ -1,7 +1,7 @@
-"""Output of a forked kernel: its thread of iopub, and what `sys.stdout` and `sys.stderr` are in it, on names of ipykernel.
+"""Output of a forked kernel: its iopub thread, its `sys.stdout` and its `sys.stderr`, on names of ipykernel.
 
-ipykernel has no public names for what keeps a kernel's output whole: what programs write goes with the cell's own, what a
-forked process prints comes over a pair of sockets, and no thread is started for either. Where one of the names is missing,
+ipykernel has no public names for this: the output of programs goes with the cell's own, that of a forked process comes
+over a pair of sockets, and no thread is started for either. Where one of the names is missing,
 this file cannot be loaded, and kernels are forked after the imports only.
 
 Loaded by `server.py`; it needs ipykernel and the standard library only.
@@ -52,7 +52,7 @@ class ForkPair:
         self.unfinished: dict[int, bytearray] = {}
 
     def send_multipart(self, frames: list[Any], *_: Any, **__: Any) -> None:
-        """Called in a forked process. What the kernel does not take in time is dropped."""
+        """Sends frames from a forked process; drops what the kernel does not take in time."""
         parts = [bytes(frame) for frame in frames]
         data = b"".join(FRAME.pack(len(part)) + part for part in parts)
         number = int.from_bytes(os.urandom(8), "big")
@@ -62,12 +62,12 @@ class ForkPair:
                 self.theirs.send(PIECE.pack(number, last) + data[start : start + PIECE_BYTES])
 
     def close(self) -> None:
-        """All has been sent."""
+        """Does nothing: all has been sent."""
 
     term = close
 
     def receive(self) -> list[list[bytes]]:
-        """The messages that are whole by now."""
+        """Returns the messages that are whole by now."""
         messages = []
         with contextlib.suppress(BlockingIOError):
             while piece := self.ours.recv(PIECE.size + PIECE_BYTES):
@@ -80,7 +80,7 @@ class ForkPair:
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """The frames of a message."""
+    """Returns the frames of a message."""
     frames, start = [], 0
     while start < len(data):
         [size] = FRAME.unpack_from(data, start)
@@ -90,7 +90,7 @@ def frames_of(data: bytes) -> list[bytes]:
 
 
 def is_flush(event: Any) -> bool:
-    """Whether a stream's flush waits for it, and so for text that is being sent."""
+    """Returns whether a stream's flush waits for an event, and so for text that is being sent."""
     return isinstance(getattr(event, "__self__", None), OutStream)
 
 
@@ -110,7 +110,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         return self._pair, self._pair
 
     def _setup_event_pipe(self) -> None:
-        """Other threads hand work to the loop through its own pipe (`schedule`)."""
+        """Makes no pipe: other threads hand work to the loop through its own (`schedule`)."""
         self._no_cell = contextvars.Context()  # of none: output of programs belongs to the cell that runs when it comes
 
     async def _run_event_pipe_gc(self) -> None:
@@ -118,10 +118,10 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
 
     _xpub_stream: Any = None
     _pair: Any = None
-    """A `ForkPair`, where the kernel hears processes that a cell forks."""
+    """The `ForkPair` in which the kernel hears processes that a cell forks, if any."""
 
     def _setup_xpub_listener(self) -> None:
-        """Subscribers wait until the kernel is ready."""
+        """Makes no listener yet: subscribers wait until the kernel is ready."""
 
     def greet(self) -> None:
         """Greets all subscribers from now on. Called in this thread."""
@@ -129,7 +129,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         self._xpub_stream.on_recv(self._handle_subscription)
 
     def _really_send(self, *arguments: Any, **options: Any) -> None:
-        """As the original. A subscription that zmq noted meanwhile is read: its descriptor does not tell of it any more."""
+        """Sends, then reads subscriptions that zmq noted meanwhile: its descriptor does not tell of them any more."""
         super()._really_send(*arguments, **options)
         if self._xpub_stream and self._is_master_process() and self.socket.getsockopt(zmq.EVENTS) & READABLE:
             self._xpub_stream.flush(READABLE)
@@ -137,7 +137,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
     _is_woken = is_sending = False
 
     def schedule(self, event: Any) -> None:
-        """One wake for all events that wait; ipykernel wakes the thread for each, and the thread itself too."""
+        """Schedules an event with one wake for all that wait; ipykernel wakes the thread for each, and the thread itself."""
         if not self.thread.is_alive():
             event()
             return
@@ -168,7 +168,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
 
 
 def has_come(descriptor: int) -> bool:
-    """Whether something can be read."""
+    """Returns whether something can be read."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
@@ -188,7 +188,7 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
         super().__init__(*arguments, **options)
 
     def flush(self) -> None:
-        """Send what has been written, by programs too. Each display flushes both streams, mostly where there is nothing."""
+        """Sends the written text, that of programs too. Each display flushes both streams, mostly without text."""
         if self._should_watch and self._is_master_process():
             self._read_pipe()
         if self._buffers or self._is_sending:  # in this order: what is not in the buffers any more is being sent, or was
@@ -212,7 +212,7 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
         self.pub_thread = None
 
     def _setup_stream_redirects(self, name: str) -> None:
-        """As the original, but the thread of iopub reads what comes, in place of a further thread for each stream."""
+        """Redirects the stream; the thread of iopub reads the pipe, in place of a further thread for each stream."""
         self._fid, writer = os.pipe()
         self._original_stdstream_fd = getattr(sys, name).fileno()
         self._original_stdstream_copy = os.dup(self._original_stdstream_fd)
@@ -229,7 +229,7 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
                 self._reading.release()
 
     def _read_pipe(self) -> bool:
-        """Takes what is in the pipe; returns False at its end."""
+        """Takes the content of the pipe; returns False at its end."""
         with self._reading:
             if not has_come(self._fid):
                 return True
@@ -242,7 +242,7 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
             return bool(data)
 
     def _schedule_flush(self) -> None:
-        """One timer for all that is written until it ends."""
+        """Starts one timer for all text that is written until it ends."""
         if not self._is_timed:
             self._is_timed = True
             loop = self.pub_thread.io_loop

@@ -34,18 +34,19 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
-"""Open in a process that uses a GPU, whatever the library."""
+"""Devices that are open in a process that uses a GPU, whatever the library."""
 GNU_OPENMP = "libgomp"
-"""It waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
+"""The OpenMP whose fork waits for ever for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
 OMP_PAUSE_HARD = 2
 LOOK_SECONDS = 0.02
-"""A thread that wants the interpreter is woken each 0.005 s to ask for it."""
+"""Seconds between two looks at a thread: one that wants the interpreter is woken each 0.005 s to ask for it."""
 REPORT_BYTES = 300
 POLARS_THREADS = "polars-"
 ZMQ_THREADS = "ZMQbg"
 ROOM_BYTES = 16 << 20
-"""What a branch needs besides the memory of its origin; some 0.5 MB were enough. Without them zmq aborts, and a thread that
-finds no memory for its first frame ends in a way of which whoever starts it never hears: `Thread.start` waits for ever."""
+"""Memory that a branch needs besides its origin's; some 0.5 MB were enough. Without it zmq aborts, and a thread that finds
+no memory for its first frame ends unheard: `Thread.start` waits for ever.
+"""
 
 
 class Brancher:
@@ -57,14 +58,14 @@ class Brancher:
         self.kernel = app.kernel
         self.wanted: dict[str, dict[str, Any]] = {}
         self.forked: dict[str, tuple[int, int, int]] = {}
-        """For each request: the intermediate process, the branch, and its pipe, until the server adopts the branch."""
+        """The intermediate process, the branch and its pipe, by request, until the server adopts the branch."""
         self.lock = threading.Lock()
-        """Held by the main thread while it forks, and by the control thread while it gives a branch away."""
+        """The lock that the main thread holds while it forks, and the control thread while it gives a branch away."""
         self.kernel.control_handlers["freeact_branch"] = self.on_message
         sys.modules["freeact_guest.trial"].note_own_ends()
 
     def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
-        """Called in the control thread."""
+        """Handles a message of the host, in the control thread."""
         content = message["content"]
         branch_id = content["id"]
         try:
@@ -84,7 +85,7 @@ class Brancher:
         kernel.session.send(kernel.iopub_socket, "freeact_branch", {"id": branch_id, **content})
 
     def fork(self, branch_id: str) -> None:
-        """Called in the main thread. In the branch it does not return."""
+        """Forks, in the main thread. In the branch it does not return."""
         interrupts: list[Any] = []
         handler = signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
         try:
@@ -112,7 +113,7 @@ class Brancher:
         return {"state": "refused", "reason": reason}
 
     def fork_twice(self, request: dict[str, Any]) -> tuple[int, int, int]:
-        """See `forked`.
+        """Forks the process between and the branch; returns an item of `forked`.
 
         Raises:
             OSError: The system has no room for two more processes.
@@ -171,7 +172,7 @@ class Brancher:
         self.say(branch_id, state="abandoned")
 
     def end(self, branch_id: str) -> None:
-        """Ends a branch that is still ours, if it is."""
+        """Ends a branch if it is still ours."""
         forked = self.forked.pop(branch_id, None)
         if forked is not None:
             between, branch, go = forked
@@ -183,7 +184,7 @@ class Brancher:
 
 
 def let_go(end: int, *processes: int) -> None:
-    """Closes the origin's end of a pipe to a branch. Args: processes: those of the branch, which are its own no more."""
+    """Closes the origin's end of a pipe to a branch. Args: processes: of the branch, which are not ours any more."""
     line = sys.modules["freeact_guest.line"]
     inode = os.fstat(end).st_ino
     os.close(end)
@@ -226,7 +227,7 @@ def be_branch(brancher: Brancher, request: dict[str, Any], server: int, waits: i
 
 
 def live_and_exit(life: Callable[[], None]) -> NoReturn:
-    """Run the life of a forked kernel, and exit without the clean-up of the process it was forked from."""
+    """Runs the life of a forked kernel, and exits without the clean-up of the process it was forked from."""
     code = 1
     try:
         life()
@@ -242,10 +243,10 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
 
 
 def unsafe(app: Any, *, is_trial: bool = False) -> str:
-    """Return why this kernel must not be forked now; empty: it can be.
+    """Returns why this kernel must not be forked now; empty: it can be.
 
     Args:
-        app: The kernel's.
+        app: The kernel's app.
         is_trial: The fork lives for one cell only, so that it can do without threads that wait.
     """
     sys.modules["freeact_borrowed_app"].end_idle_script_loop(app.shell)
@@ -275,7 +276,7 @@ def unsafe(app: Any, *, is_trial: bool = False) -> str:
 
 
 def those_that_wait(threads: list[threading.Thread]) -> set[threading.Thread]:
-    """Those that are blocked in a call of the system all the time: for a queue, an event, a lock, a time.
+    """Returns the threads that are blocked in a system call all the time: for a queue, an event, a lock, a time.
 
     They hold no lock of a C library: such code does not sleep with one. A thread that computes, or wants to go on, is woken
     again and again by its wait for the interpreter. One that imports something holds the lock of a module.
@@ -290,7 +291,7 @@ def those_that_wait(threads: list[threading.Thread]) -> set[threading.Thread]:
 
 
 def sleeping(thread: threading.Thread) -> tuple[str, ...]:
-    """How often a thread has been woken, if it sleeps now. Empty: it does not."""
+    """Returns how often a thread has been woken, if it sleeps now. Empty: it does not."""
     try:
         with open(f"/proc/self/task/{thread.native_id}/status") as file:
             fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -301,7 +302,7 @@ def sleeping(thread: threading.Thread) -> tuple[str, ...]:
 
 
 def imports(frame: Any) -> bool:
-    """Whether a stack is within an import."""
+    """Returns whether a stack is within an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -310,7 +311,7 @@ def imports(frame: Any) -> bool:
 
 
 def described(shell: Any, thread: threading.Thread) -> str:
-    """The name of a thread, and the cell whose function it runs."""
+    """Returns the name of a thread, and the cell whose function it runs."""
     frame: Any = sys._current_frames().get(thread.ident or 0)
     name = thread.name
     while frame is not None:
@@ -321,7 +322,7 @@ def described(shell: Any, thread: threading.Thread) -> str:
 
 
 def _cell_of(shell: Any, filename: str) -> int | None:
-    """The number of the newest cell whose code has this file name. None: no cell has it."""
+    """Returns the number of the newest cell whose code has this file name. None: no cell has it."""
     from ipykernel.compiler import get_file_name  # noqa: PLC0415  # only kernels have it
 
     cells = [*enumerate(shell.history_manager.input_hist_raw)]
@@ -329,17 +330,17 @@ def _cell_of(shell: Any, filename: str) -> int | None:
 
 
 def own_threads(app: Any) -> list[Any]:
-    """The threads that belong to the kernel itself."""
+    """Returns the threads that belong to the kernel itself."""
     return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat]
 
 
 def why(error: Exception) -> str:
-    """The host's message for an unexpected error."""
+    """Returns the host's message for an unexpected error."""
     return f"it could not be forked: {error if isinstance(error, OSError) else repr(error)}"
 
 
 def has_room(size: int) -> bool:
-    """Whether this process may have so many bytes more."""
+    """Returns whether this process may have so many bytes more."""
     try:
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except OSError:
@@ -348,7 +349,7 @@ def has_room(size: int) -> bool:
 
 
 def open_files() -> list[str]:
-    """The targets of the descriptors of this process."""
+    """Returns the targets of the descriptors of this process."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -357,12 +358,12 @@ def open_files() -> list[str]:
 
 
 def uses_gpu(paths: list[str]) -> bool:
-    """Whether one of the open files is a GPU."""
+    """Returns whether one of the open files is a GPU."""
     return any(path.startswith(GPU_DEVICES) for path in paths)
 
 
 def threads_lost() -> str:
-    """The library whose threads a fork would wait for though they are not there. Empty: there are none, or none any more.
+    """Returns the library whose missing threads a fork would wait for. Empty: there are none, or none any more.
 
     The idle threads of GNU OpenMP are ended; it starts new ones when they are needed. One from before GCC 9 cannot do that.
     """
@@ -373,7 +374,7 @@ def threads_lost() -> str:
 
 
 def names_of_foreign_threads() -> list[str]:
-    """The names of threads that neither Python nor zmq has started."""
+    """Returns the names of threads that neither Python nor zmq has started."""
     known = {thread.native_id for thread in threading.enumerate()}
     found = []
     for name in os.listdir("/proc/self/task"):
@@ -393,7 +394,7 @@ def ends_openmp_threads(library: str) -> bool:
 
 
 def mapped(library: str) -> list[str]:
-    """The paths of the loaded libraries with this in their names."""
+    """Returns the paths of the loaded libraries with this in their names."""
     with open("/proc/self/maps") as file:
         return sorted({line.rstrip("\n").split(maxsplit=5)[5] for line in file if library in line})
 
@@ -402,7 +403,7 @@ def fork_reporting(life: Callable[[int], None]) -> tuple[int, int]:
     """Forks a process that forks another one, and waits for its report.
 
     Args:
-        life: Of the first process; it writes the process id of the second one to this descriptor, or why there is none.
+        life: Runs the first process; it writes the process id of the second one to this descriptor, or why there is none.
 
     Returns:
         The process ids of both.
@@ -466,5 +467,5 @@ def reap(pid: int) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only, as all of this."""
+    """Calls `prctl`; Linux only, as all of this."""
     LIBC.prctl(option, value, 0, 0, 0)

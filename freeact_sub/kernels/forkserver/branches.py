@@ -21,8 +21,9 @@ from freeact_sub.system.closing import carry_out
 
 PORTS: Final = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 ABANDON_SECONDS: Final = 2.0
-"""How long the kernel may take to drop a branch. One that is busy in code that does not let go of the interpreter drops it
-later: what it is told stays in its queue."""
+"""Seconds that the kernel may take to drop a branch. One that is busy in code that does not let go of the interpreter drops
+it later: the message stays in its queue.
+"""
 END_SECONDS: Final = 3.0
 
 
@@ -30,7 +31,7 @@ class Branches:
     """The branches of one kernel that are being made."""
 
     def __init__(self, client: KernelClient) -> None:
-        """Args: client: of the kernel, whose owner passes the replies on to `receive`."""
+        """Args: client: the kernel's; its owner passes the replies on to `receive`."""
         self._client = client
         self._replies: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
@@ -116,7 +117,7 @@ def choose_connection(manager: AsyncKernelManager) -> dict[str, Any]:
 
 
 def connection_of(manager: KernelManager) -> dict[str, Any]:
-    """The connection information of a kernel as JSON can carry it."""
+    """Returns the connection information of a kernel as JSON can carry it."""
     info = manager.get_connection_info()
     return {**info, "key": info["key"].decode()}
 
@@ -136,7 +137,7 @@ def _process(reply: dict[str, Any]) -> int:
 
 
 async def _adopted(server: ForkServer, pid: int, origin: int) -> asyncio.Future[int]:
-    """Has the server expect the branch, and returns a future with its exit code."""
+    """Makes the server expect the branch, and returns a future with its exit code."""
     try:
         return await server.adopt(pid, origin)
     except KernelStartError as error:

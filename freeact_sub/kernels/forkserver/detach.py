@@ -1,12 +1,12 @@
-"""How a process that was forked from a running kernel becomes its own kernel, around the same shell and variables.
+"""Makes a process that was forked from a running kernel a kernel of its own, around the same shell and variables.
 
 It shares no socket, thread or event loop with its origin: it makes new ones, on top of the stack on which it was forked.
-What must not be touched are the zmq contexts and loops of the origin. Their descriptors are the same open files: to remove
+The zmq contexts and loops of the origin must not be touched. Their descriptors are the same open files: to remove
 one from an epoll here would remove it there. So every inherited pipe, socket and event descriptor is covered, before
 anything else, by one that can do nothing, and the old objects are kept for ever, so that none of them cleans up (`KEPT`).
 
-Shell, app and output streams stay the same objects, for code refers to them: extensions, loggers, `get_ipython()`. What
-they are connected to is new.
+Shell, app and output streams stay the same objects, for code refers to them: extensions, loggers, `get_ipython()`. Their
+connections are new.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from typing import Any
 
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 ADDRESS = (*PORTS, "_ports", "session", "connection_file", "curve_publickey", "curve_secretkey")
-"""What an app knows of where its kernel is reached, and by whom."""
+"""Attributes of an app on where its kernel is reached, and by whom."""
 BYTES_HEADER = sys.getsizeof(b"") - 1
-"""Where the content of a `bytes` object begins."""
+"""The offset of the content in a `bytes` object."""
 KEPT: list[Any] = []
 """Objects of the origin that a branch must never finalize."""
 
@@ -37,7 +37,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     Args:
         app: The `IPKernelApp`.
         requests: The `Requests` of the guest.
-        request: What the host has sent (`kernels/local.py`).
+        request: The host's message (`kernels/local.py`).
         kept: A descriptor that stays as it is.
     """
     gc.freeze()  # collecting would copy pages and finalize objects of the origin
@@ -80,7 +80,7 @@ def take_walls(sources: dict[str, str]) -> dict[str, Any]:
     """Makes the modules that build the walls of a trial anew: in this memory code of cells may have changed them.
 
     Args:
-        sources: By name, as the host has sent them. It looks at the result from outside (`wall/of_trials.py`).
+        sources: By name, sent by the host, which looks at the result from outside (`wall/of_trials.py`).
 
     Returns:
         The modules.
@@ -99,7 +99,7 @@ def forget_address(app: Any, old: Any) -> Any:
     """Overwrites the key of the origin, and forgets its addresses: code here would have the origin run code by them.
 
     Returns:
-        All else that the app has, which must be kept.
+        The other attributes of the app, which must be kept.
     """
     for session in (app.session, old.session):
         overwrite(session.key)
@@ -158,18 +158,18 @@ def move(origin: str, own: str) -> None:
 
 
 def is_in(path: str, folder: str) -> bool:
-    """Whether a path is a folder's or below it."""
+    """Returns whether a path is a folder or below it."""
     return f"{path}/".startswith(f"{folder}/")
 
 
 def leave_descriptors(log_path: str, old: Any, kept: int, moved: list[str] | None) -> None:
-    """Open files stay open, each at its own position from now on; what is a connection to somebody is the origin's.
+    """Reopens files, each at its own position from now on; connections to somebody stay the origin's.
 
     Args:
-        log_path: Gets what is written past all streams.
+        log_path: The file for output past all streams.
         old: The origin's kernel.
         kept: A descriptor that stays as it is.
-        moved: Where the workspace was and where it is; None: it is the same one.
+        moved: The workspace's old and new path; None: the same.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     logs = {1, 2, *(getattr(stream, "_original_stdstream_copy", 1) for stream in (old._stdout, old._stderr))}
@@ -190,7 +190,7 @@ def leave_descriptors(log_path: str, old: Any, kept: int, moved: list[str] | Non
 
 
 def leave_descriptor(descriptor: int, nothing: int, moved: list[str] | None) -> None:
-    """See `leave_descriptors`. The number stays taken: an object may still close it, and must not close one of ours."""
+    """Leaves one descriptor. The number stays taken: an object may still close it, and must not close one of ours."""
     kind, replacement = os.fstat(descriptor).st_mode, nothing
     flags, path = fcntl.fcntl(descriptor, fcntl.F_GETFL), f"/proc/self/fd/{descriptor}"
     stands = os.readlink(path)
@@ -218,12 +218,12 @@ def leave_descriptor(descriptor: int, nothing: int, moved: list[str] | None) -> 
 
 
 def is_terminal(descriptor: int) -> bool:
-    """Whether it is an end of a terminal, the master's included."""
+    """Returns whether a descriptor is an end of a terminal, the master's included."""
     return os.isatty(descriptor) or os.readlink(f"/proc/self/fd/{descriptor}").endswith("ptmx")
 
 
 def leave_cell(shell: Any, old: Any) -> None:
-    """Puts back what a cell that runs has put in place for its time; it continues in the origin only."""
+    """Puts back what a running cell has replaced for its time; it continues in the origin only."""
     while shell.display_trap.is_active:
         shell.display_trap.__exit__(None, None, None)
     shell.displayhook.exec_result = None
@@ -234,7 +234,7 @@ def leave_cell(shell: Any, old: Any) -> None:
 
 
 def seed() -> None:
-    """Branches of one kernel draw different random numbers; the generator of `random` sees to it itself."""
+    """Seeds random numbers anew, so that branches differ; the generator of `random` sees to it itself."""
     numpy_random, tempfile = sys.modules.get("numpy.random"), sys.modules.get("tempfile")
     if numpy_random is not None:
         numpy_random.seed()
@@ -268,7 +268,7 @@ def open_app(app: Any, request: dict[str, Any], old: Any) -> None:
 
 
 def reopen_output(app: Any, old: Any) -> None:
-    """The output streams are the same objects, for loggers and others hold them; what they are connected to is new."""
+    """Connects the output streams anew; they stay the same objects, for loggers and others hold them."""
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     streams = {"stdout": old._stdout, "stderr": old._stderr}
     for name, stream in streams.items():

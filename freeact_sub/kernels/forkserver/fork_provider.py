@@ -36,12 +36,12 @@ from freeact_sub.system.closing import end_task
 FREE_MEMORY_FOR_SPARES: Final = 0.1
 """Share of the machine's memory that must be free before a spare is started."""
 MOST_SPARES: Final = 20
-"""For one key, unless the setting asks for more; they are about 14 MB each."""
+"""Maximum number of spares of one key, unless the setting asks for more; about 14 MB each."""
 PAUSE_SECONDS: Final = 0.01
 """Seconds without a request, for each kernel of the last minute's largest burst, before a spare is made: their agents are at
 work, and ask for more."""
 PATIENCE_SECONDS: Final = 1.0
-"""After this time one pause is enough; otherwise constant requests for kernels would leave no time to make spares."""
+"""Seconds after which one pause is enough; otherwise constant requests for kernels would leave no time to make spares."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 AGAIN_SECONDS: Final = 60.0
@@ -83,29 +83,29 @@ class ForkKernelProvider(LocalKernelProvider):
     def __init__(
         self, *, preload: tuple[str, ...] = (), spares: int = 1, on_notice: Callable[[str], None] | None = None
     ) -> None:
-        """Args: preload: modules that every kernel finds imported. spares: kept ready at least; 0: none ever are."""
+        """Args: preload: modules that every kernel finds imported. spares: kept ready at least; 0: none ever."""
         super().__init__(on_notice=on_notice)
         self._preload = DATA_STACK if preload == ("data",) else preload
         self._spares_wanted = spares
         self.servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
         self.spares: dict[_SpareKey, deque[LocalKernel]] = {}
-        """Ordered by their last request."""
+        """Spares by key, ordered by the last request."""
         self._again: dict[ForkKey, float] = {}
-        """When a server that did not come up is tried again, by the clock of the event loop."""
+        """The time on the event loop's clock at which a server that did not come up is tried again."""
         self._starts = 0
         """Starts under way that somebody waits for."""
         self._idle = asyncio.Event()
         self._latest = 0.0
-        """When a kernel was last given to somebody, by the clock of the event loop."""
+        """The time on the event loop's clock at which a kernel was last given to somebody."""
         self._refilling: set[_SpareKey] = set()
         self.demand = Demand()
         self._looks: dict[_SpareKey, asyncio.TimerHandle] = {}
-        """When the demand of a key has passed, what is too much is ended."""
+        """Timers that end surplus spares when the demand of a key has passed."""
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler, *, gaps: Gaps | None = None) -> LocalKernel:
-        """See `LocalKernelProvider.start`."""
+        """Starts a kernel; see `LocalKernelProvider.start`."""
         key = _SpareKey.of(spec)
         burst = self.demand.asked(key)
         try:
@@ -138,7 +138,7 @@ class ForkKernelProvider(LocalKernelProvider):
             self._refill_soon(key, spec)
 
     async def aclose(self) -> None:
-        """See `KernelProvider.aclose`."""
+        """Ends the spares and the fork servers."""
         self._closed = True
         for look in self._looks.values():
             look.cancel()
@@ -180,7 +180,7 @@ class ForkKernelProvider(LocalKernelProvider):
         return await LocalKernel(spec, ForkLauncher(spec, self._context, server), handler).open()
 
     async def _server(self, spec: KernelSpec) -> ForkServer | None:
-        """The fork server for a kernel, started if need be; None where kernels cannot be forked."""
+        """Returns the fork server for a kernel, started if need be; None where kernels cannot be forked."""
         if sys.platform != "linux":
             return None
         key = ForkKey(
@@ -226,14 +226,14 @@ class ForkKernelProvider(LocalKernelProvider):
                 self._forget(kernel)
 
     def _drop(self, key: _SpareKey) -> deque[LocalKernel]:
-        """Keep no spares for a key any more; those that there were."""
+        """Drops the spares of a key, and returns them."""
         self.demand.forget(key)
         if look := self._looks.pop(key, None):
             look.cancel()
         return self.spares.pop(key)
 
     def _take_spare(self, key: _SpareKey, kept: Repositories) -> LocalKernel | None:
-        """A spare that still fits: its wall does not know of a repository that was made since."""
+        """Returns a spare that still fits: its wall does not know of a repository that was made since."""
         spares = self.spares[key]
         while spares:
             kernel = spares.popleft()
@@ -243,7 +243,7 @@ class ForkKernelProvider(LocalKernelProvider):
         return None
 
     def _forget(self, kernel: LocalKernel) -> None:
-        """A spare that died while it waited, or does not fit any more, or that nobody will ask for: it and its files go."""
+        """Ends a spare, and removes its files: it died, does not fit any more, or nobody will ask for it."""
         self._in_background(kernel.aclose())
 
     def _refill_soon(self, key: _SpareKey, spec: KernelSpec) -> None:
@@ -260,7 +260,7 @@ class ForkKernelProvider(LocalKernelProvider):
         return key in self.spares and len(self.spares[key]) < self._wanted(key)
 
     def _wanted(self, key: _SpareKey) -> int:
-        """The number of spares that a key should have."""
+        """Returns the number of spares that a key should have."""
         at_least = self._spares_wanted
         return max(at_least, min(self.demand.at_once(key), MOST_SPARES)) if at_least else 0
 
@@ -319,13 +319,13 @@ class ForkKernelProvider(LocalKernelProvider):
 
 
 def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:
-    """None: it is not there yet, has failed, or kernels cannot be forked."""
+    """Returns the server. None: it is not there yet, has failed, or kernels cannot be forked."""
     there = starting.done() and not starting.cancelled() and starting.exception() is None
     return starting.result() if there else None
 
 
 def _is_usable(starting: asyncio.Task[ForkServer | None]) -> bool:
-    """Whether kernels need no new server: one is there or starts, or forking is not safe here."""
+    """Returns whether kernels need no new server: one is there or starts, or forking is not safe here."""
     if not starting.done():
         return True
     if starting.cancelled() or starting.exception() is not None:
@@ -335,13 +335,13 @@ def _is_usable(starting: asyncio.Task[ForkServer | None]) -> bool:
 
 
 async def _nobody(method: str, params: Mapping[str, Any], clock: Any) -> Any:
-    """A spare kernel has no agent yet, and no code of anybody that could ask."""
+    """Refuses a request: a spare kernel has no agent yet, and no code of anybody that could ask."""
     del params, clock
     raise KernelStartError(f"a spare kernel asked for {method}")
 
 
 def free_memory() -> float:
-    """Share of the machine's memory that is available; 1.0 if the system does not report it."""
+    """Returns the share of the machine's memory that is available; 1.0 if the system does not report it."""
     sizes: dict[str, int] = {}
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
@@ -359,7 +359,7 @@ class Burst:
     """Requests that came before spares could be made again."""
 
     kernels: int = 0
-    """Those that are waited for or in use."""
+    """The number of kernels that are waited for or in use."""
 
     def end(self) -> None:
         """Counts one kernel less: it has ended, or could not be started."""
@@ -376,7 +376,7 @@ class Demand:
         """Times, each with the number of kernels of the burst then; later numbers are smaller."""
 
     def asked(self, key: Hashable) -> Burst:
-        """Counts a request for a kernel; the burst that it belongs to."""
+        """Counts a request for a kernel, and returns its burst."""
         burst = self._bursts.setdefault(key, Burst())
         burst.kernels += 1
         most = self._most.setdefault(key, deque())
@@ -390,7 +390,7 @@ class Demand:
         self._bursts.pop(key, None)
 
     def at_once(self, key: Hashable) -> int:
-        """The largest number of kernels of one burst in the last minute."""
+        """Returns the largest number of kernels of one burst in the last minute."""
         most = self._most.get(key, deque())
         while most and most[0][0] < self._now() - SECONDS:
             most.popleft()

@@ -1,4 +1,4 @@
-"""`install_kernelspec`: has Jupyter programs of this machine start kernels by our fork server."""
+"""`install_kernelspec`: lets Jupyter programs of this machine start kernels by our fork server."""
 
 import json
 from pathlib import Path
@@ -19,8 +19,8 @@ def install_kernelspec(
     """Writes `kernel.json`.
 
     Args:
-        folder: What has Jupyter's `kernels` below it, such as the prefix's `share/jupyter`.
-        python: That runs the kernels; it needs this package.
+        folder: The parent of Jupyter's `kernels`, such as the prefix's `share/jupyter`.
+        python: The kernels' Python; it needs this package.
         name: The name of the kernelspec.
         wall: The mode whose wall is around each kernel, for agents at a gateway. `none`: there is none, for the notebooks
             of a person.

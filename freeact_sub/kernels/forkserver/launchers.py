@@ -21,7 +21,7 @@ from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, Kern
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
 LANDLOCK_DOMAINS: Final = 16
-"""How many of them, one within another, Linux allows; each walled branch adds one to its origin's."""
+"""The number of domains, one within another, that Linux allows; each walled branch adds one to its origin's."""
 
 
 class ForkLauncher(LocalLauncher):
@@ -29,17 +29,17 @@ class ForkLauncher(LocalLauncher):
 
     has_guest = True
     generation = 1
-    """1 for a kernel that is no branch, else one more than its origin's."""
+    """The generation: 1 for a kernel that is no branch, else one more than its origin's."""
 
     def __init__(
         self, spec: KernelSpec, context: ZmqContext, server: ForkServer, *, folder: KernelFolder | None = None
     ) -> None:
-        """Args: server: forks the kernel. folder: of the kernel's own; None: a new one."""
+        """Args: server: forks the kernel. folder: the kernel's own; None: a new one."""
         super().__init__(spec, context, folder or KernelFolder(server.new_folder()))
         self.server = server
         self.greets = bool(server.ready.get("prebuilt"))  # else it has ipykernel's own app
         self._process: tuple[int, asyncio.Future[int]] | None = None
-        """Its id and its exit code, when it has ended; None: it was not started."""
+        """The process id, and a future with the exit code; None: it was not started."""
 
     @property
     def pid(self) -> int | None:
@@ -47,7 +47,7 @@ class ForkLauncher(LocalLauncher):
         return None if self._process is None else self._process[0]
 
     async def launch(self) -> KernelChannels:
-        """See `Launcher`. Returns when the kernel's sockets are bound, so that no client has to connect twice."""
+        """Starts the kernel. Returns when its sockets are bound, so that no client has to connect twice."""
         environment = await self._prepare()
         request = {**self._request(), "cwd": str(self.spec.workspace), "environment": environment}
         kernel = await self.server.start(request)
@@ -55,20 +55,20 @@ class ForkLauncher(LocalLauncher):
         return self._started(self._process[1])
 
     async def interrupt(self) -> None:
-        """See `Launcher`."""
+        """Interrupts the kernel."""
         if self._process is not None and not self._process[1].done():
             # not through the server: a signal that arrives late would interrupt the next cell
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process[0], signal.SIGINT)
 
     async def kill(self) -> None:
-        """See `Launcher`."""
+        """Ends the kernel and everything it has started."""
         if self._process is not None and not self._process[1].done():
             self.server.end(self._process[0])
             await asyncio.wait({self._process[1]}, timeout=KILL_TIMEOUT_SECONDS)
 
     def branch(self, spec: KernelSpec, branches: Branches) -> "BranchLauncher":
-        """See `Launcher`."""
+        """Returns a launcher for a branch of the live kernel. Raises: KernelBranchError: no folder can be made."""
         try:
             folder = self.folder.new_branch()
         except OSError as error:
@@ -76,7 +76,7 @@ class ForkLauncher(LocalLauncher):
         return BranchLauncher(spec, self, branches, folder)
 
     def _request(self) -> dict[str, Any]:
-        """The fields that every request for a kernel has."""
+        """Returns the fields that every request for a kernel has."""
         return {
             "connection": choose_connection(self._manager),
             "connection_file": self._manager.connection_file,
@@ -90,13 +90,13 @@ class ForkLauncher(LocalLauncher):
 
 
 class BranchLauncher(ForkLauncher):
-    """Has a kernel forked by another one.
+    """Starts a kernel as a fork of another one.
 
-    All that the fork needs is sent to it. Nothing is written here: code in the origin can replace what is in our folder.
+    All that the fork needs is sent to it. Nothing is written here: code in the origin can replace files in our folder.
     """
 
     def __init__(self, spec: KernelSpec, origin: ForkLauncher, branches: Branches, folder: KernelFolder) -> None:
-        """Args: origin: of the kernel that forks itself. branches: of that kernel. folder: of the branch's own."""
+        """Args: origin: of the kernel that forks itself. branches: of that kernel. folder: the branch's own."""
         super().__init__(spec, origin.context, origin.server, folder=folder)
         self.greets = False  # its sockets may not be bound yet, so its channels are connected in any order
         self._origin = origin
@@ -104,15 +104,15 @@ class BranchLauncher(ForkLauncher):
         self._branches = branches
         self._own_files: OwnFiles | None = None
         self._before: of_trials.OriginKernel | None = None
-        """Of a trial."""
+        """The origin of a trial."""
 
     @property
     def own_files(self) -> OwnFiles | None:
-        """See `Launcher`."""
+        """The branch's copy of the workspace, if any."""
         return self._own_files
 
     async def launch(self) -> KernelChannels:
-        """See `Launcher`."""
+        """Makes the origin fork the kernel."""
         if len(f"{self._manager.ip}-{len(PORTS)}") > SOCKET_PATH_CHARS:
             raise KernelBranchError("branches are nested too deeply: the paths of the kernel's sockets would be too long")
         if "landlock" in (self._origin.wall or {"pieces": ()})["pieces"] and self.generation > LANDLOCK_DOMAINS:
@@ -155,7 +155,7 @@ class BranchLauncher(ForkLauncher):
         return self._started(self._process[1])
 
     async def settle(self) -> None:
-        """See `Launcher`. Raises: KernelStartError: It is no trial's wall that it is behind."""
+        """Removes the key and the sockets, and checks a trial. Raises: KernelStartError: it is not behind its wall."""
         await super().settle()
         if self._before is not None and self._process is not None and self.spec.trial is not None:
             bound = self.spec.trial.memory_bytes
@@ -164,11 +164,11 @@ class BranchLauncher(ForkLauncher):
 
     @property
     def _covers(self) -> bool:
-        """The copy is at the workspace's own path, in namespaces of the branch's own."""
+        """Whether the copy is at the workspace's own path, in namespaces of the branch's own."""
         return self.own_files is not None and self.own_files.covers
 
     def _moved(self) -> list[str] | None:
-        """The workspace's path in the origin and in the branch. None: the same files."""
+        """Returns the workspace's path in the origin and in the branch. None: the same files."""
         if self.own_files is None:
             return None
         before = self._origin.own_files

@@ -12,13 +12,15 @@ import uuid
 from typing import Any
 
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False", "--Session.copy_threshold=1000000000"]
-"""The last one: from the first larger message on, pyzmq has a thread, and a kernel with threads is not branched."""
+"""Arguments of the app. The last one: from the first larger message on, pyzmq has a thread, and a kernel with threads is
+not branched.
+"""
 LATE = ("ipykernel.debugger", "ipykernel.comm", "IPython.core.logger", "tornado.platform.asyncio")
 """Modules that every kernel would otherwise import after the fork."""
 
 
 def prebuild() -> Any:
-    """An `IPKernelApp` with its shell, as far as it can be built without sockets, threads and loops.
+    """Builds an `IPKernelApp` with its shell, as far as possible without sockets, threads and loops.
 
     Raises:
         Exception: This ipykernel is built differently; the caller then forks after the imports only.
@@ -61,7 +63,7 @@ def prebuild() -> Any:
 
 
 def forget() -> None:
-    """Lets go of what `prebuild` had built when it failed: a kernel then makes an app, a shell and a kernel of its own."""
+    """Drops what a failed `prebuild` has built: a kernel then makes an app, a shell and a kernel of its own."""
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
@@ -79,7 +81,7 @@ def warm_up(shell: Any) -> None:
 
 
 def write_connection_file(request: dict[str, Any]) -> None:
-    """Writes what other Jupyter programs need to attach, unless it is there."""
+    """Writes the file that other Jupyter programs need to attach, unless it is there."""
     with contextlib.suppress(FileExistsError):
         file = os.open(request["connection_file"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.write(file, json.dumps(request["connection"]).encode())
@@ -99,7 +101,7 @@ def bind(app: Any, request: dict[str, Any]) -> None:
 
 
 def finish(app: Any) -> None:
-    """Takes the others, in their order."""
+    """Takes the other steps, in their order."""
     app.init_io()
     app.init_signal()
     app.init_kernel()

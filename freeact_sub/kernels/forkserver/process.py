@@ -33,9 +33,10 @@ LINE_LIMIT: Final = 1 << 20
 START_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 5.0
 HUGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""A large piece of memory has 512 times fewer pages then, and a fork of a kernel that holds it, which copies the list of
-them, takes as much less: 2 ms of CPU for 1 GB, not 26. What a branch changes is copied in small pages all the same.
-Programs that kernels start do not get it."""
+"""A variable for huge pages: a large piece of memory has 512 times fewer pages, and a fork, which copies the list of them,
+takes 2 ms of CPU for 1 GB, not 26. Changes of a branch are copied in small pages all the same. Programs that kernels
+start do not get it.
+"""
 LAY_SECONDS: Final = 30.0
 DROP_SECONDS: Final = 5.0
 
@@ -64,7 +65,7 @@ class ServedKernel:
     pid: int
     bound: asyncio.Future[None]
     ended: asyncio.Future[int]
-    """Its exit code, negative for a signal; by then everything it has started is gone too."""
+    """The exit code, negative for a signal; by then everything that the kernel has started is gone too."""
 
 
 class ForkServer:
@@ -155,7 +156,7 @@ class ForkServer:
         return kernel
 
     async def adopt(self, pid: int, origin: int) -> asyncio.Future[int]:
-        """Has the server expect a branch, which its own kernel has forked of itself.
+        """Makes the server expect a branch, which its own kernel has forked of itself.
 
         Args:
             pid: The process id of the branch, as reported by the kernel; the server checks it.
@@ -167,10 +168,10 @@ class ForkServer:
         return (await self._ask_for("adopt", {"pid": pid, "origin": origin})).ended
 
     async def lay(self, settings: Mapping[str, Any]) -> str:
-        """Has a process lay a copy on write over a workspace (`layer.py`); to give up waiting ends it.
+        """Lays a copy on write over a workspace, in a process (`layer.py`) that a cancel ends.
 
         Returns:
-            Why that was not possible. Empty: it is there.
+            The reason why that was not possible. Empty: it is there.
 
         Raises:
             TimeoutError: It took too long.
@@ -189,7 +190,7 @@ class ForkServer:
             raise
 
     def new_folder(self) -> Path:
-        """A private folder for a kernel; it goes with the server at the latest, whatever ends that."""
+        """Makes a private folder for a kernel; it goes with the server at the latest, whatever ends that."""
         return Path(tempfile.mkdtemp(prefix="", dir=self._folder))
 
     def end(self, pid: int) -> None:
@@ -201,7 +202,7 @@ class ForkServer:
         await carry_out(self._close())
 
     def log_tail(self) -> str:
-        """The end of what the server wrote to its standard streams."""
+        """Returns the end of the server's output."""
         with contextlib.suppress(OSError):
             return (self._folder / "server.log").read_text(errors="replace")[-2000:]
         return ""
@@ -236,7 +237,7 @@ class ForkServer:
             remove_soon(self._folder)
 
     def end_with_program(self) -> None:
-        """Ends the server and removes its folder, where a program or a loop has ended without closing it; waits for it."""
+        """Ends the server and removes its folder, for a program or loop that ended without closing it; waits for the end."""
         if self._process is not None:
             # the guard removes the folder too, as its last act: whichever of us is killed meanwhile, the other one does it
             with contextlib.suppress(OSError):
@@ -275,7 +276,7 @@ class ForkServer:
                 _resolve(kernel.ended, code)
 
     def _lose_all(self) -> None:
-        """The server is gone, and so are its kernels."""
+        """Ends all kernels: the server is gone, and so are they."""
         for started in self.starting.values():
             _fail(started, "the fork server ended")
         for kernel in self.kernels.values():
@@ -312,7 +313,7 @@ def _resolve(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def _umask() -> int:
-    """This process's file mode mask; it can only be read by setting it."""
+    """Returns this process's file mode mask; it can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,7 +1,7 @@
 """`ForkProvisioner`: kernels that other Jupyter programs start by a kernelspec are forked (entry point `freeact-fork`).
 
-What its traits say stands in `kernel.json` (`metadata.kernel_provisioner.config`) and so is the word of whoever runs that
-program: nothing in the request for a kernel can widen it. `kernelspec.py` writes such a file.
+The traits stand in `kernel.json` (`metadata.kernel_provisioner.config`) and so come from the person who runs that
+program: nothing in the request for a kernel can widen them. `kernelspec.py` writes such a file.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ OF_ONE_KERNEL: Final = ("KERNEL_", "JPY_")
 
 
 class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
-    """Has a kernel forked by a fork server that all such kernels of this loop share."""
+    """Forks a kernel by a fork server that all such kernels of this loop share."""
 
     preload: list[str] = List(Unicode())
     """Modules that each kernel finds imported."""
@@ -37,30 +37,30 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     """The wall around each kernel: `mode`, `workspace` (None: its own folder) and the settings of `kernel` that a wall
     has, such as `network`. None: no wall."""
     servers: list[str] | None = List(Unicode(), default_value=None, allow_none=True)
-    """Names of MCP servers of `agent`. None: code finds no `agent`, until whoever connects installs it."""
+    """Names of MCP servers of `agent`. None: code finds no `agent`, until a client installs it."""
     audit: dict[str, Any] | None = Dict(default_value=None, allow_none=True)
     """The actions that code takes without asking (`guest/hook.py`). None: it asks about none."""
 
     _server: ForkServer | None = None
     _folder: KernelFolder | None = None
-    """With the kernel's sockets; behind a wall, all that the kernel may write. Given up when the kernel ends."""
+    """The folder of the kernel's sockets; behind a wall, all that the kernel may write. Given up when the kernel ends."""
     pid: int | None = None
-    """The kernel's process; None: it was not started, or its end is known to whoever has waited for it."""
+    """The kernel's process; None: not started, or its end is known to the caller of `wait`."""
     exited: asyncio.Future[int] | None = None
-    """The kernel's exit code, when it has ended; None: it was not started."""
+    """The kernel's exit code, when it has ended; None: not started."""
     connection_info: dict[str, Any]
 
     @property
     def has_process(self) -> bool:
-        """See Jupyter."""
+        """Whether the kernel has a process."""
         return self.pid is not None
 
     async def poll(self) -> int | None:
-        """See Jupyter."""
+        """Returns the exit code. None: the kernel has not ended."""
         return self.exited.result() if self.exited is not None and self.exited.done() else None
 
     async def wait(self) -> int | None:
-        """See Jupyter."""
+        """Waits for the kernel's end, and returns the exit code."""
         if self.exited is None:
             return 0
         code = await asyncio.shield(self.exited)
@@ -68,7 +68,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """See Jupyter."""
+        """Sends a signal to the kernel's process group."""
         if self.pid is not None and self.exited is not None and not self.exited.done():
             # not through the server: a signal that arrives late would interrupt the next cell
             with contextlib.suppress(ProcessLookupError):
@@ -83,7 +83,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     terminate = kill
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """See Jupyter."""
+        """Makes the kernel's folder and connection file; returns the arguments of `launch_kernel`."""
         self.exited = None
         manager = self.parent
         # clients of a kernel that is restarted find it at the same address
@@ -135,7 +135,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         )
 
     async def cleanup(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
-        """See Jupyter. A kernel that was not launched has a folder too."""
+        """Gives up the kernel's folder; a kernel that was not launched has one too."""
         if self._folder is not None:
             self._folder.give_up()
 
@@ -144,7 +144,7 @@ _shared_servers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ForkKey, asyn
 
 
 async def _shared_server(key: ForkKey) -> ForkServer:
-    """For kernels that other Jupyter programs start by a kernelspec: a server that lasts as long as the program."""
+    """Returns the server for kernels of kernelspecs; it lasts as long as the program."""
     servers = _shared_servers.setdefault(asyncio.get_running_loop(), {})
     known = servers.get(key)
     if known is None or (known.done() and (known.cancelled() or known.exception() is not None or not known.result().alive)):
@@ -166,16 +166,16 @@ async def _opened(server: ForkServer) -> ForkServer:
 def _built(
     settings: dict[str, Any], python: str, environment: dict[str, str], folder: Path
 ) -> tuple[Path, dict[str, Any] | None]:
-    """Makes what a walled kernel has, as `LocalLauncher` does.
+    """Makes the folders and the wall of a kernel, as `LocalLauncher` does.
 
     Args:
         settings: See `ForkProvisioner.wall`.
-        python: The kernel's.
-        environment: The kernel's; what is private to it is added.
-        folder: The folder of the kernel's own.
+        python: The kernel's Python.
+        environment: The kernel's environment; private variables are added.
+        folder: The kernel's own folder.
 
     Returns:
-        Its working directory, and what its wall leaves open.
+        The working directory, and the openings of the wall.
     """
     scratch = folder / "tmp"
     scratch.mkdir(exist_ok=True)

@@ -190,7 +190,7 @@ class Server:
         self.layers[pid] = request["id"], result
 
     def on_drop(self, request: dict[str, Any]) -> None:
-        """Forgets it: nobody waits for it any more."""
+        """Ends the process of a layer that nobody waits for any more."""
         for pid, (number, _) in self.layers.items():
             if number == request["id"]:
                 os.kill(pid, signal.SIGKILL)  # it is ours until `reap` has seen its end
@@ -250,7 +250,7 @@ class Server:
         self.stuck.update(orphans)
 
     def run_kernel(self, request: dict[str, Any]) -> None:
-        """The forked child's life."""
+        """Lives the life of the forked child."""
         prebuild = sys.modules["freeact_prebuild"]
         arguments = [*prebuild.ARGUMENTS, "-f", request["connection_file"]]
         sys.argv = ["ipykernel_launcher.py", "-f", request["connection_file"]]  # as code finds it in any ipykernel
@@ -289,7 +289,7 @@ def preload(names: Iterable[str]) -> dict[str, str]:
 
 
 def prepare(request: dict[str, Any]) -> None:
-    """Makes what a kernel needs and finds made after the fork; made for an earlier one, it is there already."""
+    """Makes what a kernel would make after the fork, unless an earlier kernel's is there already."""
     wall, audit = request.get("wall"), request.get("audit")
     with contextlib.suppress(Exception):  # the kernel fails at the same, and the host hears why
         if wall is not None:
@@ -339,7 +339,7 @@ def become_kernel(request: dict[str, Any], server: int) -> None:
 
 
 def children() -> list[int]:
-    """The processes whose parent we are."""
+    """Returns the processes whose parent we are."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
@@ -348,7 +348,7 @@ def children() -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process; 0: the process does not exist."""
+    """Returns the parent of a process; 0: the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # the name, in parentheses, may hold anything; the parent is the second field after it
@@ -358,7 +358,7 @@ def parent(pid: int) -> int:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only, as this server is."""
+    """Calls `prctl`; Linux only, as this server is."""
     LIBC.prctl(option, value, 0, 0, 0)
 
 
