@@ -1,4 +1,4 @@
-"""Kernels on other machines: those of Jupyter Kernel Gateways, Enterprise Gateways and Jupyter servers."""
+"""Kernels on other machines: of Jupyter Kernel Gateways, Enterprise Gateways and Jupyter servers."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from freeact_sub.kernels.kernel import KernelProvider
 
 
 def make_gateway(settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> KernelProvider:
-    """The provider that `kernel.provider = "gateway"` names.
+    """Make the provider that `kernel.provider = "gateway"` names.
 
     Raises:
-        ConfigError: A setting is missing or wrong, or a package.
+        ConfigError: A setting is missing or wrong, or a package is missing.
     """
     require_extra("websockets", extra="gateway", needed_by='the setting `kernel.provider = "gateway"`')
     from freeact_sub.kernels.gateway.kernel import GatewayKernelProvider  # noqa: PLC0415  # needs that package

@@ -1,8 +1,8 @@
 """`GatewayChannels`: messages to a kernel and back over one WebSocket, which is opened again when it drops.
 
-What is sent is kept until something comes that belongs to it (a kernel tells of each message that it is busy with it), and
-is sent again over a new connection; the guest knows what it had already. What the kernel sends meanwhile the server keeps,
-under the session id that all connections of one kernel have.
+A sent message is kept until something comes that belongs to it (a kernel tells of each message that it is busy with it),
+and is sent again over a new connection; the guest knows what it had already. The server keeps what the kernel sends
+meanwhile, under the session id that all connections of one kernel have.
 
 Messages are frames of the WebSocket: `v1.kernel.websocket.jupyter.org`, or what servers spoke before it. A server of the
 first kind passes the parts of a message through as they are; one of the other kind takes each message apart and writes it
@@ -39,12 +39,12 @@ from freeact_sub.system.closing import end_task
 MAX_SENT_BYTES: Final = 8 * 2**20
 """The largest frame: a server closes the connection over one of more than 10 MiB."""
 RECONNECT_SECONDS: Final = 20.0
-"""For how long a connection is tried that drops, or is not answered."""
+"""Seconds for which a connection that drops, or is not answered, is tried."""
 REFUSED_SECONDS: Final = 1.0
-"""For how long it is tried while nobody listens: then the gateway has ended, and its kernels with it."""
+"""Seconds for which a connection is tried while nobody listens: then the gateway has ended, and its kernels with it."""
 RETRY_SECONDS: Final = 0.2
 AGAIN_SECONDS: Final = 2.0
-"""After what time without a reply a question is sent again over a new connection."""
+"""Seconds without a reply after which a question is sent again over a new connection."""
 HEARTBEAT_SECONDS: Final = 2.0
 """Seconds between two heartbeats of a connection."""
 SILENT_SECONDS: Final = 8.0
@@ -83,18 +83,18 @@ class GatewayChannels:
         """Make them; `open` connects.
 
         Args:
-            server: That has the kernel.
-            kernel_id: Its id there.
+            server: The kernel's server.
+            kernel_id: The kernel's id there.
             lease_seconds: Seconds of the kernel's lease.
             on_lost: Called once with the reason of the kernel's end, and whether its server is gone too.
-            on_notice: Called with what a person should change at the server.
+            on_notice: Called with a sentence on what to change at the server.
         """
         self._server, self._kernel_id = server, kernel_id
         self._lease_seconds = lease_seconds
         self._on_lost, self._on_notice = on_lost, on_notice
         self.session_id = uuid.uuid4().hex
         self._early: list[tuple[ChannelName, list[bytes] | Exception]] = []
-        """What has come before there was a listener."""
+        """Messages that have come before there was a listener."""
         self._hear: Hear = lambda channel, came: self._early.append((channel, came))
         self._unacknowledged: dict[str, tuple[ChannelName, list[bytes]]] = {}
         self._to_send: asyncio.Queue[tuple[ChannelName, list[bytes]]] = asyncio.Queue()
@@ -102,17 +102,17 @@ class GatewayChannels:
         self._running: asyncio.Task[None] | None = None
         self._output = NumberedOutput()
         self._frames = 0
-        """That have come."""
+        """The number of frames that have come."""
         self._connections = 0
-        """That were made again."""
+        """The number of connections that were made again."""
         self._missed = False
-        """The last connection was dropped because a heartbeat had no reply."""
+        """Whether the last connection was dropped because a heartbeat had no reply."""
         self._lost = ""
         self._closed = False
         self.restarted = False
-        """The server has put another kernel in the place of one that has died."""
+        """Whether the server has put another kernel in the place of one that has died."""
         self._ready = False
-        """Note a sign of life; a kernel that announces its start is another one."""
+        """Whether the kernel has given a sign of life; one that announces its start after that is another one."""
         self._limit_is_reported = False
 
     async def open(self) -> None:
@@ -138,7 +138,7 @@ class GatewayChannels:
         buffers: Sequence[bytes] = (),
         once: bool = False,
     ) -> str:
-        """See `KernelChannels`. Args: once: it is of no use any more when the connection has dropped."""
+        """Send a message. Args: once: it is of no use any more when the connection has dropped."""
         if self._closed:
             raise KernelLostError("the kernel is closed")
         message_id = uuid.uuid4().hex
@@ -162,7 +162,7 @@ class GatewayChannels:
         return message_id
 
     def listen(self, hear: Hear) -> None:
-        """See `KernelChannels`."""
+        """Pass each message to the one listener, earlier messages first."""
         self._hear = hear
         for came in self._early:
             hear(*came)
@@ -171,7 +171,7 @@ class GatewayChannels:
     async def ask(
         self, kind: str, content: Mapping[str, Any], *, buffers: Sequence[bytes] = ()
     ) -> tuple[Mapping[str, Any], list[bytes]]:
-        """Send something on control that the guest answers by a message of the same kind; its content and its buffers.
+        """Send a control message that the guest answers by one of the same kind; return the answer's content and buffers.
 
         Over a new connection it is sent again until it is answered: to do it twice must be the same as once.
 
@@ -197,7 +197,7 @@ class GatewayChannels:
         return reply.result()
 
     def close(self) -> None:
-        """See `KernelChannels`."""
+        """Close the channels. Can be called again."""
         self._closed = True
         if self._running is not None:
             self._running.cancel()
@@ -213,7 +213,7 @@ class GatewayChannels:
         return await self._server.connection(self._kernel_id, self.session_id, open_seconds=open_seconds, protocols=(V1,))
 
     def _send_parts(self, kind: str, body: bytes) -> str:
-        """The guest puts them together. Only the control channel has messages of such a size."""
+        """Send a message in parts, which the guest puts together. Only the control channel has messages of such a size."""
         pieces = [body[start : start + MAX_SENT_BYTES] for start in range(0, len(body), MAX_SENT_BYTES)]
         whole = {"id": uuid.uuid4().hex, "kind": kind, "count": len(pieces)}
         return [
@@ -247,7 +247,7 @@ class GatewayChannels:
                     self.send("control", "freeact_again", {"cell": cell_id, "from": self._output.hold()})
 
     async def _connect_again(self) -> ClientConnection | None:
-        """A new connection; None: the kernel is lost."""
+        """Return a new connection; None: the kernel is lost."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         refused_since: float | None = None
@@ -298,7 +298,7 @@ class GatewayChannels:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _read(self, connection: ClientConnection) -> None:
-        """Until the connection is closed; then it raises."""
+        """Read until the connection is closed; then raise."""
         transport = connection.transport
         connected = transport.get_extra_info("socket")
         while True:
@@ -323,7 +323,7 @@ class GatewayChannels:
                 await asyncio.sleep(0)  # others get their turn, however many have come at once
 
     def _take(self, parts: list[bytes]) -> list[list[bytes]]:
-        """Look at a message; those that are to be read by others now."""
+        """Look at a message; return those that are to be read by others now."""
         header, parent_id = header_of(parts), parent_id_of(parts)
         self._unacknowledged.pop(parent_id, None)
         kind = header.get("msg_type")
@@ -374,7 +374,7 @@ class GatewayChannels:
 
 
 def _is_too_big(error: Exception) -> bool:
-    """Whether the other side has closed the connection over the size of a message of ours."""
+    """Return whether the other side has closed the connection over the size of a message of ours."""
     return (
         isinstance(error, ConnectionClosed)
         and error.rcvd is not None
@@ -384,14 +384,14 @@ def _is_too_big(error: Exception) -> bool:
 
 
 def _stderr(text: str, cell_id: str) -> list[bytes]:
-    """A message of our own in the output of a cell."""
+    """Make a message of our own in the output of a cell."""
     header, content = {"msg_type": "stream", "msg_id": uuid.uuid4().hex}, {"name": "stderr", "text": text}
     values: tuple[Mapping[str, Any], ...] = (header, {"msg_id": cell_id}, {}, content)
     return [json.dumps(value).encode() for value in values]
 
 
 NUMBER: Final = "freeact_number"
-"""The key in a message's metadata."""
+"""The key of a number in a message's metadata."""
 
 V1: Final = "v1.kernel.websocket.jupyter.org"
 """The requested subprotocol."""
@@ -399,12 +399,12 @@ PARTS: Final = ("header", "parent_header", "metadata", "content")
 
 
 def pack(channel: str, parts: Sequence[bytes]) -> bytes:
-    """A frame. Args: parts: the JSON of header, parent, metadata and content, then buffers."""
+    """Make a frame. Args: parts: the JSON of header, parent, metadata and content, then buffers."""
     return _joined([channel.encode(), *parts], "<", "Q", with_end=True)
 
 
 def unpack(frame: bytes) -> tuple[str, list[bytes]]:
-    """The channel and the parts of a frame.
+    """Return the channel and the parts of a frame.
 
     Raises:
         MessageError: It is no such frame.
@@ -417,7 +417,7 @@ def unpack(frame: bytes) -> tuple[str, list[bytes]]:
 
 
 def pack_old(channel: str, parts: Sequence[bytes]) -> str | bytes:
-    """Return a frame for a server that does not know `V1`: text, or bytes if there are buffers."""
+    """Make a frame for a server that does not know `V1`: text, or bytes if there are buffers."""
     message: dict[str, Any] = dict(zip(PARTS, map(json.loads, parts), strict=False))
     message["channel"] = channel
     buffers = parts[len(PARTS) :]
@@ -427,7 +427,7 @@ def pack_old(channel: str, parts: Sequence[bytes]) -> str | bytes:
 
 
 def unpack_old(frame: str | bytes) -> tuple[str, list[bytes]]:
-    """The channel and the parts of a frame of such a server.
+    """Return the channel and the parts of a frame of such a server.
 
     Raises:
         MessageError: It is no such frame.
@@ -450,22 +450,22 @@ def unpack_old(frame: str | bytes) -> tuple[str, list[bytes]]:
 
 
 def header_of(parts: Sequence[bytes]) -> Mapping[str, Any]:
-    """The header of a message; empty where it is none."""
+    """Return the header of a message; empty where it is none."""
     return _object(parts[0])
 
 
 def metadata_of(parts: Sequence[bytes]) -> Mapping[str, Any]:
-    """The metadata of a message; empty where it has none."""
+    """Return the metadata of a message; empty where it has none."""
     return {} if parts[2] == b"{}" else _object(parts[2])
 
 
 def content_of(parts: Sequence[bytes]) -> Mapping[str, Any]:
-    """The content of a message; empty where it is none."""
+    """Return the content of a message; empty where it is none."""
     return _object(parts[3])
 
 
 def parent_id_of(parts: Sequence[bytes]) -> str:
-    """The id of the message that this one belongs to; empty where it belongs to none."""
+    """Return the id of the message that this one belongs to; empty where it belongs to none."""
     return str(_object(parts[1]).get("msg_id", ""))
 
 
@@ -478,7 +478,7 @@ def _object(part: bytes) -> Mapping[str, Any]:
 
 
 def _joined(parts: Sequence[bytes], order: str, number: str, *, with_end: bool) -> bytes:
-    """Number of offsets, offsets, parts; with_end: one more offset tells where the last part ends."""
+    """Join the number of offsets, offsets and parts; with_end: one more offset tells where the last part ends."""
     count = len(parts) + with_end
     ends = [struct.calcsize(number) * (count + 1)]
     for part in parts:
@@ -512,18 +512,18 @@ class NumberedOutput:
         """Messages that wait for earlier ones. None: nothing is held."""
 
     def begin(self, cell_id: str) -> None:
-        """Starts with a new cell."""
+        """Start with a new cell."""
         self.cell_id, self._low = cell_id, 0
         self._seen.clear()
         self._held = None
 
     def hold(self) -> int:
-        """Holds messages back after the connection has dropped. Returns the first missing number."""
+        """Hold messages back after the connection has dropped, and return the first missing number."""
         self._held = self._held or {}
         return self._low
 
     def take(self, parent_id: str, metadata: Mapping[str, Any], parts: list[bytes]) -> bool:
-        """Whether to pass a message on; otherwise it is held, or is a repetition."""
+        """Return whether to pass a message on; otherwise it is held, or is a repetition."""
         number = metadata.get(NUMBER)
         if parent_id != self.cell_id or not isinstance(number, int):
             return True
@@ -538,7 +538,7 @@ class NumberedOutput:
         return self._held is None
 
     def release(self) -> tuple[list[list[bytes]], bool]:
-        """The messages that were held, in order; and whether some before them will not come any more."""
+        """Return the held messages, in order; and whether some before them will not come any more."""
         held, self._held = self._held or {}, None
         missing = bool(self._seen)
         if missing:

@@ -1,6 +1,6 @@
-"""`check_gateway`: finds out, by starting a kernel, what a gateway lacks that our kernels need.
+"""`check_gateway`: starts a kernel to find what our kernels need and a gateway lacks.
 
-Each finding comes with the line that mends it. What is tried: the token, the start of a kernel, much output at once (a
+Each finding comes with the line that mends it. It tries the token, the start of a kernel, much output at once (a
 server drops what is over its limit), a large message to a kernel, and how soon the server reports the death of a kernel.
 """
 
@@ -31,7 +31,7 @@ TIME_TO_DEAD: Final = "--AsyncIOLoopKernelRestarter.time_to_dead=0.3"
 MESSAGE_SIZE: Final = """--ServerApp.tornado_settings='{"websocket_max_message_size": 10485760}'"""
 
 BURST: Final = "print('x' * 10_000_000, 'all sent')"
-"""More than a server's usual limit, a megabyte a second, whatever the machine is doing."""
+"""Code that prints more than a server's usual limit, a megabyte a second, whatever the machine is doing."""
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class Lack:
     text: str
     """One sentence about it."""
     line: str
-    """Option of its command that mends it; empty: none."""
+    """The option of its command that mends it; empty: none."""
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,7 @@
 
 The host is far away, and what is between may drop. So the kernel ends by itself when it has not heard of the host for longer
 than its lease; a request that has no reply is sent again (the host knows it by its id); a cell that comes a second time is
-not run again; and what is too large for one message comes and goes in pieces.
+not run again; and a message that is too large comes and goes in pieces.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ shutil.rmtree(folder, ignore_errors=True)
 """
 """A process that ends what the kernel has started when the kernel has ended, in whatever way, and removes its folder."""
 AGAIN_SECONDS = (5.0, 60.0)
-"""After what time a request without a reply is sent again, first and at most: a person may be the one who replies."""
+"""Seconds without a reply after which a request is sent again, first and at most: a person may be the one who replies."""
 LOOK_SECONDS = 0.25
 KEPT_CHARS, KEPT_MESSAGES = 8_000_000, 2_000
-"""How much of a cell's output is kept."""
+"""Bounds on the kept output of a cell."""
 
 
 def settle(environment: Mapping[str, str], workspace: str | None) -> str:
@@ -52,7 +52,7 @@ def settle(environment: Mapping[str, str], workspace: str | None) -> str:
 
     Args:
         environment: Variables that are set, besides those that it has.
-        workspace: Its working directory. None: its own folder is.
+        workspace: The working directory. None: the kernel's own folder.
 
     Raises:
         OSError: The directory does not exist.
@@ -85,7 +85,7 @@ def attach(kernel: Any, requests: Any, folder: str, lease_seconds: float) -> "Ho
 
 
 class Host:
-    """The kernel's end of what connects it with its host."""
+    """The kernel's end of the connection with its host."""
 
     def __init__(self, kernel: Any, requests: Any, folder: str, lease_seconds: float) -> None:
         self.kernel = kernel
@@ -94,11 +94,11 @@ class Host:
         self.lease_seconds = lease_seconds
         self.heard = time.monotonic()
         self.unanswered: dict[str, tuple[float, float, dict[str, Any], Any]] = {}
-        """When a request is sent again, after what time once more, its content and its parent."""
+        """The time of the next attempt, the pause after it, the content and the parent of each unanswered request."""
         self.parts: dict[str, dict[int, bytes]] = {}
         self.files: dict[str, Any] = {}
         self.last_cell: tuple[str, dict[str, Any]] = ("", {})
-        """Id of the last request to run code, and what was answered."""
+        """The id of the last request to run code, and its answer."""
         kernel.control_handlers.update(
             {
                 "freeact_lease": lambda *_: None,
@@ -116,7 +116,7 @@ class Host:
         self.run_once()
 
     def renewing(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """The handler of a message of the host, which renews the lease."""
+        """Make a handler of a message of the host renew the lease."""
 
         def handle(*args: Any) -> Any:
             self.heard = time.monotonic()
@@ -125,7 +125,7 @@ class Host:
         return handle
 
     def watch(self) -> None:
-        """Of a thread: end the kernel with its lease, and repeat what is not answered."""
+        """End the kernel with its lease, and repeat unanswered requests. Runs in a thread."""
         while time.monotonic() - self.heard < self.lease_seconds:
             time.sleep(LOOK_SECONDS)
             for request_id, (due, waited, content, parent) in tuple(self.unanswered.items()):
@@ -158,7 +158,7 @@ class Host:
         ending.start()
 
     def on_part(self, stream: Any, idents: Any, message: Any) -> None:
-        """A piece of a message of the control channel that is too large to come as one."""
+        """Take a piece of a message of the control channel that is too large to come as one."""
         content = message["content"]
         parts = self.parts.setdefault(content["id"], {})
         parts[content["number"]] = b"".join(map(bytes, message["buffers"]))
@@ -206,7 +206,7 @@ class Host:
         self.publish("freeact_again", {}, message)
 
     def run_once(self) -> None:
-        """See that a cell which is sent again, as nobody knows whether it came, is answered and not run again."""
+        """Answer a cell that is sent again, as nobody knows whether it came, without running it again."""
         kernel = self.kernel
         execute, run = kernel.shell_handlers["execute_request"], kernel.do_execute
 
@@ -238,7 +238,7 @@ class KeptOutput:
         self.cell_id = ""
         self.number = 0
         self.kept: deque[tuple[int, int, dict[str, Any], Any]] = deque()
-        """Number, size, message and identity."""
+        """Kept messages: number, size, message and identity."""
         self.size = 0
         send = kernel.session.send
         self.send = getattr(send, "__wrapped__", send)
@@ -247,7 +247,7 @@ class KeptOutput:
             sys.modules["freeact_guest.messages"].install(kernel.session)
 
     def send_numbered(self, stream: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `Session.send`."""
+        """Send as `Session.send` does, with a number."""
         if stream is not self.kernel.iopub_socket and stream is not self.kernel.iopub_thread:
             return self.send(stream, kind, *args, **kwargs)
         message, ident, buffers = self.message_of(kind, *args, **kwargs)
@@ -279,7 +279,7 @@ class KeptOutput:
         header: Any = None,
         metadata: Any = None,
     ) -> tuple[dict[str, Any], Any, Any]:
-        """The message that the arguments of `Session.send` stand for, its identity and its buffers."""
+        """Return the message that the arguments of `Session.send` stand for, its identity and its buffers."""
         del track
         if isinstance(kind, dict):
             return kind, ident, buffers or kind.get("buffers")
@@ -303,7 +303,7 @@ class KeptOutput:
             self.size -= self.kept.popleft()[1]
 
     def send_again(self, cell_id: str, first: int) -> None:
-        """Send what is kept of a cell, from a number on."""
+        """Send the kept messages of a cell, from a number on."""
         with self.lock:
             kept = [entry for entry in self.kept if entry[0] >= first] if cell_id == self.cell_id else []
         for _, _, message, ident in kept:
@@ -311,7 +311,7 @@ class KeptOutput:
 
 
 def values_in(value: Any) -> Iterator[str]:
-    """The texts in a message, which are what makes it large."""
+    """Yield the texts in a message, which make it large."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

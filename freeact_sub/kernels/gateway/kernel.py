@@ -51,11 +51,11 @@ class GatewayLauncher:
         kernel_name: str,
         make_channels: Callable[..., GatewayChannels],
     ) -> None:
-        """Make it.
+        """Prepare a start.
 
         Args:
             spec: The settings of the kernel.
-            choose: The servers, in the order in which they are to be asked.
+            choose: Returns the servers, in the order in which they are to be asked.
             kernel_name: The name of the kernelspec there.
             make_channels: Called with the server, the kernel's id and `on_lost`.
         """
@@ -72,11 +72,11 @@ class GatewayLauncher:
 
     @property
     def restarted(self) -> bool:
-        """The server has replaced this kernel, which died."""
+        """Whether the server has replaced this kernel, which died."""
         return self.channels is not None and self.channels.restarted
 
     async def launch(self) -> KernelChannels:
-        """See `Launcher`."""
+        """Start the kernel at the first server that takes it, and connect."""
         servers = self._choose()
         for server in servers:
             live[server.url] += 1
@@ -100,7 +100,7 @@ class GatewayLauncher:
         return self.channels
 
     async def settle(self) -> None:
-        """See that what the host says reaches the guest, and its reply the host."""
+        """Check that the host's messages reach the guest, and its replies the host."""
         self._has_guest = True
         try:
             if self.channels is not None:
@@ -112,12 +112,12 @@ class GatewayLauncher:
             ) from error
 
     async def interrupt(self) -> None:
-        """See `Launcher`."""
+        """Interrupt the kernel."""
         if self.server is not None and self.kernel_id:
             await self.server.interrupt(self.kernel_id)
 
     async def kill(self) -> None:
-        """See `Launcher`."""
+        """End the kernel and everything it has started."""
         if self.server is None or not self.kernel_id or self._killed:
             return
         if not self.gateway_is_gone:
@@ -131,7 +131,7 @@ class GatewayLauncher:
         self._on_lost("it was ended", self.gateway_is_gone)
 
     async def aclose(self, *, lost: bool) -> None:
-        """See `Launcher`."""
+        """Close the channels."""
         del lost
         server, self.server = self.server, None
         try:
@@ -142,11 +142,11 @@ class GatewayLauncher:
                 live[server.url] -= 1
 
     def log_tail(self) -> str:
-        """See `Launcher`. The log stays there."""
+        """Return nothing: the log stays at the server."""
         return ""
 
     def branch(self, spec: KernelSpec, branches: Branches) -> Launcher:
-        """See `Launcher`."""
+        """Raise KernelBranchError: a kernel of a gateway cannot be branched."""
         del spec, branches
         raise KernelBranchError("a kernel of a gateway cannot be branched (kernel.provider = 'gateway')")
 
@@ -207,11 +207,11 @@ class GatewayKernel(JupyterKernel):
 
     @property
     def may_be_replaced(self) -> bool:
-        """See `Kernel`."""
+        """Whether the run goes on with a new kernel when this one is lost; without its gateway only if `retry` is set."""
         return self._settings.retry or not self.launcher.gateway_is_gone
 
     def on_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
-        """See `KernelOwner`. The guest asks again what is not answered; it may have been heard all the same."""
+        """Pass a request on, once: the guest asks again while it is unanswered, and may have been heard all the same."""
         if isinstance(request_id := content.get("id"), str):
             known = hash(request_id)  # a kernel may send ids of any length
             if known in self._known:
@@ -227,7 +227,7 @@ class GatewayKernel(JupyterKernel):
         A path proves nothing, for another machine may have the same; a random name in the folder does.
 
         Returns:
-            Whether it is there now; else it is still here.
+            Whether the file was moved; if not, it is still here.
         """
         if not isinstance(target, GatewayKernel):
             return False
@@ -239,7 +239,7 @@ class GatewayKernel(JupyterKernel):
 
     @asynccontextmanager
     async def _marked(self) -> AsyncIterator[tuple[str, str]]:
-        """The path of the scratch folder, and the name of an empty file that is in it meanwhile; nobody can guess it."""
+        """Yield the path of the scratch folder, and the name of an empty file in it that nobody can guess."""
         mark = f"mark-{secrets.token_hex(16)}"
         try:
             reply, _ = await self.ask_of_values(op="mark", name=mark)
@@ -248,7 +248,7 @@ class GatewayKernel(JupyterKernel):
             await self.ask_of_values(op="remove", name=mark)
 
     async def read_values(self, name: str) -> AsyncGenerator[bytes]:
-        """The content of a file in its scratch folder, in pieces; the file is gone afterwards.
+        """Yield the content of a file in its scratch folder, in pieces; the file is gone afterwards.
 
         Raises:
             KernelError: It cannot be read.
@@ -292,7 +292,7 @@ class GatewayKernel(JupyterKernel):
         return piece
 
     def _given(self) -> dict[str, Any]:
-        """What `_install_code` is given."""
+        """Return the values that `_install_code` reads."""
         place = importlib.resources.files("freeact_sub.kernels.gateway").joinpath("guest.py")
         return {
             **super()._given(),
@@ -305,11 +305,11 @@ class GatewayKernel(JupyterKernel):
     async def ask_of_values(
         self, buffers: list[bytes] | None = None, **content: Any
     ) -> tuple[Mapping[str, Any], list[bytes]]:
-        """What the guest answers about a file of its scratch folder.
+        """Return the guest's answer about a file of its scratch folder.
 
         Args:
-            buffers: What is written.
-            content: What is to be done; see `on_values` of the guest.
+            buffers: The content to write.
+            content: The operation; see `on_values` of the guest.
 
         Raises:
             KernelError: It cannot be done.
@@ -324,7 +324,7 @@ class GatewayKernel(JupyterKernel):
 
 
 async def _done(move: Awaitable[object]) -> bool:
-    """Whether values could be moved that way."""
+    """Return whether values could be moved that way."""
     try:
         await move
     except KernelLostError:
@@ -345,7 +345,7 @@ def _move_here(name: str, *marked: tuple[str, str]) -> None:
 
 
 async def in_order(works: AsyncIterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T]:
-    """The results of coroutines in their order, a few of which run at once. None runs any more when this has ended.
+    """Yield the results of coroutines in their order; a few run at once, and none when this has ended.
 
     Args:
         works: The coroutines; the next one is taken when there is room for it.
@@ -388,7 +388,7 @@ class GatewayKernelProvider:
         self._servers = [GatewayServer(url, self._settings) for url in self._settings.url]
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """See `KernelProvider.place`. No wall of ours is there, and nothing of this machine's environment."""
+        """Describe the place of kernels. No wall of ours is there, and nothing of this machine's environment."""
         if settings.sandbox == "required":
             raise ConfigError(
                 "kernel.sandbox = 'required' needs a wall, which a gateway's kernels do not have: set 'auto' or 'off'"
@@ -411,11 +411,11 @@ class GatewayKernelProvider:
         return KernelPlace(wall=None, environment=environment, description=f"It is on another machine. {files}")
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """See `KernelProvider.hook`."""
+        """Return the actions that the audit hook lets pass; folders count only where kernels share this machine's."""
         return settings if self._settings.workspace == "shared" else AuditSettings(no_network=settings.no_network)
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> GatewayKernel:
-        """See `KernelProvider.start`."""
+        """Start a kernel at one of the servers."""
         settings = self._settings
         channels = partial(GatewayChannels, lease_seconds=settings.lease_seconds, on_notice=self._on_notice)
         launcher = GatewayLauncher(spec, self._by_load, settings.kernel, channels)
@@ -428,12 +428,12 @@ class GatewayKernelProvider:
         return await kernel.open()
 
     async def aclose(self) -> None:
-        """See `KernelProvider.aclose`."""
+        """Close the connections to the servers."""
         for server in self._servers:
             await server.aclose()
 
     def _by_load(self) -> list[GatewayServer]:
-        """The servers in the order in which they are asked: those that could not be reached lately come last."""
+        """Return the servers in the order in which they are asked: those that could not be reached lately come last."""
         now = asyncio.get_running_loop().time()
         shuffled = chance.sample(self._servers, len(self._servers))
         return sorted(shuffled, key=lambda server: (server.asked_last_until > now, live[server.url]))

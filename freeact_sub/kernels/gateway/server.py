@@ -18,20 +18,20 @@ from freeact_sub.errors import ConfigError, KernelStartError
 from freeact_sub.system.closing import end_task
 
 MAX_FRAME_BYTES: Final = 256 * 2**20
-"""A larger frame ends the connection. Messages have a smaller bound (`read_message`)."""
+"""Bytes above which a frame ends the connection. Messages have a smaller bound (`read_message`)."""
 REQUEST_SECONDS: Final = 15.0
-"""For requests that wait for no kernel."""
+"""Seconds for requests that wait for no kernel."""
 END_SECONDS: Final = 5.0
 """Seconds that a server may take to end a kernel: a busy one ends it later."""
 UNWANTED_SECONDS: Final = 20.0
-"""How long a server may take to start a kernel that nobody waits for any more, so that it can be ended."""
+"""Seconds that a server may take to start a kernel that nobody waits for any more, so that it can be ended."""
 LOOK_SECONDS: Final = 0.25
 HANG_SECONDS: Final = 5.0
 """Seconds that a server may be silent after it accepts a connection."""
 HANGS: Final = "the gateway {url} hangs: it accepts connections and does not respond"
 CLOSE_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 10.0
-"""For how long a server that could not be reached is asked last."""
+"""Seconds for which a server that could not be reached is asked last."""
 FORBIDDEN: Final = (401, 403)
 NOT_FOUND: Final = 404
 ERROR_CHARS: Final = 300
@@ -58,7 +58,7 @@ class GatewayServer:
         self._tls = _tls(settings) if urlsplit(url).scheme == "https" else None
         self._client = self._new_client(httpx2.Timeout(REQUEST_SECONDS))
         self.asked_last_until = 0.0
-        """When it may be chosen again as any other; it could not be reached."""
+        """The time from which it may be chosen as any other again; it could not be reached."""
         self._ending: set[asyncio.Task[None]] = set()
         """The tasks that end kernels whose start was given up."""
 
@@ -69,7 +69,7 @@ class GatewayServer:
         )
 
     async def hangs(self, seconds: float) -> bool:
-        """Whether it takes a connection and says nothing for so long. False where it cannot be reached: that may pass."""
+        """Return whether the server takes a connection and says nothing for so long. False where it cannot be reached."""
         # over its own connection: on one that was there, nothing tells a server that hangs from a cable that is out
         async with self._new_client(httpx2.Timeout(REQUEST_SECONDS, read=seconds)) as client:
             try:
@@ -81,7 +81,7 @@ class GatewayServer:
         return False
 
     def ask_last(self) -> None:
-        """It could not be reached: for a while others are asked before it."""
+        """Ask other servers first for a while: this one could not be reached."""
         self.asked_last_until = asyncio.get_running_loop().time() + AGAIN_SECONDS
 
     async def start_kernel(self, name: str, timeout_seconds: float) -> str:
@@ -89,7 +89,7 @@ class GatewayServer:
 
         Args:
             name: The name of its kernelspec; empty: the server's usual one.
-            timeout_seconds: How long the server may take.
+            timeout_seconds: Seconds that the server may take.
 
         Returns:
             The kernel's id.
@@ -141,7 +141,7 @@ class GatewayServer:
             return
 
     async def interrupt(self, kernel_id: str) -> None:
-        """Interrupt what a kernel does."""
+        """Interrupt a kernel."""
         try:
             await self._client.post(f"/api/kernels/{quote(kernel_id)}/interrupt")
         except httpx2.HTTPError as error:
@@ -151,7 +151,7 @@ class GatewayServer:
         """End a kernel.
 
         Returns:
-            The status of the server's response. 0: there is none; the kernel ends by itself when its lease has run out.
+            The status of the server's response. 0: none; the kernel ends by itself when its lease has run out.
         """
         try:
             return (await self._client.delete(f"/api/kernels/{quote(kernel_id)}", timeout=END_SECONDS)).status_code
@@ -160,7 +160,7 @@ class GatewayServer:
             return 0
 
     async def get(self, path: str) -> httpx2.Response:
-        """The response to a GET request, whatever its status.
+        """Return the response to a GET request, whatever its status.
 
         Raises:
             UnreachableError: There is none.
@@ -173,12 +173,12 @@ class GatewayServer:
     def connection(
         self, kernel_id: str, session_id: str, *, open_seconds: float | None, protocols: tuple[str, ...]
     ) -> connect:
-        """A WebSocket to a kernel, which is opened by whoever awaits it, or enters it.
+        """Return a WebSocket to a kernel; to await it, or to enter it, opens it.
 
         Args:
-            kernel_id: Which kernel.
-            session_id: Under it the server keeps what it cannot send while there is no connection.
-            open_seconds: How long the server may take; it waits for a kernel that starts. None: as long as it likes.
+            kernel_id: The kernel's id.
+            session_id: The id under which the server keeps what it cannot send without a connection.
+            open_seconds: Seconds that the server may take; it waits for a kernel that starts. None: no limit.
             protocols: `V1` or none.
         """
         address = f"ws{self.url.removeprefix('http')}/api/kernels/{quote(kernel_id)}/channels?session_id={session_id}"
@@ -213,7 +213,7 @@ class GatewayServer:
 
 
 def refused_connection(server: GatewayServer, status: int) -> str:
-    """Why no WebSocket is opened, as a sentence."""
+    """Return why no WebSocket is opened, as a sentence."""
     if status == NOT_FOUND:
         return f"the gateway {server.url} does not have the kernel any more"
     return f"the gateway {server.url} refuses the connection to its kernel ({status}): is kernel.gateway.token right?"
