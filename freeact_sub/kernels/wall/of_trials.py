@@ -32,7 +32,7 @@ SOURCES: Final = {
 FILTERS: Final = 2
 """Filters of system calls that a trial has besides its origin's (`confine`, `refuse_names`)."""
 FILTERED: Final = 2
-"""`Seccomp` in `/proc/PID/status`: system calls are filtered."""
+"""The value of `Seccomp` in `/proc/PID/status` of a process whose system calls are filtered."""
 HARMLESS_DEVICES: Final = frozenset(((1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)))
 """Numbers of `null`, `zero`, `full`, `random`, `urandom`, `tty`, `ptmx`."""
 BOUNDED: Final = ("Max data size", "Max file size")
@@ -40,7 +40,7 @@ BOUNDED: Final = ("Max data size", "Max file size")
 
 
 def wire_of_trial(branch: Mapping[str, Any] | None, covers: bool, workspace: Path) -> dict[str, Any]:
-    """The wall of a trial: of the machine, it writes its copy of the workspace and its own folder only, and has no network.
+    """Returns the wall of a trial, which writes its copy of the workspace and its own folder only, and has no network.
 
     Args:
         branch: The wall of an ordinary branch.
@@ -48,7 +48,7 @@ def wire_of_trial(branch: Mapping[str, Any] | None, covers: bool, workspace: Pat
         workspace: That path.
 
     Raises:
-        KernelBranchError: This machine has not all that it takes.
+        KernelBranchError: This machine lacks a piece of the wall.
     """
     pieces: set[str] = set() if branch is None else {*branch["pieces"]}
     if branch is None or not pieces >= {"landlock", "seccomp"} or sandbox.support().landlock < sandbox.ABI_SIGNALS:
@@ -64,24 +64,24 @@ def wire_of_trial(branch: Mapping[str, Any] | None, covers: bool, workspace: Pat
 
 @functools.cache
 def sources() -> dict[str, str]:
-    """The code of `SOURCES`."""
+    """Returns the code of `SOURCES`."""
     folder = resources.files("freeact_sub.kernels")
     return {name: folder.joinpath(path).read_text(encoding="utf-8") for name, path in SOURCES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OriginKernel:
-    """What the kernel that is copied for a trial has, as Linux tells of it before the copy is made."""
+    """The state of the kernel that is copied for a trial, as Linux tells it before the copy is made."""
 
     pid: int
     spaces: Mapping[str, int]
     """The numbers of the namespaces that were made for the trial, by kind."""
     filters: int
-    """How many filters of system calls it has."""
+    """The number of its filters of system calls."""
 
     @classmethod
     def look(cls, pid: int, folder: Path) -> Self:
-        """Looks at it. Args: folder: the private folder of the trial, which has the files that lead to its namespaces.
+        """Looks at a kernel. Args: folder: the private folder of the trial, which has the files that lead to its namespaces.
 
         Raises:
             KernelBranchError: Linux does not tell.
@@ -95,10 +95,10 @@ class OriginKernel:
 
 
 def unproven(trial: int, origin: OriginKernel, memory_bytes: int) -> str:
-    """What a process lacks of the wall of a trial, as Linux tells of it, in words; empty: nothing.
+    """Returns what a process lacks of the wall of a trial, as Linux tells it, in words; empty: nothing.
 
     Args:
-        trial: Its process id.
+        trial: The process id.
         origin: The kernel that it is a copy of.
         memory_bytes: The bound on the size of a file.
     """
@@ -131,7 +131,7 @@ def _missing(trial: int, origin: OriginKernel, memory_bytes: int) -> Iterator[st
 
 
 def _shared_files(trial: Path, origin: Path) -> Iterator[str]:
-    """Open files that stand outside of the trial's own mounts, and connections that are the origin's."""
+    """Yields open files that stand outside of the trial's own mounts, and connections that are the origin's."""
     mounts = {line.split(maxsplit=1)[0] for line in (trial / "mountinfo").read_text(errors="replace").splitlines()}
     theirs = {_target(path) for path in (origin / "fd").iterdir()}
     for path in (trial / "fd").iterdir():
@@ -161,7 +161,7 @@ def _is_harmless(path: Path) -> bool:
 
 
 def _shared_memory(trial: Path, origin: Path) -> Iterator[str]:
-    """Memory that both could write."""
+    """Yields memory that both could write."""
     theirs = {memory for memory, _ in _shared(origin)}
     suspects = {lines for memory, lines in _shared(trial) if memory in theirs}
     if not suspects:
@@ -177,7 +177,7 @@ def _shared_memory(trial: Path, origin: Path) -> Iterator[str]:
 
 
 def _shared(process: Path) -> Iterator[tuple[tuple[str, str], str]]:
-    """The shared mappings of a process: device and number of the file, addresses."""
+    """Yields the shared mappings of a process: device and number of the file, addresses."""
     with (process / "maps").open(encoding="utf-8", errors="replace") as file:
         for line in file:
             addresses, rights, _, device, number, *_ = line.split(maxsplit=5)

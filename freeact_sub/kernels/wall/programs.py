@@ -53,9 +53,9 @@ ASSIGNED: Final = re.compile(rf"""(?:^|(?<=[\s;&|('"{{]))([A-Za-z_]\w*)\+?=({TEX
 ENTERED: Final = re.compile(rf"""\b(?:cd|pushd)\s+(?:--\s+)?({TEXT}+)""")
 """`cd FOLDER`."""
 PARTS: Final = re.compile(r"[;&|()`{}\n]+")
-"""Between the commands of a shell's text, also within quotes: it may be the text of another shell."""
+"""Separators between the commands of a shell's text, also within quotes: it may be the text of another shell."""
 PLACES: Final = 16
-"""Folders in which the commands of one program may run, at most."""
+"""Maximum number of folders in which the commands of one program may run."""
 CUSTOM: Final = ("sitecustomize", "usercustomize")
 """Modules that every start of a Python imports where they exist."""
 
@@ -65,30 +65,30 @@ class LaterProgram:
     """A program that the host starts outside of the wall."""
 
     name: str
-    """For people."""
+    """The name for people."""
     command: str
     args: tuple[str, ...] = ()
     cwd: str | None = None
     env: tuple[tuple[str, str], ...] = ()
-    """Besides the host's own variables."""
+    """Variables besides the host's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaterCode:
-    """What is run later."""
+    """Code that is run later."""
 
     paths: tuple[str, ...]
     """Files and folders, to be kept from being written."""
     sources: tuple[str, ...]
-    """Those of the folders from which packages are installed in editable form."""
+    """Folders among these from which packages are installed in editable form."""
     open: tuple[str, ...]
-    """What cannot be kept, in words."""
+    """Paths that cannot be kept, in words."""
 
 
 def find_later_code(
     workspace: Path, writable: Iterable[Path], own: Iterable[str], programs: Iterable[LaterProgram]
 ) -> LaterCode:
-    """The code in the writable folders that runs later outside of the wall.
+    """Finds the code in the writable folders that runs later outside of the wall.
 
     Args:
         workspace: The workspace.
@@ -116,7 +116,7 @@ class _LaterCodeSearch:
         self._seen: set[tuple[str, str]] = set()
 
     def found(self) -> LaterCode:
-        """All that was found."""
+        """Returns all that was found."""
         kept = {path for path in map(os.path.realpath, self._paths) if self._is_writable(path)}
         for path, use in self._missing:
             if not is_in(path, kept):
@@ -125,7 +125,7 @@ class _LaterCodeSearch:
         return LaterCode(paths=tuple(sorted(self._paths)), sources=sources, open=tuple(self._open))
 
     def look_at_host(self) -> None:
-        """The Python that runs this process, and what it imports and starts."""
+        """Looks at the Python that runs this process, and at its imports and programs."""
         use = "this Python imports from it"
         for prefix in {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}:
             self._environment(prefix, use)
@@ -156,7 +156,7 @@ class _LaterCodeSearch:
                 self.keep(os.path.dirname(file) if hasattr(module, "__path__") else file)
 
     def _home(self, home: str) -> None:
-        """The hidden files of the user's home folder, which shells, SSH, git, editors and the desktop obey."""
+        """Keeps the hidden files of the user's home folder, which shells, SSH, git, editors and the desktop obey."""
         real = os.path.realpath(home)
         if not self._is_writable(real) or not os.path.isdir(home):
             return
@@ -171,7 +171,7 @@ class _LaterCodeSearch:
         self._open[f"new hidden files in {real} (your shell and other programs obey them)"] = None
 
     def python(self, python: str) -> None:
-        """A Python that is started."""
+        """Looks at a Python that is started."""
         path = shutil.which(python)
         if path is None:
             self._file(python, "a Python is started from it")
@@ -181,7 +181,7 @@ class _LaterCodeSearch:
             self._environment(os.path.dirname(os.path.dirname(step)), f"the Python {python} imports from it")
 
     def program(self, program: LaterProgram) -> None:
-        """A program that the host starts, and the files that its words name."""
+        """Looks at a program that the host starts, and at the files that its words name."""
         cwd, use = os.path.abspath(program.cwd or "."), f"{program.name} runs code in it"
         self._variables(dict(program.env), cwd=cwd, use=use)
         env = {**os.environ, **dict(program.env)}
@@ -193,7 +193,7 @@ class _LaterCodeSearch:
                 self._start(words, place, use, env, program.name)
 
     def _places(self, texts: Iterable[str], cwd: str, env: Mapping[str, str], name: str) -> list[str]:
-        """The folders in which the commands of a program may run: its own, and those that it enters."""
+        """Returns the folders in which the commands of a program may run: its own, and those that it enters."""
         places = [cwd]
         for match in (match for text in texts for match in ENTERED.finditer(text)):
             is_first = not match.string[: match.start()].strip(" \t'\"(")
@@ -207,7 +207,7 @@ class _LaterCodeSearch:
         return list(dict.fromkeys(map(os.path.normpath, places)))
 
     def _assigned(self, texts: Iterable[str], places: list[str], env: Mapping[str, str], name: str) -> dict[str, str]:
-        """The variables that a program's own command sets; what they name is looked at."""
+        """Returns the variables that a program's own command sets; looks at the paths in them."""
         found: dict[str, str] = {}
         for match in (match for text in texts for match in ASSIGNED.finditer(text)):
             variable, value = match[1], match[2]
@@ -225,7 +225,7 @@ class _LaterCodeSearch:
         return found
 
     def _start(self, words: list[str], cwd: str, use: str, env: Mapping[str, str], name: str) -> None:
-        """One of the commands of a program, in one of its folders."""
+        """Looks at one of the commands of a program, in one of its folders."""
         place = os.path.join(cwd, words[0]) if "/" in words[0] else words[0]
         path = shutil.which(
             place, path=os.pathsep.join(os.path.join(cwd, entry) for entry in env.get("PATH", "").split(":"))
@@ -252,7 +252,7 @@ class _LaterCodeSearch:
             self._folder(cwd, f"{name} imports from it; start it with `python -P`, or give it a `cwd` of its own")
 
     def _word(self, path: str, use: str, env: Mapping[str, str], *, beside: bool) -> None:
-        """What a word of a command line names, as a path. Args: beside: see `_script`."""
+        """Looks at a word of a command line as a path. Args: beside: see `_script`."""
         is_code = os.path.splitext(path)[1] in CODE
         if is_code or (os.path.isfile(path) and os.access(path, os.X_OK)):
             self._script(path, use, env, beside=beside)
@@ -262,7 +262,7 @@ class _LaterCodeSearch:
             self.keep(path)
 
     def _script(self, path: str, use: str, env: Mapping[str, str], *, beside: bool = True) -> None:
-        """A program in a file, and its interpreter. Args: beside: it runs what stands beside it."""
+        """Looks at a program in a file, and at its interpreter. Args: beside: it runs code that stands beside it."""
         for step in environments.links_from(os.path.abspath(path)):
             self._file(step, use)
             folder = os.path.dirname(step)
@@ -278,7 +278,7 @@ class _LaterCodeSearch:
                 self.python(found)
 
     def _variables(self, variables: Mapping[str, str], *, cwd: str = ".", use: str = "programs are started from it") -> None:
-        """Folders and files that variables name: a program finds programs, modules and libraries by them."""
+        """Looks at folders and files that variables name: a program finds programs, modules and libraries by them."""
         for name, value in variables.items():
             if not value and name != "PATH":
                 continue  # Python and the loader search no folder then; an empty `PATH` is the current folder
@@ -296,7 +296,7 @@ class _LaterCodeSearch:
                         self._file(found, f"{use}: {name} names it")
 
     def _links_in(self, folder: str) -> None:
-        """The programs to which links in a folder of programs lead."""
+        """Looks at the programs to which links in a folder of programs lead."""
         if self._is_writable(os.path.realpath(folder)) and os.path.isdir(folder):
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -304,7 +304,7 @@ class _LaterCodeSearch:
                         self.keep(entry.path)
 
     def _environment(self, folder: str, use: str) -> None:
-        """All of an environment, of the Python that it was made with, and of the folders from which it imports besides."""
+        """Keeps an environment, the Python that it was made with, and the other folders from which it imports."""
         folder = os.path.abspath(folder)
         if ("environment", folder) in self._seen or not environments.is_environment(folder):
             return
@@ -327,12 +327,12 @@ class _LaterCodeSearch:
             self._environment(base, use)
 
     def _module(self, path: str) -> None:
-        """A package or module by its path without an ending."""
+        """Keeps a package or module, by its path without an ending."""
         for place in (path, f"{path}.py"):
             self.keep(place)
 
     def _file(self, path: str, use: str) -> None:
-        """A file that is run, whether it exists or not."""
+        """Keeps a file that is run, whether it exists or not."""
         path = os.path.abspath(path)
         if os.path.lexists(path):
             self.keep(path)
@@ -340,7 +340,7 @@ class _LaterCodeSearch:
             self._missing.append((os.path.realpath(path), use))
 
     def _folder(self, path: str, use: str) -> None:
-        """A folder in which a new file would be run or imported."""
+        """Keeps a folder in which a new file would be run or imported."""
         path = os.path.abspath(path)
         if ("folder", path) in self._seen:
             return
@@ -373,11 +373,11 @@ class _LaterCodeSearch:
                     self._root(root, use)
 
     def _is_writable(self, path: str) -> bool:
-        """Whether a real path is in a writable folder."""
+        """Returns whether a real path is in a writable folder."""
         return is_in(path, self._roots)
 
     def _root(self, root: str, use: str) -> None:
-        """A folder that the settings name as writable has code that is run: only the workspace must stay writable."""
+        """Keeps a folder that the settings name as writable and whose code is run: only the workspace must stay writable."""
         if is_in(self._workspace, [root]):
             self._open[f"new files in {root} ({use})"] = None
         else:
@@ -385,7 +385,7 @@ class _LaterCodeSearch:
 
 
 def _commands(command: str, arguments: Iterable[str], cwd: str) -> Iterator[list[str]]:
-    """The words of each command that a program runs: its own, and those in texts for a shell.
+    """Yields the words of each command that a program runs: its own, and those in texts for a shell.
 
     The value of an option is a word too.
     """
@@ -409,7 +409,7 @@ def _words(text: str) -> list[str]:
 
 
 def _without_starters(text: str) -> str:
-    """A command from the name of its program on."""
+    """Returns a command from the name of its program on."""
     while True:
         text = text.lstrip(" \t'\"$")
         if assigned := ASSIGNED.match(text):
@@ -421,13 +421,13 @@ def _without_starters(text: str) -> str:
 
 
 def _expanded(value: str, cwd: str, env: Mapping[str, str], *, paths: bool = False) -> list[tuple[str, bool]]:
-    """The texts that a value in a shell's command becomes, and whether each is known.
+    """Returns the texts that a value in a shell's command becomes, each with whether it is known.
 
     Args:
-        value: As it stands there, perhaps with quotes.
-        cwd: Where it is run.
-        env: Its variables.
-        paths: Several, each a path.
+        value: The text in the command, perhaps with quotes.
+        cwd: The working directory of the command.
+        env: The variables of the command.
+        paths: The value is a list of paths.
     """
     text = re.sub(r"\$\(pwd\)|`pwd`|\$PWD\b|\$\{PWD\}", lambda _: cwd, re.sub("['\"]", "", value))
     found = []
@@ -440,5 +440,5 @@ def _expanded(value: str, cwd: str, env: Mapping[str, str], *, paths: bool = Fal
 
 
 def _given_to_python(words: Iterable[str]) -> list[str]:
-    """The words after the name of a Python; empty: none is started."""
+    """Returns the words after the name of a Python; empty: none is started."""
     return list(itertools.dropwhile(lambda word: not PYTHON.fullmatch(os.path.basename(word)), words))[1:]

@@ -1,4 +1,4 @@
-"""The wall around a program that only reads: it changes no file, connects to nothing, and so do all that it starts.
+"""The wall around a program that only reads: neither it nor its children change a file or connect to anything.
 
 Linux; standard library only; sent into every kernel as source. `enter` restricts the thread that calls it and what this
 thread starts from then on, for good, and leaves the other threads of the process as they are. So a kernel starts a program
@@ -16,7 +16,7 @@ from . import seccomp, wall
 
 HARMLESS_DEVICES = ("null", "zero", "full")
 READ_CAPABILITIES = {1, 2}
-"""What root keeps: to read files and folders whatever their modes are. Landlock and the filter refuse the rest."""
+"""Capabilities that root keeps: to read files and folders of any mode. Landlock and the filter refuse the rest."""
 
 
 def enter() -> None:
@@ -43,7 +43,7 @@ def enter() -> None:
 
 
 def is_available() -> bool:
-    """Whether the wall can be built in this process, tested once."""
+    """Returns whether the wall can be built in this process, tested once."""
     if not found:
         found.append(sys.platform == "linux" and _works())
     return found[0]

@@ -1,7 +1,7 @@
 """Finds the files that git obeys in folders that a kernel may write, so that the kernel's wall can protect them.
 
-A program that git's settings name runs at the next `git status` of whoever works there, outside of any wall. So what is to
-be kept is more than `.git`: it may be a file or a link that leads elsewhere, its settings may include files and name hooks
+A program that git's settings name runs at the next `git status` of whoever works there, outside of any wall. To keep
+`.git` is not enough: it may be a file or a link that leads elsewhere, its settings may include files and name hooks
 and programs in the working tree, and a folder is a repository without that name too (`git init --bare`). Folders are looked
 through level by level up to a number, for a kernel's start must not wait for a large tree; what is in a folder is remembered
 until the folder changes.
@@ -34,7 +34,7 @@ FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))
 MAX_STEPS: Final = 1000
 """Steps along a path, with those of the targets of its links, which may form a circle."""
 FRESH_NANOSECONDS: Final = 10**9
-"""A folder that has changed since may change again within the same tick of the file system's clock."""
+"""Age below which a changed folder may change again within the same tick of the file system's clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +44,15 @@ class Repositories:
     kept: tuple[str, ...]
     """Real paths of files, folders and links in the folders that were searched; none is below another."""
     complete: bool
-    """False: a bound ended the search before all folders and settings were read, or what is mounted does not answer."""
+    """Whether all folders and settings were read. If not, a bound ended the search, or a mount does not answer."""
     sources: tuple[str, ...] = ()
-    """Those of the paths from which packages are installed in editable form."""
+    """Folders among these from which packages are installed in editable form."""
     open: tuple[str, ...] = ()
-    """What should be kept and cannot be, in words."""
+    """Paths that should be kept and cannot be, in words."""
 
 
 def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Repositories:
-    """All that git obeys, as far as it is in the roots.
+    """Finds all that git obeys, as far as it is in the roots.
 
     Args:
         roots: Folders, searched to the bound; repositories around them count as well.
@@ -71,7 +71,7 @@ def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Rep
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that are not below another one, sorted."""
+    """Returns the paths that are not below another one, sorted."""
     found: list[str] = []
     for path in sorted(paths, key=lambda path: f"{path}/"):
         if not found or not path.startswith(f"{found[-1]}/"):
@@ -90,13 +90,13 @@ class _RepositorySearch:
         """Files with settings, each with its working tree: they are read when all repositories are known."""
 
     def look_at_user(self, root: str) -> None:
-        """The settings of the user, which count for each repository, there already or not."""
+        """Looks at the user's settings, which count for each repository, there already or not."""
         for path in self._settings_of_user:
             self._unread.append((path, root))
         self.keep(os.environ.get("GIT_TEMPLATE_DIR", ""))
 
     def look_above(self, root: str) -> None:
-        """Of the repositories that a root is in, what lies in a root."""
+        """Keeps what lies in a root of the repositories that the root is in."""
         for folder in map(str, Path(root).parents):
             if os.path.lexists(f"{folder}/.git"):
                 self._pointer(f"{folder}/.git", folder)
@@ -114,7 +114,7 @@ class _RepositorySearch:
         return not silent
 
     def _look_into(self, folder: str) -> tuple[str, ...]:
-        """Keeps what there is to keep in a folder, and returns the folders in it that are still to be looked into."""
+        """Looks into a folder, and returns the folders in it that are still to be looked into."""
         try:
             status = os.stat(folder, follow_symlinks=False)
             if time.time_ns() - status.st_ctime_ns < FRESH_NANOSECONDS:
@@ -139,7 +139,7 @@ class _RepositorySearch:
         return found.folders
 
     def _pointer(self, path: str, tree: str) -> None:
-        """A `.git`: a repository, a link to one, or a file that names one. `tree` is the working tree that it stands in."""
+        """Looks at a `.git`: a repository, a link to one, or a file that names one. Args: tree: its working tree."""
         self.keep(path)
         if named := pointed_folder(path):
             self.keep(named)
@@ -160,7 +160,7 @@ class _RepositorySearch:
             self._unread.append((path, tree))
 
     def read_settings(self) -> bool:
-        """Keeps what the settings name; returns whether there was time for all of them."""
+        """Keeps the paths in the settings; returns whether there was time for all of them."""
         until = time.monotonic() + SETTINGS_SECONDS
         while self._unread:
             start, tree = self._unread.popleft()
@@ -191,7 +191,7 @@ class _RepositorySearch:
         return new
 
     def _keep_targets(self, folder: str) -> None:
-        """The targets of the links in a folder: git follows them."""
+        """Keeps the targets of the links in a folder: git follows them."""
         try:
             with os.scandir(folder) as entries:
                 links = [entry.path for entry in entries if entry.is_symlink()]
@@ -201,14 +201,14 @@ class _RepositorySearch:
             self.keep(link)
 
     def keep(self, path: str) -> None:
-        """Keeps what the path leads to, and each link on the way, if it is there and in a root."""
+        """Keeps the target of a path, and each link on the way, if it is there and in a root."""
         for place in _steps(path):
             if is_in(place, self.roots) and os.path.lexists(place):
                 self.kept.add(place)
 
 
 def _steps(path: str) -> Iterator[str]:
-    """The links on the way to a path from the root, and what it leads to."""
+    """Yields the links on the way to a path from the root, and its target."""
     at, rest = "", deque(path.split("/"))
     for _ in range(MAX_STEPS):
         if not rest:
@@ -234,9 +234,9 @@ def _steps(path: str) -> Iterator[str]:
 
 class _FolderContents(NamedTuple):
     is_repository: bool
-    """It is one by what is in it, whatever its name."""
+    """Whether it is a repository by its content, whatever its name."""
     is_environment: bool = False
-    """It is a virtual environment, or one of Conda's."""
+    """Whether it is a virtual environment, or one of Conda's."""
     pointers: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
@@ -244,7 +244,7 @@ class _FolderContents(NamedTuple):
 
 @functools.lru_cache(maxsize=5 * MAX_FOLDERS)
 def _list(folder: str, *identity: int) -> _FolderContents:
-    """The entries of a folder, cached by its identity and its time of change.
+    """Lists a folder, cached by its identity and its time of change.
 
     Raises:
         OSError: It cannot be read.

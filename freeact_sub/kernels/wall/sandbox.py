@@ -1,4 +1,4 @@
-"""What a kernel can reach: `SandboxPolicy` describes it, `policy_for` derives it from a mode, `support` tests the machine.
+"""The reach of a kernel: `SandboxPolicy` describes it, `policy_for` derives it from a mode, `support` tests the machine.
 
 The wall itself is `wall.py`; this is the host's side, which decides. A policy's wall is built of pieces; which of them
 a machine has is found out by trying them once, in a process of their own. With `required` a kernel is not started where a
@@ -39,7 +39,7 @@ ADDRESS_SPACE_FACTOR: Final = 4
 PROBE_SECONDS: Final = 20
 NOTHING_KEPT: Final = Repositories(kept=(), complete=True)
 NOT_HARDENED: Final = ("/dev", "/proc", "/sys")
-"""In the view by other rules than those of listed folders."""
+"""Folders of the view that follow other rules than listed ones."""
 USUAL_PROCESSES: Final = 1024
 """The bound on a kernel's processes where the settings name none."""
 
@@ -47,7 +47,7 @@ START: Final = Path(__file__).parents[1] / "subprocess_start.py"
 """The program of a kernel that is a subprocess."""
 LENDER: Final = START.with_name("lender.py")
 OWN_SOURCE: Final = Path(str(resources.files("freeact_sub"))).parent
-"""Kernels need nothing else of it."""
+"""The folder of this package; kernels need nothing else of it."""
 SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 SYSTEM_SETTINGS: Final = (
     *(
@@ -75,7 +75,7 @@ SYSTEM_SETTINGS: Final = (
     *("nsswitch.conf", "os-release", "passwd", "pki/tls/certs", "pki/ca-trust", "profile", "protocols", "resolv.conf"),
     *("services", "shells", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "gai.conf", "hostname"),
 )
-"""Below `/etc`: what ordinary programs read. No keys, no password hashes."""
+"""Files and folders below `/etc` that ordinary programs read: no keys, no password hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Limits:
     processes: int | None = None
     """Threads and processes of the kernel, together."""
     processes_wanted: bool = True
-    """False: the bound is a default, so its absence is no gap, unless all bounds are required."""
+    """Whether the bound is wanted; the absence of a default one is no gap, unless all bounds are required."""
     file_bytes: int | None = None
     """Bytes of each file that is written."""
     cpu_seconds: int | None = None
@@ -96,30 +96,30 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxPolicy:
-    """What the wall around a kernel leaves open."""
+    """The openings of the wall around a kernel."""
 
     mode: Mode
     walled: bool
-    """Files are restricted to what is listed here; else they are not, and neither is the network."""
+    """Whether files are restricted to those listed here; if not, neither is the network."""
     readable: tuple[Path, ...] = ()
-    """Besides what is writable."""
+    """Readable paths, besides the writable ones."""
     writable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
-    """Within what is writable, and not to be written, besides what git obeys (`find_kept`)."""
+    """Writable paths that must not be written, besides those that git obeys (`find_kept`)."""
     hidden: tuple[Path, ...] = ()
-    """Folders that are not seen, wherever they are."""
+    """Folders that cannot be seen, wherever they are."""
     workspace: Path | None = None
-    """The workspace, among what is writable."""
+    """The workspace, among the writable paths."""
     python: str = sys.executable
     """The Python that runs the kernel."""
     programs: tuple[LaterProgram, ...] = ()
-    """What the host starts outside of the wall: their code must not be written."""
+    """Programs that the host starts outside of the wall: their code must not be written."""
     not_readable: tuple[Path, ...] = ()
     """Folders from which installed packages are imported (editable installs) and which are not readable, for a notice."""
     network: bool = True
     limits: Limits = field(default_factory=Limits)
     required: bool = False
-    """A kernel is not to be started where a piece of its wall is missing."""
+    """Whether a kernel is not to be started where a piece of its wall is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +130,15 @@ class Support:
     """Version of Landlock; 0: none."""
     seccomp: bool = False
     view: bool = False
-    """Mount namespaces."""
+    """Whether there are mount namespaces."""
     root: bool = False
-    """Kernels run as root, to whom limits on processes do not apply."""
+    """Whether kernels run as root, to whom limits on processes do not apply."""
     reason: str = ""
-    """Why there is nothing, where there is nothing."""
+    """The reason why there are no means."""
 
 
 def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPolicy | None:
-    """The wall of a mode; None where the settings turn the sandbox off.
+    """Returns the wall of a mode; None where the settings turn the sandbox off.
 
     `plan` reads the workspace and has no network, `auto` writes the workspace and has the network if configured; `ask` and
     `full` leave files and network alone and guard the host, other kernels and limits.
@@ -182,12 +182,12 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
 
 
 def needed_by(python: str) -> list[str]:
-    """The files and folders that a kernel of a Python reads. Raises: see `installed_in`."""
+    """Returns the files and folders that a kernel of a Python reads. Raises: see `installed_in`."""
     return [str(START), str(LENDER), *installed_in(python).own]
 
 
 def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig]) -> SandboxPolicy | None:
-    """The policy of a kernel beside which the host starts these MCP servers: it must not write their programs."""
+    """Returns the policy of a kernel beside which the host starts these MCP servers: it must not write their programs."""
     if policy is None or not policy.writable:
         return policy
     programs = tuple(
@@ -205,7 +205,7 @@ def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerC
 
 
 def with_read_only(policy: SandboxPolicy | None, folders: Iterable[Path]) -> SandboxPolicy | None:
-    """The policy of a kernel that reads these folders, and must not write them."""
+    """Returns the policy of a kernel that reads these folders, and must not write them."""
     if policy is None or not policy.walled:
         return policy
     paths = [place for path in folders for place in {path, Path(os.path.realpath(path))}]
@@ -215,13 +215,13 @@ def with_read_only(policy: SandboxPolicy | None, folders: Iterable[Path]) -> San
 
 
 def look(policy: SandboxPolicy) -> tuple[Support, Repositories]:
-    """The machine's means and the paths that a kernel with this policy must not change; reads folders."""
+    """Returns the machine's means and the paths that a kernel with this policy must not change; reads folders."""
     return support(), find_kept(policy)
 
 
 @functools.cache
 def support() -> Support:
-    """The machine's means, tested once, which takes some 50 ms."""
+    """Returns the machine's means, tested once, which takes some 50 ms."""
     if sys.platform != "linux":
         return Support(reason=f"there is no sandbox for {sys.platform} yet")
     command = [sys.executable, "-I", "-S", str(wall_script()), "--probe"]
@@ -233,7 +233,7 @@ def support() -> Support:
 
 
 def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
-    """The parts of a policy that this machine cannot enforce, in words; empty: it enforces all."""
+    """Returns the parts of a policy that this machine cannot enforce, in words; empty: it enforces all."""
     missing = []
     if machine.landlock == 0:
         what = "files outside of the workspace, " if policy.walled else ""
@@ -262,15 +262,15 @@ def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
 
 
 def connections_are_checked(policy: SandboxPolicy, machine: Support) -> bool:
-    """Whether a Unix socket of another program can be kept from a kernel, in whatever way."""
+    """Returns whether a Unix socket of another program can be kept from a kernel, in whatever way."""
     return machine.landlock >= ABI_UNIX_SOCKETS or (machine.seccomp and not policy.network)
 
 
 def check(policy: SandboxPolicy, machine: Support, kept: Repositories = NOTHING_KEPT) -> tuple[str, ...]:
-    """A notice about the parts that are not enforced. Args: kept: see `find_kept`.
+    """Returns a notice about the parts that are not enforced. Args: kept: see `find_kept`.
 
     Raises:
-        KernelStartError: All of it is required.
+        KernelStartError: All parts are required.
     """
     missing = (*unenforced(policy, machine), *kept.open)
     if missing and policy.required:
@@ -282,7 +282,7 @@ def check(policy: SandboxPolicy, machine: Support, kept: Repositories = NOTHING_
 
 
 def find_kept(policy: SandboxPolicy | None) -> Repositories:
-    """The paths in writable folders that a kernel with this policy must not change, as they are now."""
+    """Returns the paths in writable folders that a kernel with this policy must not change, as they are now."""
     if policy is None or not policy.writable:
         return NOTHING_KEPT
     workspace = policy.writable[0] if policy.workspace is None else policy.workspace
@@ -292,7 +292,7 @@ def find_kept(policy: SandboxPolicy | None) -> Repositories:
 
 
 def _private_folders_in(writable: Iterable[Path]) -> list[str]:
-    """What a kernel can write of the program's private folders, which come and go while it lives."""
+    """Returns the program's private folders that a kernel can write, which come and go while it lives."""
     base = Path(tempfile.gettempdir()).resolve()
     if not is_below(base, [Path(os.path.realpath(path)) for path in writable]):
         return []
@@ -300,18 +300,18 @@ def _private_folders_in(writable: Iterable[Path]) -> list[str]:
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether the path is one of the folders or in one."""
+    """Returns whether the path is one of the folders or in one."""
     return any(path.is_relative_to(folder) for folder in folders)
 
 
 @functools.lru_cache(maxsize=16)
 def _not_below(paths: tuple[str, ...], folders: tuple[Path, ...]) -> tuple[Path, ...]:
-    """The paths that are in none of the folders. Cached: it takes milliseconds, and each kernel needs it."""
+    """Returns the paths that are in none of the folders. Cached: it takes milliseconds, and each kernel needs it."""
     return tuple(path for path in map(Path, paths) if not is_below(path, folders))
 
 
 def pinned(kept: Iterable[str], writable: Iterable[Path]) -> list[str]:
-    """The folders that what is kept stands in: were one of them moved, another could be put in its place."""
+    """Returns the folders around kept paths: were one of them moved, another could be put in its place."""
     roots = outermost(os.path.realpath(path) for path in writable)
     above = {folder for path in kept for folder in map(str, Path(path).parents)}
     return sorted(folder for folder in above if folder not in roots and installed.is_in(folder, roots))
@@ -320,7 +320,7 @@ def pinned(kept: Iterable[str], writable: Iterable[Path]) -> list[str]:
 def wire(
     policy: SandboxPolicy, machine: Support, folder: Path, cwd: Path, kept: Repositories = NOTHING_KEPT
 ) -> dict[str, Any]:
-    """The policy as the wall reads it, for a kernel with this private folder and working directory."""
+    """Returns the policy as the wall reads it, for a kernel with this private folder and working directory."""
     pieces = ["limits"]
     if machine.landlock:
         pieces.append("landlock")
@@ -356,24 +356,24 @@ def wire(
 
 
 def _above(workspace: Path, folder: Path) -> str:
-    """The folder around the workspace. Empty: it holds more that a branch may not write, or is no part of a view."""
+    """Returns the folder around the workspace. Empty: it holds more that a branch may not write, or is no part of a view."""
     above = Path(os.path.realpath(workspace)).parent
     others = (Path(os.path.realpath(folder)), *map(Path, NOT_HARDENED))
     return "" if is_below(above, others) or any(is_below(path, (above,)) for path in others) else str(above)
 
 
 def may_cover(wall: Mapping[str, Any] | None) -> bool:
-    """Whether a branch of a kernel with this wall may see a copy of the workspace at the workspace's path."""
+    """Returns whether a branch of a kernel with this wall may see a copy of the workspace at the workspace's path."""
     return wall is not None and (not wall["walled"] or wall["above"] != "")
 
 
 def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = "") -> dict[str, Any]:
-    """The wall of a kernel's branch, within the kernel's own: the same, except for the private folder.
+    """Returns the wall of a kernel's branch, within the kernel's own: the same, except for the private folder.
 
     Args:
-        origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.
+        origin: The kernel's wall (`wire`). The branch can read its temporary folder.
         folder: The private folder of the branch, inside the kernel's.
-        without: The workspace, where the branch has a copy at another path. Empty: it has none.
+        without: The workspace, where the branch has a copy at another path. Empty: no copy.
     """
     readable = [*(path for path in origin["readable"] if path != without), str(Path(origin["folder"], "tmp"))]
     writable = [path for path in origin["writable"] if path != without]
@@ -382,12 +382,12 @@ def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = ""
 
 
 def wall_script() -> Path:
-    """The file of the wall."""
+    """Returns the file of the wall."""
     return Path(str(resources.files(__package__).joinpath("wall.py")))
 
 
 def total_memory() -> int:
-    """The machine's memory in bytes."""
+    """Returns the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -399,10 +399,10 @@ class Gaps:
         self._noticed: set[str] = set()
 
     async def check(self, spec: KernelSpec) -> Repositories:
-        """Finds what the wall of a kernel will not cover, before the kernel starts, and gives notice of it once.
+        """Finds the gaps of a kernel's wall, before the kernel starts, and gives notice of each once.
 
         Returns:
-            What the kernel must leave as it is in the folders that it may write.
+            The paths in writable folders that the kernel must not change.
 
         Raises:
             KernelStartError: The sandbox is required and cannot be had whole.
@@ -437,14 +437,14 @@ class Gaps:
         return kept
 
     def _new(self, texts: Iterable[str]) -> list[str]:
-        """The gaps that nobody has reported yet."""
+        """Returns the gaps that nobody has reported yet."""
         new = [text for text in texts if text not in self._noticed]
         self._noticed.update(new)
         return new
 
 
 def source_notice(source: str, policy: SandboxPolicy) -> str:
-    """Why code cannot change the source of a package that is installed in editable form, and what lets it."""
+    """Returns why code cannot change the source of a package that is installed in editable form, and the way out."""
     steps = {
         "run this program from an environment of its own (`uv tool install`, `pipx`)": sys.executable,
         "set kernel.python to a Python in which it is not installed": policy.python,

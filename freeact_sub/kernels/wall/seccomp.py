@@ -1,4 +1,4 @@
-"""The filter of system calls: what neither Landlock nor the lack of capabilities covers. Standard library only.
+"""The filter of system calls that neither Landlock nor the lack of capabilities covers. Standard library only.
 
 A classic BPF program that the Linux kernel runs at each system call. It knows x86_64 and aarch64; calls of another
 architecture (32-bit programs, x32) are refused whole, for their numbers mean other things. A refused call fails with
@@ -24,10 +24,10 @@ NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, FOURTH_AR
 """Offsets in the filter's data; for an argument, of its lower half."""
 AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 1, 5, 0xF
 NETWORK_FAMILIES = (2, 10, 16)
-"""IPv4, IPv6, netlink."""
+"""Families of network sockets: IPv4, IPv6, netlink."""
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
 NEW_NAMESPACES = 0x7E020000
-"""All flags of `clone` for them."""
+"""The flags of `clone` for new namespaces."""
 
 # name: (x86_64, aarch64)
 ALWAYS = {
@@ -76,7 +76,7 @@ WALLED = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
-"""Besides, where files are walled: ways around a filter, and new namespaces."""
+"""Further system calls to refuse where files are walled: ways around a filter, and new namespaces."""
 SHARED = {
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -92,7 +92,7 @@ SHARED = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
-"""Besides, in a trial: what it would share with the kernel that it is a copy of."""
+"""Further system calls to refuse in a trial, for memory and queues that it would share with its origin."""
 SCHEDULING = {
     "setpriority": (141, 140),
     "ioprio_set": (251, 30),
@@ -101,7 +101,7 @@ SCHEDULING = {
     "sched_setscheduler": (144, 119),
     "sched_setattr": (314, 274),
 }
-"""How processes are served, those of others too. In a trial they do nothing, and fail not: libzmq would abort."""
+"""System calls on scheduling, of others too. In a trial they do nothing, and do not fail: libzmq would abort."""
 MODES = (
     (90, None, SECOND_ARGUMENT),  # chmod
     (91, 52, SECOND_ARGUMENT),  # fchmod
@@ -180,7 +180,7 @@ def install(*, walled: bool, network: bool, connect: bool, join: bool, trial: bo
 
 
 def refuse_names() -> None:
-    """No socket of this process gets a name any more, so that no other program reaches it. After `install`."""
+    """Refuses to name sockets of this process from now on, so that no other program reaches it. After `install`."""
     machine = os.uname().machine
     number = BIND[0 if machine == "x86_64" else 1]
     lines = [(LOAD, 0, 0, NUMBER), (EQUAL, 0, 1, number), refuse(errno.EACCES), (RETURN, 0, 0, ALLOW)]
@@ -194,7 +194,7 @@ def refuse_changes(*, signals: bool) -> None:
 
 @functools.cache
 def code_against_changes(*, signals: bool) -> bytes:
-    """The filter's instructions, for a machine whose programs `install` has not refused."""
+    """Returns the filter's instructions, for a machine whose programs `install` has not refused."""
     column = 0 if os.uname().machine == "x86_64" else 1
     lines: list[Line] = [(LOAD, 0, 0, NUMBER)]
     for numbers in [*CHANGES.values(), *(SIGNALS.values() if signals else ())]:
@@ -225,7 +225,7 @@ def put(instructions: bytes, flags: int = 0) -> None:
 
 @functools.cache
 def code(*, walled: bool, network: bool, connect: bool, join: bool, trial: bool = False) -> bytes:
-    """The filter's instructions as the system takes them; arguments as of `install`.
+    """Returns the filter's instructions as the system takes them; arguments as of `install`.
 
     Raises:
         OSError: The machine is of another kind than those that are known.
@@ -237,7 +237,7 @@ def code(*, walled: bool, network: bool, connect: bool, join: bool, trial: bool 
 
 
 def program(machine: str, walled: bool, network: bool, connect: bool, join: bool, trial: bool = False) -> list[Line]:
-    """The filter's instructions: (operation, jump if true, jump if false, value)."""
+    """Returns the filter's instructions: (operation, jump if true, jump if false, value)."""
     column = 0 if machine == "x86_64" else 1
     lines = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, ARCHITECTURES[machine]), refuse(errno.EPERM), (LOAD, 0, 0, NUMBER)]
     if machine == "x86_64":
@@ -271,7 +271,7 @@ def program(machine: str, walled: bool, network: bool, connect: bool, join: bool
 
 
 def call(number: int, lines: list[Line]) -> list[Line]:
-    """Lines for one system call; what they do not refuse passes to the next."""
+    """Returns lines for one system call; what they do not refuse passes to the next."""
     return [(EQUAL, 0, len(lines) + 1, number), *lines, (LOAD, 0, 0, NUMBER)]
 
 
@@ -307,5 +307,5 @@ def no_set_id(column: int, bits: int) -> list[Line]:
 
 
 def refuse(number: int) -> Line:
-    """Ends the filter: the call fails with this error."""
+    """Returns the line that ends the filter: the call fails with this error."""
     return (RETURN, 0, 0, ERRNO | number)

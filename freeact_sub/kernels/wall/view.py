@@ -21,7 +21,7 @@ SHM_BYTES = 1 << 30
 
 
 def failure(piece: str) -> OSError:
-    """The error of the last system call."""
+    """Returns the error of the last system call."""
     number = ctypes.get_errno()
     return OSError(number, f"{piece} could not be set up: {os.strerror(number)}")
 
@@ -93,12 +93,12 @@ def hide(folders: list[str]) -> None:
 
 
 def mount_own_memory() -> None:
-    """An empty `/dev/shm`."""
+    """Mounts an empty `/dev/shm`."""
     mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={SHM_BYTES}")
 
 
 def mount_own_terminals() -> None:
-    """An empty `/dev/pts`: those of other programs are not there."""
+    """Mounts an empty `/dev/pts`: the terminals of other programs are not there."""
     mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
 
 
@@ -116,7 +116,7 @@ def new_namespaces() -> bool:
 
 
 def placements(paths: list[str]) -> tuple[dict[str, str], set[str]]:
-    """Which symbolic links and which mounts give the paths their names in an empty tree."""
+    """Returns the symbolic links and the mounts that give the paths their names in an empty tree."""
     links: dict[str, str] = {}
     mounts: set[str] = set()
     folders: set[str] = set()  # that are no links: most paths share them
@@ -140,7 +140,7 @@ def placements(paths: list[str]) -> tuple[dict[str, str], set[str]]:
 
 
 def below(path: str, others: set[str]) -> bool:
-    """Whether the path is below one of the others."""
+    """Returns whether the path is below one of the others."""
     end = path.rfind("/")
     while end > 0:
         if path[:end] in others:
@@ -162,7 +162,7 @@ def make_folder(path: str, made: set[str]) -> None:
 
 
 def bind(source: str, target: str, made: set[str]) -> None:
-    """Mounts what is at the source at the target too, with all that is mounted below it. Args: made: see `make_folder`."""
+    """Mounts the source at the target too, with all that is mounted below it. Args: made: see `make_folder`."""
     if os.path.isdir(source):
         make_folder(target, made)
     elif not os.path.exists(target):
@@ -183,7 +183,7 @@ def harden(path: str, attributes: int, descriptor: int = AT_FDCWD, flags: int = 
 
 
 def set_attributes(path: str, attributes: int, descriptor: int, flags: int) -> None:
-    """The system call."""
+    """Makes the system call."""
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)
     name = b"" if flags & AT_EMPTY_PATH else os.fsencode(path)
     if LIBC.syscall(SYS_MOUNT_SETATTR, descriptor, name, flags, wanted, ctypes.c_size_t(len(wanted))):
@@ -191,7 +191,7 @@ def set_attributes(path: str, attributes: int, descriptor: int, flags: int) -> N
 
 
 def pin(path: str, attributes: int) -> None:
-    """Mounts what is at the path on itself, be it a link: what is a mount can neither be moved nor removed nor replaced."""
+    """Mounts a path, be it a link, on itself: a mount can neither be moved nor removed nor replaced."""
     name, flags = os.fsencode(path), OPEN_TREE_CLONE | os.O_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_RECURSIVE
     tree = LIBC.syscall(SYS_OPEN_TREE, AT_FDCWD, name, flags)
     if tree < 0:
@@ -207,7 +207,7 @@ def pin(path: str, attributes: int) -> None:
 
 
 def make_devices(made: set[str]) -> None:
-    """The few devices that programs need; terminals and shared memory of our own. Args: made: see `make_folder`."""
+    """Makes the few devices that programs need; our own terminals and shared memory. Args: made: see `make_folder`."""
     for name in DEVICES:
         if os.path.exists(f"/old/dev/{name}"):
             bind(f"/old/dev/{name}", f"/dev/{name}", made)
@@ -220,7 +220,7 @@ def make_devices(made: set[str]) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    """The system call."""
+    """Makes the system call."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
     if LIBC.mount(*encoded, ctypes.c_ulong(flags), None if options is None else options.encode()):
         raise failure(f"view (mount of {target})")

@@ -1,4 +1,4 @@
-"""The wall around one kernel: what its process, and all that it starts, can reach. Linux; standard library only.
+"""The wall around one kernel: the reach of its process, and of all that it starts. Linux; standard library only.
 
     python -I -S wall.py POLICY_JSON PROGRAM [ARGUMENT ...]     build the wall, then become the program
     python -I -S wall.py --probe                                print what this machine can do, as one JSON object
@@ -59,7 +59,7 @@ class WallError(Exception):
 
 
 def prepare(policy: dict[str, Any]) -> None:
-    """Makes what a wall needs and a process can make before it forks: the walls of what it forks take less time."""
+    """Makes the parts of a wall that a process can make before it forks: the walls of its forks take less time."""
     if "seccomp" in policy["pieces"]:
         load("seccomp").code(**filtered(policy))
 
@@ -84,18 +84,18 @@ def build(policy: dict[str, Any]) -> None:
 
 
 def filtered(policy: dict[str, Any]) -> dict[str, bool]:
-    """The arguments of `seccomp.install`."""
+    """Returns the arguments of `seccomp.install`."""
     return {**{name: policy[name] for name in ("walled", "network", "connect")}, "join": bool(policy["above"])}
 
 
 def failure(piece: str) -> WallError:
-    """The error of the last system call."""
+    """Returns the error of the last system call."""
     number = ctypes.get_errno()
     return WallError(f"{piece} could not be set up: {os.strerror(number)}")
 
 
 def load(name: str) -> Any:
-    """A module beside this file; none is part of a package where they run."""
+    """Loads a module beside this file; none is part of a package where they run."""
     if f"freeact_{name}" not in sys.modules:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
         module = types.ModuleType(f"freeact_{name}")
@@ -119,7 +119,7 @@ def set_limits(limits: dict[str, int], counted_anew: bool) -> None:
 
 
 def tasks_of_this_user() -> int:
-    """The number of threads that run under our user id."""
+    """Returns the number of threads that run under our user id."""
     count, me = 0, os.getuid()
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -132,10 +132,10 @@ def tasks_of_this_user() -> int:
 
 
 def drop_capabilities(of_root: set[int] | None = None) -> None:
-    """Keeps what root needs for files; what an ordinary user has got in its own namespace goes whole.
+    """Drops the capabilities that root does not need for files; an ordinary user in its own namespace keeps none.
 
     Args:
-        of_root: What root keeps. None: `FILE_CAPABILITIES`.
+        of_root: Capabilities that root keeps. None: `FILE_CAPABILITIES`.
     """
     keep: set[int] = (FILE_CAPABILITIES if of_root is None else of_root) if os.getuid() == 0 else set()
     LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -156,7 +156,7 @@ def drop_capabilities(of_root: set[int] | None = None) -> None:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that this kernel has; 0: none."""
+    """Returns the version of Landlock that this kernel has; 0: none."""
     version: int = LIBC.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
     return max(0, version)
 
@@ -233,7 +233,7 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def probe() -> dict[str, Any]:
-    """The machine's means, tested in processes of their own."""
+    """Tests the machine's means, in processes of their own."""
     policy = {"walled": True, "readable": ["/usr"], "writable": [], "folder": "/usr", "cwd": "/usr"}
     policy |= {"pinned": [], "kept": ["/usr"], "hidden": [], "above": ""}
     return {
@@ -245,7 +245,7 @@ def probe() -> dict[str, Any]:
 
 
 def works(piece: Callable[[], Any], no_new_privileges: bool) -> bool:
-    """Whether a forked process can set the piece up."""
+    """Returns whether a forked process can set the piece up."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -263,7 +263,7 @@ def works(piece: Callable[[], Any], no_new_privileges: bool) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """See the top of this file."""
+    """Runs this file as a script; see its top."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by whoever has started this, it hides how a process has ended
     if arguments == ["--probe"]:
         print(json.dumps(probe()))
