@@ -29,11 +29,11 @@ from freeact_sub.text import whole_value
 
 ChannelName: TypeAlias = Literal["iopub", "shell", "control"]
 CHANNELS: Final[tuple[ChannelName, ...]] = ("shell", "control", "iopub")
-"""In the order in which they are connected: of a kernel with bound sockets, the others are once something comes on iopub."""
+"""The channels in the order in which they are connected: with bound sockets, the others once something comes on iopub."""
 DELIMITER: Final[bytes] = DELIM
 ZmqSocket: TypeAlias = Socket[bytes]
 ZmqContext: TypeAlias = Context[ZmqSocket]
-"""Not those of `zmq.asyncio`."""
+"""A context whose sockets are not those of `zmq.asyncio`."""
 Hear: TypeAlias = Callable[[ChannelName, list[bytes] | Exception], None]
 """Called with each message: the JSON of its header, parent, metadata and content, then its buffers. Must not raise.
 
@@ -41,13 +41,13 @@ A `MessageError` stands for what is not a message of this kernel; after any othe
 """
 MESSAGES_AT_ONCE: Final = 50
 BYTES_AT_ONCE: Final = 200_000
-"""How much of a channel is read in a row before other tasks get their turn."""
+"""Bytes of a channel that are read in a row before other tasks get their turn."""
 
 logger = logging.getLogger(__name__)
 MAX_HEADER_BYTES: Final = 65_536
-"""The bound on what is read of a message that is too large."""
+"""The bound on the part that is read of a message that is too large."""
 MAX_DEPTH: Final = 200
-"""Lists and objects in each other; what shows or writes values that are deeper would run out of stack."""
+"""Maximum depth of lists and objects in each other; code that shows or writes deeper values would run out of stack."""
 MAX_PARENT_BYTES: Final = 2_000
 """The bound on a remembered parent header."""
 REPLY_STATUSES: Final = frozenset({"ok", "error", "aborted"})
@@ -66,10 +66,10 @@ class RefusedMessageError(MessageError):
         """Makes the error.
 
         Args:
-            text: Why.
+            text: The reason.
             request_id: The request that waits for an answer. None: none does, or it cannot be read.
             kind: Jupyter's `msg_type`. Empty: it cannot be read.
-            parent_id: The id of the request that it belongs to. None: as above.
+            parent_id: The id of the request that it belongs to. None: it cannot be read.
         """
         super().__init__(text)
         self.request_id = request_id
@@ -107,7 +107,7 @@ def check_size(frames: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -
 def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
     """Checks and reads a message.
 
-    As `Session.deserialize` does, except for the dates: parsing two in each message takes longer than all the rest.
+    Differs from `Session.deserialize` in the dates: parsing two in each message takes longer than all the rest.
 
     Args:
         parts: The JSON of header, parent, metadata and content, then buffers, which nobody reads.
@@ -134,7 +134,7 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
 
 
 def _about(parts: Sequence[bytes]) -> tuple[str, str | None]:
-    """The kind of a message that is not read, and the id of its parent, as far as they are short."""
+    """Returns the kind of a message that is not read, and the id of its parent, as far as they are short."""
     kind, parent_id = "", None
     with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
         if len(parts[0]) + len(parts[1]) <= MAX_HEADER_BYTES:
@@ -143,7 +143,7 @@ def _about(parts: Sequence[bytes]) -> tuple[str, str | None]:
 
 
 def _read(part: bytes) -> Any:
-    """The JSON of a part, in UTF-8. `json.loads` looks longer for encoding and spaces than it reads a small message."""
+    """Returns the JSON of a part, in UTF-8. `json.loads` looks longer for the encoding than it reads a small message."""
     if part == b"{}":
         return {}
     text, is_whole = _decoded(part)
@@ -155,7 +155,7 @@ def _read(part: bytes) -> Any:
 
 
 def _decoded(part: bytes) -> tuple[str, bool]:
-    """The text of a part, and whether it has no half characters. Jupyter sends the bytes of file names as they are."""
+    """Returns the text of a part, and whether it has no half characters. Jupyter sends bytes of file names unchanged."""
     try:
         return str(part, "utf-8"), b"\\ud" not in part and b"\\uD" not in part
     except UnicodeDecodeError:
@@ -163,7 +163,7 @@ def _decoded(part: bytes) -> tuple[str, bool]:
 
 
 def _parent_id(part: bytes) -> Any:
-    """The messages of a cell all have the same parent."""
+    """Returns the id of a parent, cached if short: the messages of a cell all have the same parent."""
     return _short_parent_id(part) if len(part) <= MAX_PARENT_BYTES else _read(part).get("msg_id")
 
 
@@ -173,12 +173,12 @@ def _short_parent_id(part: bytes) -> Any:
 
 
 def _may_be_deep(part: bytes) -> bool:
-    """False where it certainly is not: most messages have a few brackets."""
+    """Returns False where a part certainly is not deep: most messages have a few brackets."""
     return part.count(b"[") + part.count(b"{") > MAX_DEPTH
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether it is nested too deeply. Searches level by level, because recursion would need a deep stack."""
+    """Returns whether a value is nested too deeply; goes level by level, because recursion would need a deep stack."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -193,7 +193,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def output_of(message: Message) -> CellOutput | None:
-    """Return the output of a cell in a message. None: it is not output.
+    """Returns the output of a cell in a message. None: it is not output.
 
     Raises:
         RefusedMessageError: Its values have other types than Jupyter's specification says.
@@ -227,7 +227,7 @@ def output_of(message: Message) -> CellOutput | None:
 
 
 def reply_of(message: Message) -> dict[str, Any]:
-    """Return `status`, `execution_count` and `payload` of the reply to a cell; an unknown status counts as an error."""
+    """Returns `status`, `execution_count` and `payload` of the reply to a cell; an unknown status counts as an error."""
     status, payloads = message.content.get("status"), message.content.get("payload")
     known = isinstance(status, str) and status in REPLY_STATUSES
     return {
@@ -296,19 +296,19 @@ class ZmqChannels:
         self._inboxes = {channel: _Inbox(socket) for channel, socket in sockets.items()}
 
     def send(self, channel: ChannelName, kind: str, content: Mapping[str, Any]) -> str:
-        """See `KernelChannels`."""
+        """Sends a message, signed."""
         message = self._session.msg(kind, dict(content))
         self._inbox(channel).send(self._session.serialize(message))
         message_id: str = message["header"]["msg_id"]
         return message_id
 
     def listen(self, hear: Hear) -> None:
-        """See `KernelChannels`."""
+        """Passes each message to the one listener as soon as it arrives, earlier messages first."""
         for channel, inbox in self._inboxes.items():
             inbox.listen(partial(self._take, hear, channel))
 
     def close(self) -> None:
-        """See `KernelChannels`."""
+        """Closes the sockets."""
         inboxes, self._inboxes = self._inboxes, {}
         for inbox in inboxes.values():
             inbox.close()
@@ -326,7 +326,7 @@ class ZmqChannels:
 
 
 class _Inbox:
-    """One socket, and who hears what comes on it.
+    """A socket, and the listener to its messages.
 
     A message is handed over in the turn of the loop in which its socket has woken it. The sockets of `zmq.asyncio` make a
     future, a timer and several looks at the socket for each, and wake a task.
@@ -358,7 +358,7 @@ class _Inbox:
         self._socket.close(linger=0)
 
     def _read(self) -> None:
-        """Hand over what has come."""
+        """Hands over all messages that have come."""
         messages = size = 0
         while messages < MESSAGES_AT_ONCE and size < BYTES_AT_ONCE:
             if self._hear is None:  # not yet, or closed, perhaps over the last message
@@ -377,10 +377,10 @@ class _Inbox:
 
 
 def signed_parts(frames: list[bytes], session: Session) -> list[bytes]:
-    """The parts of a message as zmq brings it.
+    """Returns the parts of a message as zmq brings it.
 
     Args:
-        frames: As they came.
+        frames: The frames of the message.
         session: Has the kernel's key; with an empty one messages are not signed.
 
     Raises:

@@ -5,7 +5,7 @@ idle status included. A cell is over at its `execute_reply` *and* the idle statu
 comes first and output may still follow, so it alone says nothing. Once the reply is there, idle has a deadline: should it
 be lost all the same, the cell ends late instead of never.
 
-What code in the kernel asks of its host comes on iopub as well (`freeact_request`) and is answered on the control channel
+Requests of code to its host come on iopub as well (`freeact_request`) and are answered on the control channel
 (`freeact_reply`), which has its own thread in the kernel: answers arrive while a cell blocks.
 
 Tasks, timers and threads continue after their cell has ended, and their output still has that cell's id. It is shown in the
@@ -49,7 +49,7 @@ from freeact_sub.system.process import WINDOW
 IDLE_DEADLINE_SECONDS: Final = 5.0
 """Seconds that output may follow the reply before the cell counts as ended without its idle status."""
 LATEST_SECONDS: Final = 300.0
-"""Seconds that it may follow if it keeps coming."""
+"""Seconds that output may follow the reply if it keeps coming."""
 INTERRUPT_GRACE_SECONDS: Final = 5.0
 """Seconds that a cell may take to end after an interrupt, before its kernel is killed with all variables. Code of Python
 ends within two seconds, whatever it catches (`guest/interrupts.py`)."""
@@ -100,21 +100,21 @@ class _Cell:
     clock: CellClock
     changed: asyncio.Event
     silent: bool
-    """It is our own: nobody reads its output."""
+    """Whether the request is our own: nobody reads its output."""
     reply: dict[str, Any] | None = None
     idle: bool = False
     interrupted: bool = False
     abandoned: bool = False
     came: int = 0
-    """Messages that belong to it."""
+    """The number of messages that belong to it."""
     replied_at: float = 0.0
-    """When its reply came, in the time of the loop."""
+    """The time of its reply, by the clock of the loop."""
     refused: int = 0
-    """Messages that could not be used."""
+    """The number of messages that could not be used."""
 
     @property
     def is_late(self) -> bool:
-        """Whether it puts out more for too long after its reply, as a thread does that never ends."""
+        """Whether output still comes too long after the reply, as of a thread that never ends."""
         return asyncio.get_running_loop().time() > self.replied_at + LATEST_SECONDS
 
 
@@ -124,18 +124,18 @@ class KernelClient:
     def __init__(self, owner: KernelOwner) -> None:
         self._owner = owner
         self._channels: KernelChannels | None = None
-        """None: they are not open yet, or not any more."""
+        """The open channels, if any."""
         self._cell: _Cell | None = None
         self._earlier = EarlierOutput()
         self._came = 0
         self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
-        """Waits for the end of a cell that is no longer read."""
+        """The task that waits for the end of a cell that is no longer read."""
         self._one_at_a_time = asyncio.Lock()
         self._probes: dict[str, asyncio.Event] = {}
-        """What to set at the reply to each."""
+        """The event to set at the reply to each probe."""
         self._subscribed = asyncio.Event()
-        """The greeting, or what belongs to a probe, has come on iopub: all that follows will."""
+        """An event that is set once the greeting, or a probe's message, has come on iopub: all that follows will."""
         self._lost = asyncio.Event()
         self.lost_reason: str | None = None
 
@@ -143,9 +143,9 @@ class KernelClient:
         """Starts reading, and waits until the kernel is ready for a cell.
 
         Args:
-            channels: To the kernel. The client closes them.
-            greets: It greets a subscriber to iopub, and not before it is ready. False: it is asked on every channel, which
-                takes it as long as a cell.
+            channels: The channels to the kernel; the client closes them.
+            greets: The kernel greets a subscriber to iopub, and not before it is ready. False: it is asked on every
+                channel, which takes as long as a cell.
 
         Raises:
             KernelStartError: The kernel ended before it was ready.
@@ -179,7 +179,7 @@ class KernelClient:
 
     @property
     def unread(self) -> str:
-        """See `Kernel.unread`."""
+        """The output of earlier cells since the last cell ended."""
         return self._earlier.text
 
     async def wait_lost(self) -> str:
@@ -199,7 +199,7 @@ class KernelClient:
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False, given: Any = None
     ) -> AsyncIterator[CellRun]:
-        """Runs a cell; see `Kernel.execute`. What is `given` (JSON) stands in the request's content, for the code to read.
+        """Runs a cell; see `Kernel.execute`. The request's content has `given` (JSON), for the code to read.
 
         A kernel goes through the code itself several times in Python, to look for magics and to name the cell.
         """
@@ -244,7 +244,7 @@ class KernelClient:
         self.send_control("freeact_reply", content)
 
     def send_control(self, kind: str, content: dict[str, Any]) -> None:
-        """Sends the guest a message on the control channel; what it replies comes to the owner."""
+        """Sends the guest a message on the control channel; its reply comes to the owner."""
         if self._channels is not None:
             self._channels.send("control", kind, content)
 
@@ -308,7 +308,7 @@ class KernelClient:
         return asyncio.get_running_loop().time() + INTERRUPT_GRACE_SECONDS
 
     async def _output_comes(self, cell: _Cell) -> bool:
-        """Waits for what follows the reply of a cell. Returns False if it is not to be waited for any longer."""
+        """Waits for output after the reply of a cell. Returns False if it is not to be waited for any longer."""
         came = cell.came
         if await self._changed_before(cell, asyncio.get_running_loop().time() + IDLE_DEADLINE_SECONDS):
             return True
@@ -318,7 +318,7 @@ class KernelClient:
         return False
 
     async def _end_kernel(self) -> ReplyStatus:
-        """Wait until a kernel that was told to exit has exited, or kill it: it would take the next cell with it."""
+        """Waits until a kernel that was told to exit has exited, or kills it: it would take the next cell with it."""
         await self._wait_any(self._lost, timeout_seconds=EXIT_SECONDS)
         if self.lost_reason is None:
             await self._owner.kill("a cell called `exit()` or `quit()`")
@@ -394,7 +394,7 @@ class KernelClient:
             self._pass_over(channel, error)
 
     def _replied_too_much(self, error: RefusedMessageError) -> None:
-        """Ends the cell at the reply all the same, which nobody else sends."""
+        """Ends the cell although its reply is refused: nobody sends another one."""
         cell = self._cell
         if cell is not None and error.kind == "execute_reply" and error.parent_id == cell.request_id:
             cell.buffer.add_note(f"[how the cell ended is not known: its reply is left out: {error}]\n")
@@ -410,7 +410,7 @@ class KernelClient:
             self._owner.on_request({"id": error.request_id, "refused": f"the request cannot be read: {error}"}, None)
 
     def _is_wanted(self, parts: list[bytes]) -> bool:
-        """Whether to read output of a cell; False after too many unusable messages, which take time to check."""
+        """Returns whether to read output of a cell; False after too many unusable messages, which take time to check."""
         return self._cell is None or self._cell.refused <= MAX_REFUSED or is_needed(parts)
 
     def _count_refused(self) -> None:
@@ -454,11 +454,11 @@ class KernelClient:
 
 MAX_NEEDED_BYTES: Final = 65_536
 NEEDED: Final = (b'"status"', b'"freeact_')
-"""In the headers of messages that end a cell or ask its host."""
+"""Marks in the headers of messages that end a cell or ask its host."""
 QUIET_SECONDS: Final = 0.3
 """Seconds without a message after which an ended kernel has sent nothing more."""
 LAST_SECONDS: Final = 5.0
-"""Seconds at most for its last messages."""
+"""Maximum seconds for its last messages."""
 
 HELD_CHARS: Final = 1_000_000
 """The number of characters of output that wait for the next cell."""
@@ -475,7 +475,7 @@ class EarlierOutput:
         self._held: deque[CellOutput] = deque()
         self._held_chars = self._left_out_chars = 0
         self._has_cells = False
-        """Before the first cell there is only what the start of the kernel has put out; that is in its log."""
+        """Whether a cell has run. Before, only the start of the kernel has put something out; that is in its log."""
         self._noted: CellOutputBuffer | None = None
         """The buffer of the cell whose reader knows that there is such output."""
 
@@ -502,7 +502,7 @@ class EarlierOutput:
 
     @property
     def text(self) -> str:
-        """What waits for the next cell."""
+        """The output that waits for the next cell."""
         more = f"\n[{self._left_out_chars:,} more characters were left out]" if self._left_out_chars else ""
         return "".join(map(text_of, self._held)) + more
 
@@ -532,7 +532,7 @@ def _not_of_this_cell(output: CellError | ExecuteResult) -> CellOutput:
 
 
 def outputs_of(payloads: Sequence[dict[str, Any]]) -> list[CellOutput]:
-    """Return the text of a reply's payloads: pages of help, code for the next cell, and requests that are not supported."""
+    """Returns the text of a reply's payloads: pages of help, code for the next cell, and requests that are not supported."""
     return [output for payload in payloads if (output := _shown(payload)) is not None]
 
 
@@ -554,12 +554,12 @@ def _shown(payload: dict[str, Any]) -> CellOutput | None:
 
 
 def ends_kernel(payloads: Sequence[dict[str, Any]]) -> bool:
-    """Whether the cell has ended its kernel, which stops a moment after the reply."""
+    """Returns whether the cell has ended its kernel, which stops a moment after the reply."""
     return any(payload.get("source") == "ask_exit" and not payload.get("keepkernel") for payload in payloads)
 
 
 async def last_messages(count: Callable[[], int]) -> None:
-    """Waits until nothing has come for a moment: what a kernel sent before it ended may still be on its way.
+    """Waits until nothing has come for a moment: messages of an ended kernel may still be on their way.
 
     No event tells that: the end of a process is heard before its last messages when this program was busy.
 
@@ -575,5 +575,5 @@ async def last_messages(count: Callable[[], int]) -> None:
 
 
 def is_needed(parts: Sequence[bytes]) -> bool:
-    """Whether a message ends a cell or asks its host."""
+    """Returns whether a message ends a cell or asks its host."""
     return sum(map(len, parts)) <= MAX_NEEDED_BYTES and any(kind in parts[0] for kind in NEEDED)

@@ -40,12 +40,12 @@ from freeact_sub.text import CursorText
 OPEN_LINES: Final = 100
 """Lines at the end that can still be changed."""
 OPEN_CHARS: Final = 16_384
-"""A line that is longer cannot be changed any more."""
+"""Characters above which a line cannot be changed any more."""
 _MOVES: Final = re.compile("[\r\b\x1b]")
 FRAMES: Final = 3
 """Frames that are kept besides the first."""
 MESSAGE_CHARS: Final = 2000
-"""Some libraries put whole documents into the message of an exception."""
+"""Characters of an exception's message: some libraries put whole documents into it."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _PLACE = re.compile(r"(?P<place>(?:Cell In\[\d+\], line \d+|File .+?:\d+)(?:, in [^\n(]+)?)[^\n]*\n")
@@ -76,7 +76,7 @@ class HeadAndTail:
                 self.tail_size -= len(self.tail.popleft())
 
     def ending_with(self, text: str) -> tuple[str, str, int]:
-        """Head, tail and number of the characters between them, with more text at the end, which is not added."""
+        """Returns head, tail and number of the characters between them, with more text at the end, which is not added."""
         whole = HeadAndTail(self.head_chars, self.tail_chars)
         whole.head, whole.tail = [*self.head], deque(self.tail)
         whole.tail_size, whole.total_chars = self.tail_size, self.total_chars
@@ -104,7 +104,7 @@ class ScreenText(CursorText[str]):
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is shown any more."""
+        """Clears the screen."""
         self._settled = HeadAndTail(self._head_chars, self._tail_chars)
         self._restart()
         self._places: dict[str, list[_Place]] = {}
@@ -190,7 +190,7 @@ class ScreenText(CursorText[str]):
             self._places.clear()
 
     def _is_large(self) -> bool:
-        """Counts only after so much more text that it may be."""
+        """Returns whether the open lines are too large; counts only after so much more text that they may be."""
         if self._uncounted < OPEN_CHARS:
             return False
         self._uncounted = 0
@@ -198,12 +198,12 @@ class ScreenText(CursorText[str]):
 
 
 def without_colours(text: str) -> str:
-    """Text without ANSI colour codes."""
+    """Returns text without ANSI colour codes."""
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
 def short_traceback(error: CellError) -> str:
-    """What the model reads of an error: where it failed, how it got there, and what it was, ending with a line break.
+    """Returns the model's text of an error: where it failed, how it got there, and what it was, ending with a line break.
 
     IPython shows a window of source for each frame, which for one wrong argument to a library is a page. Kept are, of each
     frame, its place and the line that failed; of many frames the first (in the cell) and the last ones. An error without a
@@ -242,15 +242,15 @@ def _shortened(text: str) -> str:
 BUFFER_CHARS: Final = 4_000_000
 """Characters of output that may wait for the reader."""
 CHUNK_CHARS: Final = 65_536
-"""Longer text is handed on in pieces: an event must stay small, or a bounded number of them is no bound."""
+"""Characters above which text is handed on in pieces: an event must stay small, or a bounded number of them is no bound."""
 DISPLAYS_CHARS: Final = 20_000_000
 """Characters of rich output (pictures are base64) that one cell may show; past it a note stands for each."""
 MANY_WAITING: Final = 1_000
-"""Outputs that wait; when so many do, those that the cell clears are dropped."""
+"""The number of waiting outputs from which on those that the cell clears are dropped."""
 STAYING_CHARS: Final = 100_000
 """Characters that stay when the cell clears its output."""
 MERGED_CHARS: Final = 16_384
-"""Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
+"""Characters up to which small pieces of waiting text are joined: one chunk a print would cost an event each."""
 
 WHOLE_TIMES: Final = 10
 """The multiple of its time limit that a cell may take with all its waiting."""
@@ -279,9 +279,9 @@ class CellOutputBuffer:
         self._model_chars = model_chars
         self._screen = ScreenText(model_chars)
         self._is_to_clear = False
-        """The next output replaces all earlier output."""
+        """Whether the next output replaces all earlier output."""
         self._staying: list[StreamText | DisplayData] = []
-        """What the cell cannot clear, because it has not put it out."""
+        """Output that the cell cannot clear, because it has not put it out."""
         self._staying_chars = 0
         self._unwritten: list[str] = []
         """All of the text, while it is short."""
@@ -289,12 +289,12 @@ class CellOutputBuffer:
         self._root = root
         self._file: IO[str] | None = None
         self._waiting: deque[tuple[CellOutput, int]] = deque()
-        """With their sizes in characters."""
+        """Waiting outputs, with their sizes in characters."""
         self._waiting_chars = 0
         self._changed = asyncio.Event()
         self._reply: ExecuteReply | None = None
         self._displays: dict[str, tuple[MimeBundle, int]] = {}
-        """By display id or number, with their sizes in characters."""
+        """Displays by id or number, with their sizes in characters."""
         self.total_chars = 0
         """Length of the cell's text so far."""
         self.left_out_chars = 0
@@ -328,7 +328,7 @@ class CellOutputBuffer:
         self.add(StreamText(name="stderr", text=text), stays=True)
 
     def end(self, reply: ExecuteReply) -> None:
-        """The cell is over; the first end counts."""
+        """Ends the output; the first end counts."""
         if self._reply is None:
             self._reply = reply
             self._changed.set()
@@ -340,11 +340,11 @@ class CellOutputBuffer:
 
     @property
     def ended(self) -> ExecuteReply | None:
-        """How the cell has ended. None: it has not."""
+        """The reply with which the cell has ended. None: it has not ended."""
         return self._reply
 
     async def get(self) -> CellOutput | ExecuteReply:
-        """The next output in order, and at the end the reply, again and again."""
+        """Returns the next output in order, and at the end the reply, again and again."""
         while not self._waiting:
             if self._reply is not None:
                 return self._reply
@@ -490,7 +490,7 @@ class CellRun:
         return output
 
     async def reply(self) -> ExecuteReply:
-        """Waits for the cell's end, skips output that was not read, and tells how the cell has ended."""
+        """Waits for the cell's end, skips output that was not read, and returns the reply."""
         while not isinstance(output := await self._buffer.get(), ExecuteReply):
             pass
         return output
@@ -513,9 +513,9 @@ class CellClock:
         """Makes the clock of one cell.
 
         Args:
-            limit_seconds: When the clock runs out; None: never.
+            limit_seconds: The limit on the working time; None: none.
             tool_call_id: The call that the cell belongs to.
-            stood_still: For how many seconds people have been asked so far, in the run that the cell belongs to.
+            stood_still: Returns the seconds for which people have been asked so far, in the run that the cell belongs to.
         """
         self.tool_call_id = tool_call_id
         self.context = contextvars.copy_context()
@@ -531,7 +531,7 @@ class CellClock:
         self._callback: asyncio.Event | None = None
         self.expired = False
         self.waited_too_long = False
-        """It has run out because of what the cell has waited for."""
+        """Whether the clock has run out because of what the cell has waited for."""
 
     @property
     def whole_limit(self) -> float | None:
