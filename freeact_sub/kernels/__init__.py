@@ -1,4 +1,4 @@
-"""Where code runs: kernels, their providers, and the bridge between code and host."""
+"""Kernels, in which code runs, their providers, and the bridge between code and host."""
 
 from freeact_sub.kernels.guest.line import WALLED
 from freeact_sub.kernels.guest.portable import block_type

@@ -1,8 +1,8 @@
 """Passes values between kernels and the program by files.
 
 Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
-opens a file: what is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have
-made it. Kernels elsewhere move the file themselves where they share a disk; else the host passes on the bytes.
+opens a file: code in a kernel has written the content, which may be anything. It follows no link, for a kernel may
+have made it. Kernels elsewhere move the file themselves where they share a disk; else the host passes on the bytes.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ NO_VALUES: Final = (
     "`freeact_sub.kernels.guest`: write files instead"
 )
 NAME: Final = re.compile(r"\w+(?=: | = )")
-"""Of a variable, at the beginning of the line on it."""
+"""The name of a variable, at the beginning of the line on it."""
 
 _REGISTRY: Final = threading.Lock()
-"""Held by who changes which modules cloudpickle takes along."""
+"""The lock on the registry of modules that cloudpickle takes along."""
 
 
 @runtime_checkable
@@ -55,12 +55,12 @@ class FarKernel(Protocol):
         """Moves a file there into the scratch folder of another kernel.
 
         Returns:
-            Whether that was possible: somebody sees the folders of both.
+            Whether that was possible.
         """
         ...
 
     def read_values(self, name: str) -> AsyncGenerator[bytes]:
-        """The content of a file there, in pieces; the file is gone afterwards.
+        """Yields the content of a file there, in pieces; the file is gone afterwards.
 
         Raises:
             KernelError: It cannot be read.
@@ -229,7 +229,7 @@ async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool,
 
 
 async def _content(name: str, source: Kernel) -> bytearray:
-    """The content of a file of values, which is gone afterwards."""
+    """Reads the content of a file of values, which is gone afterwards."""
     if source.scratch is not None and not isinstance(source, FarKernel):
         return await asyncio.to_thread(read_whole, name, source.scratch)
     if not isinstance(source, FarKernel):
@@ -367,7 +367,7 @@ def move_file(name: str, source: Path, target: Path, *, marks: tuple[str, str] =
         name: The file's name.
         source: The folder that it is in.
         target: The folder that gets it.
-        marks: A name that must exist in each of both, as what shows that the folder is meant.
+        marks: A name that must exist in each folder, which shows that the folder is meant.
 
     Raises:
         KernelError: There is no such file, or it is not a regular one.

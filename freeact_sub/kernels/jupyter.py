@@ -74,31 +74,31 @@ class JupyterKernel:
         self._closing: asyncio.Task[None] | None = None
         self._killed: str | None = None
         self._asked = spec.audit.asked if spec.audit is not None else ()
-        """What its hook asks about."""
+        """Names that its hook asks about."""
 
     @property
     def lost_reason(self) -> str | None:
-        """See `Kernel`."""
+        """A sentence on how the kernel ended. None: it is alive."""
         return self._client.lost_reason
 
     @property
     def unread(self) -> str:
-        """See `Kernel`."""
+        """The output of earlier cells since the last cell ended."""
         return self._client.unread
 
     @property
     def may_be_replaced(self) -> bool:
-        """See `Kernel`."""
+        """Whether the agent's run goes on with a new kernel when this one is lost."""
         return True
 
     @property
     def scratch(self) -> Path | None:
-        """See `Kernel`."""
+        """The kernel's own writable folder on this machine, if any."""
         return self._launcher.scratch
 
     @property
     def own_files(self) -> OwnFiles | None:
-        """See `Kernel`."""
+        """The kernel's copy of the workspace, if any."""
         return self._launcher.own_files
 
     async def open(self) -> Self:
@@ -110,7 +110,7 @@ class JupyterKernel:
         return await self._open(KernelStartError, NOT_READY, self._launcher)
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Self:
-        """See `BranchingKernel.branch`."""
+        """Starts a copy of this kernel; see `BranchingKernel.branch`."""
         check_branch(spec, self.spec)
         if self._closing is not None or self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
@@ -118,12 +118,12 @@ class JupyterKernel:
         return await kernel._open(KernelBranchError, NOT_FORKED, self._launcher)  # noqa: SLF001  # another one of ours
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
-        """See `BranchingKernel.snapshot`."""
+        """Saves the variables into files; see `BranchingKernel.snapshot`."""
         scratch, rights = self._scratch_for_variables(), await self._rights()
         return await self._snapshots.save(scratch, Store(folder, rights, keep, max_bytes or MAX_BYTES))
 
     async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
-        """See `BranchingKernel.restore`."""
+        """Brings the variables of a snapshot back; see `BranchingKernel.restore`."""
         scratch, rights = self._scratch_for_variables(), await self._rights()
         return await self._snapshots.restore(scratch, folder, None if allow_more else rights)
 
@@ -140,7 +140,7 @@ class JupyterKernel:
         return self.scratch
 
     async def _open(self, kind: type[KernelStartError], late: str, starter: Launcher) -> Self:
-        """Args: late: what to say if `launch` takes too long. starter: whose log tells why until there is one of our own."""
+        """Args: late: the error if `launch` takes too long. starter: its log tells why until there is one of our own."""
         try:
             async with asyncio.timeout(self.spec.start_timeout_seconds):
                 channels = await self._launcher.launch()
@@ -166,7 +166,7 @@ class JupyterKernel:
         await self._launcher.settle()
 
     async def _install(self) -> None:
-        """Has the kernel make what code finds as `agent`."""
+        """Installs the guest: the object that code sees as `agent`."""
         buffer = CellOutputBuffer()
         async with self._client.execute(
             self._install_code, buffer, CellClock(None), silent=True, given=self._given()
@@ -177,7 +177,7 @@ class JupyterKernel:
             raise KernelStartError(f"the kernel could not be prepared: {last[-ERROR_CHARS:]}", log=buffer.text)
 
     def _given(self) -> dict[str, Any]:
-        """What `_install_code` is given."""
+        """Returns the values that `_install_code` reads."""
         hook = self.spec.hook_settings(*filter(None, (self.scratch,)))
         skills = [asdict(module) for module in self.spec.skills]
         return {"guest": guest_source(), "servers": self.spec.mcp_servers, "hook": hook, "skills": skills}
@@ -189,49 +189,49 @@ class JupyterKernel:
     def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AbstractAsyncContextManager[CellRun]:
-        """See `Kernel.execute`."""
+        """Runs a cell; see `Kernel.execute`."""
         return self._client.execute(code, buffer, clock, silent=silent)
 
     async def interrupt(self) -> None:
-        """See `Kernel.interrupt`."""
+        """Interrupts the running cell, if any, and its open requests to the host."""
         self._client.interrupt()
 
     def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
-        """See `Kernel.ask_about`."""
+        """Makes the hook ask about these names from now on."""
         if names != self._asked:
             self._asked = names
             self._client.send_control("freeact_rules", {"asked": names})
 
     async def wait_lost(self) -> str:
-        """See `Kernel.wait_lost`."""
+        """Waits until the kernel's process has ended, and returns the reason."""
         return await self._client.wait_lost()
 
     async def aclose(self) -> None:
-        """See `Kernel.aclose`."""
+        """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"close kernel of {self.spec.owner_id}")
         await carry_out(_joined(self._closing))
 
     async def send_interrupt(self) -> None:
-        """See `KernelOwner`. What the cell waits for at the host ends first, or it would be waited for."""
+        """Interrupts the cell. Its open requests to the host end first, or the cell would wait for them."""
         await self._bridge.cancel()
         await self._launcher.interrupt()
 
     async def kill(self, reason: str) -> None:
-        """See `KernelOwner`."""
+        """Ends the kernel at once."""
         self._killed = reason
         await self._launcher.kill()
 
     def on_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
-        """See `KernelOwner`."""
+        """Handles a request of code."""
         self._bridge.receive(content, clock)
 
     def on_branch(self, content: dict[str, Any]) -> None:
-        """See `KernelOwner`."""
+        """Passes a reply on to the branches."""
         self._branches.receive(content)
 
     def on_snapshot(self, content: dict[str, Any]) -> None:
-        """See `KernelOwner`."""
+        """Passes a reply on to the snapshots."""
         self._snapshots.receive(content)
 
     def _on_exit(self, exited: asyncio.Future[str]) -> None:
@@ -345,7 +345,7 @@ class Bridge:
         self._reply(reply)
 
     async def _show(self, request_id: Any, items: AsyncGenerator[Any, None]) -> Any:
-        """Pass on the texts that come before the value."""
+        """Shows the texts that come before the value, and returns the value."""
         value = None
         async with aclosing(items):
             async for item in items:

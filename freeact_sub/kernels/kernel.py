@@ -43,15 +43,15 @@ class AuditSettings:
     asked: tuple[tuple[str, str], ...] = ()
     """Exceptions that need approval: regular expressions for a folder, with its final `/`, and for a name in it."""
     no_network: str = ""
-    """Why network sockets cannot be made, because the wall's own error would not say. Empty: they can."""
+    """The reason why network sockets cannot be made; the wall's own error would not say. Empty: they can."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialBounds:
-    """A branch for a trial: it changes nothing outside of its own folder and of its copy of the workspace."""
+    """The bounds of a trial's branch; it changes nothing outside of its own folder and of its copy of the workspace."""
 
     memory_bytes: int
-    """What it may take besides the memory of its origin, and the size of each file that it writes."""
+    """Memory besides that of its origin, and the size of each file that it writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +81,10 @@ class KernelSpec:
     own_files: bool = False
     """Whether a branch works in its own copy of the workspace. Branches of such a branch always do."""
     trial: TrialBounds | None = None
-    """A branch that is dropped after one cell, which nobody has approved yet. None: it is none."""
+    """The bounds of a branch that is dropped after one cell, which nobody has approved yet. None: no trial."""
 
     def hook_settings(self, *own: Path) -> dict[str, Any] | None:
-        """`audit` as the guest reads it (`guest/hook.py`). Args: own: the kernel's own folders."""
+        """Returns `audit` as the guest reads it (`guest/hook.py`). Args: own: the kernel's own folders."""
         if self.audit is None:
             return None
         folders = [str(path) for path in (*self.audit.writable, *own)]
@@ -120,7 +120,7 @@ class Kernel(Protocol):
 
     @property
     def may_be_replaced(self) -> bool:
-        """False: when the kernel is lost, its agent's run ends instead of continuing with a new one."""
+        """Whether the agent's run goes on with a new kernel when this one is lost; if not, the run ends."""
         ...
 
     @property
@@ -185,10 +185,10 @@ class BranchingKernel(Kernel, Protocol):
         """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
 
         A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves what it can
-        in 0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. What has not
-        changed since the last snapshot in the folder is not written again. At most 4 GiB are kept, and what is not pickled
-        within 60 s is not. Nothing of IPython's is (`In`, `Out`), and the folder holds the last snapshot only. One at a
-        time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
+        in 0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. Values that
+        have not changed since the last snapshot in the folder are not written again. At most 4 GiB are kept, nothing that
+        takes more than 60 s to pickle, and nothing of IPython's (`In`, `Out`); the folder holds the last snapshot only. One
+        at a time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
 
         Args:
             folder: A folder of the host, outside what kernels may write, for this agent alone, since its kernels know its
@@ -206,7 +206,7 @@ class BranchingKernel(Kernel, Protocol):
         """Brings the variables of a snapshot back, modules, search path and working directory included.
 
         For a kernel that has just started. Functions and classes of cells are as they were defined. Large arrays are read
-        when they are used. What their types' code does is what a cell's code does, and is asked about in the same way.
+        when they are used. Code of their types counts as a cell's code, and is asked about in the same way.
         Variables of a kernel that could do less than this one are left out, and the report names them: their code would get
         rights that it did not have (mode, network, folders).
 
@@ -221,14 +221,14 @@ class BranchingKernel(Kernel, Protocol):
 
 
 def branching(kernel: Kernel, error: type[KernelError] = KernelBranchError) -> BranchingKernel:
-    """Return the kernel as one whose state can be copied and kept.
+    """Returns the kernel as one whose state can be copied and kept.
 
     Args:
         kernel: A kernel.
-        error: Raised if it is none.
+        error: Raised if its state cannot be copied.
 
     Raises:
-        KernelBranchError: It is none.
+        KernelBranchError: Its state cannot be copied (or `error`).
     """
     if not isinstance(kernel, BranchingKernel):
         raise error(
@@ -238,7 +238,7 @@ def branching(kernel: Kernel, error: type[KernelError] = KernelBranchError) -> B
 
 
 def own_files_of(kernel: Kernel) -> "OwnFiles | None":
-    """The copy of the workspace in which a kernel works. None: it works in the workspace itself."""
+    """Returns the copy of the workspace in which a kernel works. None: it works in the workspace itself."""
     return kernel.own_files if isinstance(kernel, BranchingKernel) else None
 
 
@@ -259,7 +259,7 @@ class KernelProvider(Protocol):
         ...
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """The actions that the audit hook in a kernel lets pass. None: there is no hook, and only the wall confines code.
+        """Returns the actions that the audit hook in a kernel lets pass. None: no hook; only the wall confines code.
 
         Args:
             settings: The actions that the agent's rules allow on this machine. Kernels elsewhere have other folders.

@@ -37,12 +37,12 @@ class Launcher(Protocol):
 
     @property
     def own_files(self) -> OwnFiles | None:
-        """See `Kernel`."""
+        """The kernel's copy of the workspace, if any."""
         ...
 
     @property
     def scratch(self) -> Path | None:
-        """See `Kernel`."""
+        """The kernel's own writable folder on this machine, if any."""
         ...
 
     async def launch(self) -> KernelChannels:
@@ -91,19 +91,19 @@ class Launcher(Protocol):
 
 
 def home_of(spec: KernelSpec) -> Path:
-    """The home folder that a kernel's programs see."""
+    """Returns the home folder that a kernel's programs see."""
     return Path(spec.environment.get("HOME") or Path.home())
 
 
 def private_environment(spec: KernelSpec, private: Path) -> Mapping[str, str]:
-    """Variables for a kernel. Behind a wall the user's folders cannot be written.
+    """Returns variables for a kernel. Behind a wall the user's folders cannot be written.
 
-    Where code is asked about, what a library makes when it is imported would be a row of questions about nothing that the
-    code does; these files are shared with no other program, for some of them name code to load.
+    Where a person is asked about code, the files that a library makes when it is imported would be a row of questions.
+    They are shared with no other program, for some of them name code to load.
 
     Args:
-        spec: The kernel's.
-        private: Its temporary folder.
+        spec: The kernel's settings.
+        private: The kernel's temporary folder.
     """
     variables = {"TMPDIR": str(private)}
     walled = spec.sandbox is not None and spec.sandbox.walled
@@ -118,7 +118,7 @@ def private_environment(spec: KernelSpec, private: Path) -> Mapping[str, str]:
 
 
 def make_private_folders(variables: Mapping[str, str], home: Path) -> None:
-    """Make the folders that these variables name, with a copy of what matplotlib knows of the user's fonts."""
+    """Makes the folders that these variables name, with a copy of matplotlib's list of the user's fonts."""
     for folder in variables.values():
         Path(folder).mkdir(parents=True, exist_ok=True)
     if "MPLCONFIGDIR" in variables:

@@ -18,13 +18,13 @@ class Lender:
         self.folders, self.modules, self.packages = folders, frozenset(modules), frozenset(packages)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """A module that is lent. What is in a package of them is found by the package's own path."""
+        """Finds a module that is lent. Modules in a lent package are found by the package's own path."""
         if path is None and name in self.modules:
             return PathFinder.find_spec(name, self.folders, target)
         return None
 
     def find_distributions(self, context: Any = None) -> Iterator[Any]:
-        """The facts of packages that are lent."""
+        """Yields the facts of packages that are lent."""
         from importlib.metadata import DistributionFinder, MetadataPathFinder  # noqa: PLC0415  # loaded if need be
 
         wanted = getattr(context, "name", None)
@@ -34,5 +34,5 @@ class Lender:
 
 
 def install(wire: str) -> None:
-    """Has this Python find what it is lent. Args: wire: see `Lent.wire`."""
+    """Makes this Python find the modules that it is lent. Args: wire: see `Lent.wire`."""
     sys.meta_path.append(Lender(**json.loads(wire)))

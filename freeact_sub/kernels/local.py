@@ -57,7 +57,7 @@ class _Manager(AsyncKernelManager):  # type: ignore[misc]  # jupyter_client is t
 
     @property
     def kernel_spec(self) -> JupyterKernelSpec | None:
-        """See jupyter_client."""
+        """The given kernelspec."""
         return self.spec
 
 
@@ -67,14 +67,13 @@ class LocalLauncher(Launcher, Protocol):
     has_guest: bool = False
     greets: bool = False
     exited: asyncio.Future[str] | None = None
-    """See `Launcher`."""
     spec: KernelSpec
     context: ZmqContext
     """The context of the sockets to the kernel."""
     folder: KernelFolder
-    """The kernel's own."""
+    """The kernel's own folder."""
     wall: Mapping[str, Any] | None = None
-    """What the started kernel's wall leaves open (`sandbox.wire`). None: there is no wall."""
+    """The openings of the started kernel's wall (`sandbox.wire`). None: no wall."""
     kept: Repositories = sandbox.NOTHING_KEPT
     """The paths in writable folders that the wall protects."""
     _manager: "_Manager"
@@ -90,12 +89,12 @@ class LocalLauncher(Launcher, Protocol):
 
     @property
     def own_files(self) -> OwnFiles | None:
-        """See `Launcher`."""
+        """The kernel's copy of the workspace, if any."""
         return None
 
     @property
     def scratch(self) -> Path:
-        """See `Launcher`."""
+        """The kernel's own writable folder."""
         return self.folder.path / "tmp"
 
     @property
@@ -121,18 +120,18 @@ class LocalLauncher(Launcher, Protocol):
             raise KernelStartError("a channel of the kernel was not connected while it started")
 
     async def aclose(self, *, lost: bool) -> None:
-        """See `Launcher`."""
+        """Gives up the kernel's folder, after `kill`. Args: lost: the process had ended by itself."""
         if lost:
             # perhaps its guard was killed with it, so nobody ended what its cells had started
             await asyncio.to_thread(self.folder.end_processes)
         self.folder.give_up()
 
     def log_tail(self) -> str:
-        """See `Launcher`."""
+        """Returns the tail of the kernel's log."""
         return self.folder.tail(LOG_FILE, LOG_TAIL_CHARS)
 
     def branch(self, spec: KernelSpec, branches: Branches) -> Launcher:
-        """See `Launcher`."""
+        """Raises KernelBranchError: only a forked kernel can be branched."""
         del spec, branches
         raise KernelBranchError("only a forked kernel can be branched, on Linux, with kernel.provider = 'fork'")
 
@@ -162,7 +161,7 @@ class LocalLauncher(Launcher, Protocol):
         return ZmqChannels(self._manager.session, {channel: self._connected(channel) for channel in CHANNELS})
 
     def _connected(self, channel: ChannelName) -> ZmqSocket:
-        """As the manager's own, which are those of `zmq.asyncio`."""
+        """Connects a socket as the manager does, whose sockets are those of `zmq.asyncio`."""
         socket = self.context.socket(SUB if channel == "iopub" else DEALER)
         socket.sndhwm = 0  # what a kernel has not taken yet waits, however much it is
         if channel == "iopub":
@@ -171,7 +170,7 @@ class LocalLauncher(Launcher, Protocol):
         return socket
 
     def _address(self, channel: ChannelName) -> str:
-        """The path of the kernel's socket."""
+        """Returns the path of the kernel's socket."""
         manager: Any = self._manager
         return f"{manager.ip}-{getattr(manager, f'{channel}_port')}"
 
@@ -188,7 +187,7 @@ class SubprocessLauncher(LocalLauncher):
         return pid
 
     async def launch(self) -> KernelChannels:
-        """See `Launcher`."""
+        """Starts the process."""
         needs = await lent(self.spec.python)
         environment = await self._prepare()
         kernel_spec = JupyterKernelSpec(
@@ -221,12 +220,12 @@ class SubprocessLauncher(LocalLauncher):
         return self._started(provisioner.watch_exit())
 
     async def interrupt(self) -> None:
-        """See `Launcher`."""
+        """Interrupts the kernel."""
         if self._provisioner is not None:
             await self._provisioner.send_signal(signal.SIGINT)
 
     async def kill(self) -> None:
-        """See `Launcher`."""
+        """Ends the process and everything it has started."""
         if self._provisioner is not None:
             await self._provisioner.kill()
 
@@ -240,12 +239,12 @@ class LocalKernel(JupyterKernel):
 
     @property
     def pid(self) -> int | None:
-        """See `LocalLauncher`."""
+        """Process id of the kernel, or of its guard."""
         return self.launcher.pid
 
     @property
     def connection_file(self) -> Path:
-        """For other Jupyter clients: `jupyter console --existing FILE`."""
+        """The file for other Jupyter clients: `jupyter console --existing FILE`."""
         return self.launcher.folder.path / CONNECTION_FILE
 
 
@@ -260,20 +259,20 @@ class LocalKernelProvider:
         sweep()
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """See `KernelProvider.place`."""
+        """Describes this machine as the place of kernels."""
         return local_place(mode, settings, workspace)
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """See `KernelProvider.hook`."""
+        """Returns the settings: all that the rules allow."""
         return settings
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler, *, gaps: Gaps | None = None) -> LocalKernel:
-        """See `KernelProvider.start`. Args: gaps: tells of the wall's gaps; None: the provider's own."""
+        """Starts a kernel. Args: gaps: tells of the wall's gaps; None: the provider's own."""
         await (gaps or self._gaps).check(spec)
         return await self._start_subprocess(spec, handler)
 
     async def aclose(self) -> None:
-        """See `KernelProvider.aclose`."""
+        """Closes the sockets to all kernels."""
         self._context.destroy(linger=0)
 
     async def _start_subprocess(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
@@ -282,7 +281,7 @@ class LocalKernelProvider:
 
 
 def local_place(mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-    """See `KernelProvider.place`: on this machine."""
+    """Describes this machine as the place of kernels; see `KernelProvider.place`."""
     wall = sandbox.policy_for(mode, settings, workspace)
     description = f"Its working directory is {workspace}. {for_model(settings.python)}".strip()
     return KernelPlace(wall=wall, environment=settings.environment(), description=description)

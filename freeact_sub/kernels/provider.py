@@ -27,7 +27,7 @@ from freeact_sub.modes import Mode
 logger = logging.getLogger(__name__)
 
 _Key: TypeAlias = tuple[Hashable, ...]
-"""Which provider, and how it was made."""
+"""The name of a provider, and its settings."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,36 +39,36 @@ class _SharedProvider:
 
 _shared: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, _SharedProvider]]] = WeakKeyDictionary()
 _lock: Final = threading.Lock()
-"""For `_shared`: loops of several threads are in it."""
+"""The lock on `_shared`: loops of several threads use it."""
 
 
 class SharedKernelProvider:
     """One agent's part in a provider that others use too; taken with the first kernel, given back when it is closed."""
 
     def __init__(self, key: _Key, make: Callable[[], LocalKernelProvider], on_notice: Callable[[str], None] | None) -> None:
-        """Args: key: what providers are shared by. make: the first of its users makes it. on_notice: see `make_provider`."""
+        """Args: key: of the shared provider. make: the first of its users makes it. on_notice: see `make_provider`."""
         self._key = key
         self._make = make
         self._gaps = Gaps(on_notice or logger.warning)
         self._shared: _SharedProvider | None = None
         self.workspaces: set[Path] = set()
-        """In which it has started kernels."""
+        """Workspaces in which it has started kernels."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """See `KernelProvider.place`."""
+        """Describes this machine as the place of kernels."""
         return local_place(mode, settings, workspace)
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """See `KernelProvider.hook`."""
+        """Returns the settings: all that the rules allow."""
         return settings
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
-        """See `KernelProvider.start`."""
+        """Starts a kernel of the shared provider."""
         self.workspaces.add(spec.workspace)
         return await self._taken().provider.start(spec, handler, gaps=self._gaps)
 
     async def aclose(self) -> None:
-        """See `KernelProvider.aclose`. What is shared ends with its last user. The next `start` takes it anew."""
+        """Gives the shared provider back; its last user ends it. The next `start` takes it anew."""
         shared, self._shared = self._shared, None
         if shared is None:
             return
@@ -97,11 +97,11 @@ class SharedKernelProvider:
 
 
 def make_provider(settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> KernelProvider:
-    """The provider that the settings name.
+    """Makes the provider that the settings name.
 
     Args:
-        settings: Which one, and how.
-        on_notice: Called once with what cannot be enforced of the kernels' sandbox. Default: a log entry.
+        settings: The provider's name and settings.
+        on_notice: Called once with the gaps of the kernels' sandbox. Default: a log entry.
 
     Raises:
         ConfigError: Its package cannot be imported.

@@ -29,12 +29,12 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     folder: str | None = Unicode(default_value=None, allow_none=True)
     """The kernel's private folder, which the guard removes if the host has ended. None: it has none."""
     wall: Mapping[str, Any] | None = Dict(default_value=None, allow_none=True)
-    """What the kernel's wall leaves open (`sandbox.wire`). None: there is no wall."""
+    """The openings of the kernel's wall (`sandbox.wire`). None: no wall."""
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
 
     def watch_exit(self) -> asyncio.Future[int]:
-        """A future with the exit code of the kernel's process; negative for a signal. Requested again, it is the same."""
+        """Returns a future with the exit code of the kernel's process; negative for a signal. Each call returns the same."""
         if self._exit is None:
             end_with_loop(self.end_guard)
             self._exit = asyncio.get_running_loop().create_future()
@@ -56,14 +56,14 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
         return kwargs
 
     async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
-        """Has the guard end the kernel with its descendants."""
+        """Ends the kernel with its descendants, by the guard."""
         if self.process is not None:
             await end_guarded(self.process, self.watch_exit(), timeout_seconds=KILL_TIMEOUT_SECONDS)
 
     terminate = kill
 
     def end_guard(self) -> None:
-        """Has the guard end the kernel and remove its folder, where a loop has ended without closing it; waits for it."""
+        """Ends the kernel by the guard and removes its folder, where a loop ended without closing it; waits for it."""
         if self.folder is not None:
             with contextlib.suppress(OSError):
                 Path(self.folder, ENDING).touch()

@@ -45,8 +45,7 @@ POLARS_THREADS = "polars-"
 ZMQ_THREADS = "ZMQbg"
 ROOM_BYTES = 16 << 20
 """Memory that a branch needs besides its origin's; some 0.5 MB were enough. Without it zmq aborts, and a thread that finds
-no memory for its first frame ends unheard: `Thread.start` waits for ever.
-"""
+no memory for its first frame ends unheard: `Thread.start` waits for ever."""
 
 
 class Brancher:

@@ -22,8 +22,7 @@ from freeact_sub.system.closing import carry_out
 PORTS: Final = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 ABANDON_SECONDS: Final = 2.0
 """Seconds that the kernel may take to drop a branch. One that is busy in code that does not let go of the interpreter drops
-it later: the message stays in its queue.
-"""
+it later: the message stays in its queue."""
 END_SECONDS: Final = 3.0
 
 

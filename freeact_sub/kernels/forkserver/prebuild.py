@@ -13,8 +13,7 @@ from typing import Any
 
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False", "--Session.copy_threshold=1000000000"]
 """Arguments of the app. The last one: from the first larger message on, pyzmq has a thread, and a kernel with threads is
-not branched.
-"""
+not branched."""
 LATE = ("ipykernel.debugger", "ipykernel.comm", "IPython.core.logger", "tornado.platform.asyncio")
 """Modules that every kernel would otherwise import after the fork."""
 

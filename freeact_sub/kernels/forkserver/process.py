@@ -35,8 +35,7 @@ CLOSE_SECONDS: Final = 5.0
 HUGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """A variable for huge pages: a large piece of memory has 512 times fewer pages, and a fork, which copies the list of them,
 takes 2 ms of CPU for 1 GB, not 26. Changes of a branch are copied in small pages all the same. Programs that kernels
-start do not get it.
-"""
+start do not get it."""
 LAY_SECONDS: Final = 30.0
 DROP_SECONDS: Final = 5.0
 
