@@ -331,8 +331,7 @@ class Ruling:
     """Patterns that would allow the call."""
     walled: bool | None = None
     """Whether an allowed command runs behind the wall for programs that only read (True), or needs more than that (False).
-    None: the wall of the mode is enough, or other parts of the command decide.
-    """
+    None: the wall of the mode is enough, or other parts of the command decide."""
 
     @property
     def reason(self) -> str:
