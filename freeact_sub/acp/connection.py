@@ -68,7 +68,7 @@ class Client:
         self._connection = connection
 
     def can(self, *path: str) -> bool:
-        """Return whether the client has a capability, such as `fs`, `readTextFile`."""
+        """Return whether the client has a capability, such as `"fs", "readTextFile"`."""
         found: Any = self.capabilities
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None

@@ -1,7 +1,7 @@
 """Approvals and questions, which the client puts to its user.
 
-Each is asked with the root's session, whoever asks, and about a tool call of its own, which `Updates` has begun: clients
-keep their questions by both. An unusable answer, or a client that cannot ask, is a denial that says so.
+Each is asked in the root's session, and about a tool call of its own, which `Updates` has begun: clients keep their
+questions by both. An unusable answer, or a client that cannot ask, is a denial that says so.
 """
 
 from typing import Any, Final

@@ -107,7 +107,7 @@ class Session:
             raise RequestError.invalid_params({"details": f"there is no option {option!r} with the value {value!r}"})
 
     async def prompt(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
-        """Work on a prompt to its end, after those that came before it; return the answer to the request."""
+        """Work on a prompt to its end, after earlier ones; return the answer to the request."""
         turn = Turn()
         self._turns.append(turn)  # before anything is awaited: a cancel that follows finds it
         try:

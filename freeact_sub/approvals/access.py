@@ -1,11 +1,11 @@
 """Judges files that are written or named, and connections, by rules and mode.
 
 The words of a command are resolved to paths. A command that names a folder or a wildcard is judged by the files that are
-there now (`judge_folder`, `judge_files`); a secret counts as if it were named. What code makes meanwhile is judged when it
-is made, by the same rules.
+there now (`judge_folder`, `judge_files`); a secret counts as if it were named. Files that code makes meanwhile are judged
+when they are made, by the same rules.
 
-Rules may name a network address by any of its spellings. A person who answers "always" is suggested a pattern, and can edit
-it.
+Rules may name a network address by any of its spellings. A person who answers "always" gets a suggested pattern, and can
+edit it.
 """
 
 import ipaddress
@@ -232,7 +232,7 @@ READ: Final = Ruling(verdict="allow", rule="it is read")
 
 
 class TooManyError(Exception):
-    """A folder or wildcard has more than `MAX_FILES` files, or nobody may look."""
+    """A folder or wildcard has more than `MAX_FILES` files, or no look is allowed."""
 
 
 def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True) -> Ruling:
@@ -248,7 +248,7 @@ def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True)
 
 
 def too_many(policy: Policy) -> Ruling:
-    """Asks about files that nobody looks at; in `full` only where one may be denied."""
+    """Asks about files that are not looked at; in `full` only where one may be denied."""
     sentence = "it reads files that are too many to look at"
     return Ruling(verdict="ask", rule=sentence, lasting=False) if denies_files(policy) else unless_full(sentence, policy)
 

@@ -1,20 +1,19 @@
 """`Gate`: every call of a tree is judged by rules and mode, by advisers, then by a person.
 
-`decide` judges by rules and mode (`Policy`). It asks nobody, remembers nothing, and has no effect. `decide_in_time` does
-the same while the event loop goes on. `plan` and `auto` stand for a wall around the kernel: what the wall forbids is denied
-here as well, whatever a rule allows, so that no question is about a call that cannot happen. Outside the wall, for MCP
-calls and a user's own tools, `auto` asks, unless the server says that a tool is read-only; children stand behind the wall
-of their parent and need no question.
+`decide` judges by rules and mode (`Policy`). It asks nobody, remembers nothing, and has no effect. `decide_in_time` does the
+same while the event loop goes on. `plan` and `auto` stand for a wall around the kernel: calls that the wall forbids are
+denied here as well, whatever a rule allows, so that no question is about a call that cannot happen. Outside the wall, for
+MCP calls and a user's own tools, `auto` asks, unless the server says that a tool is read-only; children stand behind the
+wall of their parent and need no question.
 
-An `Adviser` has a say beside the rules. It narrows, and it answers what would be asked. Advice before the call counts like
-a rule of the person: it denies, has a person asked, or answers a question that a rule could answer. Advice on a question
-counts like the answer of the person where anybody may give it. A denial by a rule or a mode stays, and a call that only a
-person may allow is asked about. A subclass with a method of the wrong kind, plain or `async`, is refused where it is
-written.
+An `Adviser` has a say beside the rules. It narrows, and it answers questions. Advice before the call counts like a rule of
+the person: it denies, has a person asked, or answers a question that a rule could answer. Advice on a question counts like
+the answer of the person where anybody may give it. A denial by a rule or a mode stays, and a call that only a person may
+allow is asked about. A subclass with a method of the wrong kind, plain or `async`, is refused where it is written.
 
-A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The answer comes with its id,
-from whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long as the root lives;
-what a person allows for the session is remembered here and nowhere else.
+A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The reader of the stream
+answers by id, in any order. A gate serves one root agent and its descendants for as long as the root lives; a person's rules
+for the session are remembered here and nowhere else.
 
 Where nobody is to be asked the answer is ready before the question: both are events, so that the record says who decided. A
 question may be bounded in time; past it the answer is no. The log names one that no front end shows for a while: a program
@@ -239,7 +238,7 @@ class Adviser:
         return None
 
     def try_out(self, call: Call) -> TryOut | None:
-        """Returns a trial that tells a person what a call would do, or why there is none. None: it tries no such calls."""
+        """Returns a trial that shows a person the effects of a call, or why there is none. None: it tries no such calls."""
         del call
         return None
 
@@ -389,7 +388,7 @@ class Gate:
 
         Args:
             headless: The answer to every question; None: a person answers.
-            project: Saves what a person allows for the project.
+            project: Saves a person's rules for the project.
             files: Rules as their files are now. None: the rules of the policies count.
             timeout_seconds: Deny a question after this time. None: never.
             unshown_seconds: Log a question that no front end has shown (`ApprovalRequest.shown`) after this time.
@@ -470,7 +469,7 @@ class Gate:
         return ruling, decided
 
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
-        """Judges a call by the policy and by what was allowed in this session."""
+        """Judges a call by the policy and by the rules of this session."""
         as_saved = policy if self._files is None else policy.with_rules(self._files.rules)
         now = self._now(as_saved)
         return await decide_in_time(call, now.with_session(self.session) if self.session else now)

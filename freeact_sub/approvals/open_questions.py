@@ -2,9 +2,9 @@
 
 The first answer from any thread counts.
 
-`OpenQuestions`: the questions besides approvals, for all agents of a root: of models, of code, of MCP servers.
-A question is a `QuestionRequest` on the root's stream. Like an approval request it is answered by its id, or left without an
-answer. Rules and modes have no say in it: an answer allows nothing. Where nobody is to be asked it ends at once.
+`OpenQuestions`: the questions besides approvals, for all agents of a root: of models, of code, of MCP servers. A question is
+a `QuestionRequest` on the root's stream. Like an approval request it is answered by its id, or left without an answer. Rules
+and modes have no say in it: an answer allows nothing. Where nobody is to be asked, a question ends at once.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class OpenApproval(OpenQuestion[ev.Decision]):
     """A call that waits for a decision."""
 
     def __init__(self, call: Call, announce: Callable[[ev.Decision], None], try_out: TryOut | None = None) -> None:
-        """Args: announce: see `OpenQuestion`. try_out: tries what the call would do. None: only cells are tried."""
+        """Args: announce: see `OpenQuestion`. try_out: tries the call. None: only cells are tried."""
         super().__init__(announce)
         self.call = call
         self._try_out = NOT_TRIED if try_out is None else try_out

@@ -1,7 +1,7 @@
 """`Pattern`: `KIND` or `KIND:GLOB`, as it stands in a rule file; globs over commands, paths, hosts and names.
 
-A shell command is not always known before it runs: `$(…)` and `$x` stand in its words as `UNKNOWN`, a file-name
-wildcard as `WILD`. So a glob is held against a text in two ways. `covers`: whatever it will be, the glob matches; only this
+A shell command is not always known before it runs: `$(…)` and `$x` stand in its words as `UNKNOWN`, a file-name wildcard as
+`WILD`. So a glob is held against a text in two ways. `covers`: the glob matches whatever the unknown words become; only this
 allows. `may_match`: it could be something that the glob matches; a rule that denies must not be got round by hiding a word.
 
 The matcher walks the text once with the set of places in the glob where it could be. A regular expression with several
@@ -305,7 +305,6 @@ def _closed(places: AbstractSet[int], tokens: tuple[_Token, ...]) -> set[int]:
 
 
 def _next(place: int, token: _Token, char: str) -> tuple[int, ...]:
-    """Returns the positions after a character."""
     kind, value = token
     match kind:
         case "one":

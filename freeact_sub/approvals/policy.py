@@ -1,7 +1,7 @@
 """Rules and the mode: the values that decide without a question. `Policy` holds all that decides on one agent's calls.
 
-Rules are read from files, saved in files, and passed on as values. Levels, from the least to the most specific: what is
-shipped, the user's file, the project's file, the session. A `deny` of any level counts. Else the most specific level with a
+Rules are read from files, saved in files, and passed on as values. Levels, from the least to the most specific: the shipped
+rules, the user's file, the project's file, the session. A `deny` of any level counts. Else the most specific level with a
 matching rule counts: a project may allow a call that the shipped rules ask about. `RuleFiles` follows the files.
 
 `ProjectRules` adds patterns to the project's file when a person answers "always in this project". Code in the workspace may
@@ -312,7 +312,7 @@ Places: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Ruling:
-    """A verdict on a call, and what decided it."""
+    """A verdict on a call, and its reason."""
 
     verdict: Verdict
     rule: str

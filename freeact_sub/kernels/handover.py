@@ -288,7 +288,7 @@ async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECON
 
 
 async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> str:
-    """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`. Returns what it has printed."""
+    """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`. Returns the printed text."""
     buffer, clock = CellOutputBuffer(), CellClock(seconds)
     code = f"(lambda freeact: {call})(__import__('sys').modules[{GUEST!r}])"
     error = ""

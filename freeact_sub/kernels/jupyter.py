@@ -177,7 +177,6 @@ class JupyterKernel:
             raise KernelStartError(f"the kernel could not be prepared: {last[-ERROR_CHARS:]}", log=buffer.text)
 
     def _given(self) -> dict[str, Any]:
-        """Returns the values that `_install_code` reads."""
         hook = self.spec.hook_settings(*filter(None, (self.scratch,)))
         skills = [asdict(module) for module in self.spec.skills]
         return {"guest": guest_source(), "servers": self.spec.mcp_servers, "hook": hook, "skills": skills}

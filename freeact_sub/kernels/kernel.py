@@ -100,7 +100,6 @@ class KernelPlace:
     wall: "SandboxPolicy | None"
     """The wall around each kernel. None: no wall."""
     environment: Mapping[str, str]
-    """The environment of each kernel."""
     description: str
     """Sentences that tell the agent's model about the place."""
 
@@ -169,8 +168,8 @@ class BranchingKernel(Kernel, Protocol):
         """Starts a kernel that is a copy of this one as it is now: same variables, imports and functions.
 
         It is a fork: memory is copied when one of the two changes it. It is made at the next moment at which this kernel is
-        idle or its cell waits for its host, and neither sees what the other does afterwards. The branch outlives this
-        kernel. Cancelling leaves nothing behind.
+        idle or its cell waits for its host, and neither sees later changes of the other. The branch outlives this kernel.
+        Cancelling leaves nothing behind.
 
         Args:
             spec: Python, workspace, environment and sandbox must be those of this kernel.
@@ -184,11 +183,11 @@ class BranchingKernel(Kernel, Protocol):
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> "SnapshotReport":
         """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
 
-        A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves what it can
-        in 0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. Values that
-        have not changed since the last snapshot in the folder are not written again. At most 4 GiB are kept, nothing that
-        takes more than 60 s to pickle, and nothing of IPython's (`In`, `Out`); the folder holds the last snapshot only. One
-        at a time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
+        A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves as much as it
+        can in 0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. Values
+        that have not changed since the last snapshot in the folder are not written again. At most 4 GiB are kept, nothing
+        that takes more than 60 s to pickle, and nothing of IPython's (`In`, `Out`); the folder holds the last snapshot only.
+        One at a time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
 
         Args:
             folder: A folder of the host, outside what kernels may write, for this agent alone, since its kernels know its
@@ -250,7 +249,7 @@ class KernelProvider(Protocol):
 
         Args:
             mode: The mode of the agent.
-            settings: The kernels' settings; only what exists where they run counts.
+            settings: The kernels' settings; only those that count where they run.
             workspace: The workspace of the agent, on this machine.
 
         Raises:

@@ -22,7 +22,7 @@ LIBRARY_FOLDERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "DASK_CONFIG": ("dask", (".config/dask",)),
 }
 """Variables of libraries that make files in the home folder when they are imported, each with a folder of the kernel's own,
-and what there is in the home of a user who has set the library up."""
+and the entries in the home of a user who has set the library up."""
 
 
 class Launcher(Protocol):

@@ -1,6 +1,6 @@
 """Finds modules in the folders of another Python, by their names. Runs in the kernels' Python; standard library only.
 
-They come last: what a Python has itself, or gets later, comes before them.
+They come last: modules that a Python has itself, or gets later, come before them.
 """
 
 import json

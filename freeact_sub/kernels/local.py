@@ -62,7 +62,7 @@ class _Manager(AsyncKernelManager):  # type: ignore[misc]  # jupyter_client is t
 
 
 class LocalLauncher(Launcher, Protocol):
-    """A launcher of this machine, with what all of them share: a private folder with the kernel's sockets, and a wall."""
+    """A launcher of this machine, with the parts that all of them share: a folder for the kernel's sockets, and a wall."""
 
     has_guest: bool = False
     greets: bool = False
@@ -170,7 +170,6 @@ class LocalLauncher(Launcher, Protocol):
         return socket
 
     def _address(self, channel: ChannelName) -> str:
-        """Returns the path of the kernel's socket."""
         manager: Any = self._manager
         return f"{manager.ip}-{getattr(manager, f'{channel}_port')}"
 
@@ -252,7 +251,7 @@ class LocalKernelProvider:
     """Starts each kernel as a subprocess."""
 
     def __init__(self, *, on_notice: Callable[[str], None] | None = None) -> None:
-        """Args: on_notice: called once with what this machine cannot enforce of a kernel's sandbox. Default: a log entry."""
+        """Args: on_notice: called once with the gaps of a kernel's sandbox on this machine. Default: a log entry."""
         self._gaps = Gaps(on_notice or logger.warning)
         self._context: ZmqContext = Context()
         self._context.reconnect_ivl = RECONNECT_MILLISECONDS

@@ -1,9 +1,8 @@
 """`SharedKernelProvider`: the default provider of kernels; agents of one process share it as far as possible.
 
-What a fork server depends on (Python, environment, preloaded modules) makes its key, so agents share one server where
-that is the same, whatever else their settings say. A fork server and the sockets of its kernels belong to the event loop in
-which they were made: agents of another loop, and so of another thread, have a server of their own. The last agent that is
-closed ends it.
+Python, environment and preloaded modules make the key of a fork server, so agents share one server where these are the same,
+whatever else their settings say. A fork server and the sockets of its kernels belong to the event loop in which they were
+made: agents of another loop, and so of another thread, have a server of their own. The last agent that is closed ends it.
 """
 
 import asyncio

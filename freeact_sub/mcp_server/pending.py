@@ -138,7 +138,7 @@ class PendingCall:
     told: float = 0.0
 
     def open_questions(self) -> list[Asked]:
-        """Return the open questions that nobody else asks a client about, nor has to: those of a cell are its own call's."""
+        """Return the open questions that no other call puts to a client; a cell's questions belong to its own call."""
         live = self.live
         return [asked for key, asked in live.asked.items() if live.claimed.get(key, self) is self and self._is_mine(asked)]
 
@@ -226,7 +226,7 @@ class PendingCalls:
             raise ToolError("this question has ended with its run") from None
 
     def _open_questions(self, ctx: Context[Any, Any], pending: PendingCall) -> list[Asked]:
-        """Claim the open questions, and close those that this client can put to nobody."""
+        """Claim the open questions, and close them if this client can ask nobody."""
         capabilities = ctx.client_capabilities
         elicitation = None if capabilities is None else capabilities.elicitation
         can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)

@@ -212,7 +212,7 @@ class ServedAgents:
         Args:
             config: The settings of all agents. Only sessions of its workspace are opened again.
             model: The model, instead of the one that the settings name.
-            idle_seconds: A session that nobody has used for so long is closed.
+            idle_seconds: Seconds after which an unused session is closed.
         """
         self.config = config
         self._model = model or (None if config.model else NoModel())

@@ -38,7 +38,7 @@ from freeact_sub.text import one_line, wrong_fields
 LOOPBACK: Final = "127.0.0.1"
 FILE_OF_OWN: Final = "of-mcp-server"
 CLOSE_SECONDS: Final = 3.0
-"""Seconds for closing everything once the client has gone; then the process ends, and its guards end what is left."""
+"""Seconds for closing everything once the client has gone; then the process ends, and its guards end the rest."""
 INSTRUCTIONS: Final = """\
 Live Python kernels in one workspace, behind a wall, and agents that work with them.
 - `execute` runs code; name the kernel_id that it returns to keep the variables.
@@ -48,7 +48,7 @@ files, `adopt` its variables, or `close` it.
 
 
 class KernelServer(MCPServer[Any]):
-    """A server that says what is wrong with a request in one sentence.
+    """A server that names the fault of a request in one sentence.
 
     The SDK passes over arguments that a tool does not have, so that a mistyped one does something else, unseen; of others it
     sends pydantic's text.
@@ -148,7 +148,7 @@ async def serve_stdio(config: Config) -> NoReturn:
 
 
 class _Leaving:
-    """Ends the process a bounded time after its client has left, whatever is still at work."""
+    """Ends the process a bounded time after its client has left, even if work goes on."""
 
     def __init__(self, served: ServedAgents) -> None:
         self._served = served

@@ -182,7 +182,7 @@ class KernelTools:
         *,
         is_cell: bool = False,
     ) -> Returned:
-        """Do something with a kernel, with a call that may ask."""
+        """Begin work in a kernel as a call that may ask."""
 
         async def begin() -> PendingCall:
             served, node = await self._served.kernel(kernel_id)

@@ -3,7 +3,7 @@
 It reads the code that IPython has made of a cell as Python does, so a text that looks like a magic stays a text. Where
 nothing can await (in a function, below another magic) the call stays as it is, and the magic says so.
 
-`run_below` does what `%%time` and `%%capture` do, around a cell magic that is awaited: IPython's own run their cell without
+`run_below` replaces `%%time` and `%%capture` around a cell magic that is awaited: IPython's own run their cell without
 awaiting it. A run may ask while it is captured, so until its end it is shown where nothing is captured.
 """
 
@@ -59,7 +59,7 @@ def await_magics(lines: list[str], names: Collection[str]) -> list[str]:
 
 
 def _parsed(code: str) -> ast.Module | None:
-    """Parse code. None: it is no code; IPython says what is wrong."""
+    """Parse code. None: it is no code; IPython reports the error."""
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError):

@@ -3,9 +3,9 @@
 Each prompt finds the variables as they are: if the user has run a cell since the last copy was made, it is made anew. A
 prompt that follows a prompt goes on in the same copy. The cell waits for the agent, until the user runs another one.
 
-`AgentsBeside` is the kernel's end of that process (`host.py`). A thread of this kernel serves the connection and draws what
-agents do, so that neither waits for a cell of the user's. Only what needs the kernel's variables is done in the main thread:
-a copy is made there, and values are taken over.
+`AgentsBeside` is the kernel's end of that process (`host.py`). A thread of this kernel serves the connection and draws the
+agents' work, so that neither waits for a cell of the user's. Only work with the kernel's variables is done in the main
+thread: a copy is made there, and values are taken over.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ class AgentsBeside:
             self._process.wait(EXIT_SECONDS)
 
     def _changed_variables(self) -> dict[str, str | None]:
-        """Returns the environment variables that the user has changed since the process has got them."""
+        """Returns the environment variables that the user has changed since they were last sent."""
         before, now = self._environment, hashes_of_environment()
         self._environment = now
         names = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
@@ -615,5 +615,4 @@ def _has_variables(changes: Sequence[CopyChange]) -> bool:
 
 
 def _tell(text: str) -> None:
-    """Prints a line in the output of this cell."""
     print(text)  # noqa: T201  # IPython's way

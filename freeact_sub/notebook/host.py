@@ -1,8 +1,8 @@
 """The process beside a notebook's kernel in which the agents of its `%%agent` cells are: models, keys, MCP, sessions.
 
-`conversation.py` starts it (`python -P -m freeact_sub.notebook.host`, with two sockets that it inherits) and draws what
-happens. It knows nothing of variables: where an agent works on a copy of the kernel, the kernel makes it
-(`kernels/copies/`). It ends with the kernel, in whatever way that ends, after it has closed its agents.
+`conversation.py` starts it (`python -P -m freeact_sub.notebook.host`, with two sockets that it inherits) and draws the
+events. It knows nothing of variables: where an agent works on a copy of the kernel, the kernel makes it (`kernels/copies/`).
+It ends with the kernel, however that ends, after it has closed its agents.
 """
 
 import asyncio
@@ -313,7 +313,7 @@ def _be_in(cwd: str, environment: Mapping[str, str | None]) -> None:
 
 
 def _load_config(options: Any) -> Config:
-    """Loads the settings of the folder, if somebody has trusted them; `--trust` does."""
+    """Loads the settings of the folder, if they are trusted; `--trust` does that."""
     trust = Trust(user_folder())
     arguments = load_arguments(options)
     try:

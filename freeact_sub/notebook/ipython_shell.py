@@ -2,8 +2,8 @@
 
 `input()` of ipykernel blocks the event loop, and with it every agent. So `ask_line` sends the same `input_request` message
 itself and awaits the reply. Its limits are the protocol's: one question at a time, and a question cannot be taken back from
-the screen. An answer to one that was withdrawn is dropped where the front end says what it answers (JupyterLab does) or
-where it comes before the next question is asked.
+the screen. An answer to one that was withdrawn is dropped where the front end names its question (JupyterLab does) or where
+it comes before the next question is asked.
 
 A cell waits while an agent works, asks for lines, and ends as soon as the user runs another cell (`user_goes_on`).
 """
@@ -154,7 +154,7 @@ async def _ask_front_end(kernel: Any, prompt: str, *, secret: bool) -> str:
 
 
 async def _readable(socket: Any, receive: Callable[[], list[Any]]) -> list[Any]:
-    """Waits until there are messages. A zmq socket's descriptor tells of changes only, so what is there is read first."""
+    """Waits until there are messages. A zmq descriptor tells of changes only, so earlier messages are read first."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(socket.FD, changed.set)
     try:

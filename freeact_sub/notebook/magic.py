@@ -2,8 +2,7 @@
 
 The agents are in a process beside this kernel (`conversation.py`, `host.py`), and work on copies of it, with `--here` in an
 empty kernel. `%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the
-rest. With an ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session; `%agent_resume`
-goes on with one.
+rest. With an ID it draws a stored session, or one agent of it. Each agent keeps a session; `%agent_resume` goes on with one.
 
 `%agent_diff`, `%agent_adopt`, `%agent_code` and `%agent_discard` are for the copy in which an agent works, and
 `%agent_wait` and `%agent_stop` are for a run that goes on while the user runs other cells.
@@ -342,10 +341,10 @@ class CopyMagics:
 
 
 def _chosen(changes: list[CopyChange], names: list[str]) -> tuple[list[CopyChange], list[str]]:
-    """Returns the changes of these names, of unchanged variables too; without names, those that surely have changed.
+    """Returns the changes of these names, of unchanged variables too; without names, the sure changes.
 
     Returns:
-        The changes, and the names of those that are left out because the notebook has changed them as well.
+        The changes, and the names that are left out because the notebook has changed them as well.
     """
     if not names:
         sure = [change for change in changes if change.what != "perhaps"]

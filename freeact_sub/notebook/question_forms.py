@@ -301,7 +301,7 @@ class ButtonQuestions:
         self._loop.call_soon_threadsafe(self._clicked)  # whoever has run this cell sees them
 
     def close(self) -> list[ev.ApprovalRequest | ev.QuestionRequest]:
-        """Removes all questions and returns those that were open."""
+        """Removes all questions and returns the open ones."""
         still_open = [question.request for question in self._open.values()]
         for request in still_open:
             self.withdraw(request.request_id)
@@ -333,7 +333,7 @@ class ButtonQuestions:
         self._watching = self._loop.call_later(max(left, 0.0), self._give_up)
 
     def _give_up(self) -> None:
-        """Closes the questions that nobody can see."""
+        """Closes the questions of a page that was loaded again, unless somebody has clicked since."""
         if self._reloaded_at is None:
             return
         for question in [*self._open.values()]:
@@ -485,7 +485,7 @@ class ButtonQuestions:
             question.set_disabled(False)
 
     async def _try(self, question: "_ButtonQuestion", code: str | None) -> None:
-        """Shows the effects of a cell. Args: code: what a person wants to run instead of it."""
+        """Shows the effects of a cell. Args: code: a person's replacement for it."""
         assert isinstance(question.request, ev.ApprovalRequest)
         effects = await question.request.effects_ready(code)
         if not effects.off:
@@ -520,7 +520,6 @@ class ButtonQuestions:
             every.description = f"Approve all {number}"
 
     def _model_button(self, name: str, cost: str, decide: Callable[[ev.Decision], None]) -> Any:
-        """Makes a button that approves with a cheaper model."""
         button = self._widgets.Button(description=f"Approve with {visible(name)}: {cost}", layout=AUTO)
         button.on_click(lambda _: decide(ev.Decision(allowed=True, model=name)))
         return button

@@ -77,10 +77,10 @@ class _Package:
 
 @functools.cache
 def installed_in(python: str) -> Installed:
-    """Ask a Python that runs kernels what is installed in it.
+    """Ask a Python that runs kernels for its installed packages.
 
     Raises:
-        UnusablePythonError: It cannot run kernels; the message says why, and what helps.
+        UnusablePythonError: It cannot run kernels; the message says why, and the way out.
     """
     if python == sys.executable:
         return Installed(**installed.describe())
@@ -156,7 +156,7 @@ def for_model(python: str) -> str:
 
 
 async def lent(python: str) -> Lent | None:
-    """Return what a Python is lent; asks in a thread, and notices when the Python is removed. Raises: see `installed_in`."""
+    """Return the modules that a Python is lent; asks it in a thread, and notices its removal. Raises: see `installed_in`."""
     if python == sys.executable:
         return None
     if shutil.which(python) is None:

@@ -1,4 +1,4 @@
-"""Finds by its files what a Python environment runs and imports: virtual environments, Conda's, and whole Pythons."""
+"""Finds the programs and modules of a Python environment by its files: virtual environments, Conda's, and whole Pythons."""
 
 import functools
 import os

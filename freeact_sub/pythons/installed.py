@@ -2,7 +2,7 @@
 
     python -E installed.py      print it as one JSON object, on a line of its own
 
-Not `sys.path`: that also has the folder of a script and what `PYTHONPATH` names, with whatever else stands there.
+Not `sys.path`: that also has the folder of a script and those of `PYTHONPATH`, with unrelated files.
 """
 
 import ast

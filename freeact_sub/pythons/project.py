@@ -114,7 +114,6 @@ def _project_folders(workspace: Path) -> Iterator[Path]:
 
 
 def _places(project: Path, variables: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the possible paths of a project's environment."""
     has_configuration = (project / CONFIGURATION).is_file()
     if has_configuration and variables.get(UV):
         yield project / variables[UV]

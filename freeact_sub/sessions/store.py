@@ -41,7 +41,7 @@ FILES: Final = "files"
 PAST: Final = "past"
 """The names in a session's folder for the variables of its kernels, the states of its files, and earlier variables."""
 FORK_NOTE: Final = "fork.json"
-"""The file in which a fork of the past, beside its copy of the workspace, notes what is not as it was then."""
+"""The file in which a fork of the past, beside its copy of the workspace, notes the differences from then."""
 SESSION_ID: Final = re.compile(r"[0-9]{8}-[0-9]{4}-[0-9a-f]{6}")
 """The pattern of session ids (`new_session_id`)."""
 

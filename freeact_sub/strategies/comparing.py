@@ -62,9 +62,8 @@ async def compare_models(
 ) -> list[Continuation]:
     """Let models continue a session, each in a fork of its own; return the continuations in the order of the models.
 
-    At most four work at once. Nobody is asked: `config.headless` answers, by default what `config.mode` allows. The original
-    session and its workspace stay as they are. The forks stay until they are removed; a cancel removes those that have not
-    ended.
+    At most four work at once. Nobody is asked: `config.headless` answers, by default as `config.mode` allows. The original
+    session and its workspace stay as they are. The forks stay until they are removed; a cancel removes the unfinished ones.
 
     Args:
         session_id: The session, by its id or an unambiguous beginning of it.

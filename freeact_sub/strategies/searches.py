@@ -205,7 +205,7 @@ class Search:
         self._branching: int | None = getattr(self.algorithm, "branching", None)
         """The number of children of a state. None: the algorithm asks for any number."""
         self._let_go: Callable[[Any], list[SearchNode]] = getattr(self.algorithm, "let_go", lambda _: [])
-        """Returns the nodes whose states the algorithm has stopped needing since the last call."""
+        """A function that returns the nodes whose states the algorithm has stopped needing since the last call."""
         self._spared: list[SearchNode] = []
         """The best node among these."""
         self._nodes = [self.root]
@@ -275,7 +275,7 @@ class Search:
         return [node for node, _ in pairs[:k]]
 
     async def aclose(self, *, keep: SearchNode | None = None) -> None:
-        """Close all states except the root's and those that the caller keeps."""
+        """Close all states except the root's and the one to keep."""
         await self._close([node for node in self._nodes if node is not keep])
 
     async def __aenter__(self) -> Self:

@@ -62,9 +62,9 @@ async def vote(
         question: The only text that a voter reads.
         n: A number of voters, or a list of members and model names.
         output: The type of an answer. Short types, such as `int` or a `Literal`, let answers agree. None: text.
-        key: Maps an answer to what is counted; equal keys are equal answers. Default: the answer, stripped. A function that
-            returns the last line of a text lets answers agree that got there in different ways. An answer for which it
-            raises, or has no hash, is a failure.
+        key: Maps an answer to its key; equal keys are equal answers. Default: the answer, stripped. A function that returns
+            the last line of a text lets answers agree that got there in different ways. An answer for which it raises, or
+            has no hash, is a failure.
 
     Raises:
         StrategyError: Nobody answered.

@@ -1,8 +1,8 @@
 """`Pipes` passes a program's output through the process guard. Standard library only; the guard reads this file.
 
-An MCP server sends one message a line. A line that is too long is not passed on: the request that it responds to fails
-with an error instead, so nobody waits for it, and no reader has to take it in. What a server writes to standard error goes
-to a file, whose older half is dropped when it is full.
+An MCP server sends one message a line. A line that is too long is not passed on: its request fails with an error instead, so
+no caller waits for it and no reader has to take it in. Standard error goes to a file, whose older half is dropped when it is
+full.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A task may be cancelled in two ways: by asyncio (`task.cancel()`, once) and by a
 await). Both would cut a `finally` short and leave a process behind. `carry_out` runs the clean-up in its own task,
 waits for it within a bound, and passes the cancellation on afterwards.
 
-Processes live no longer than the event loop in which they were started. A loop that ends as `asyncio.run` ends it closes
-the agents that are open in it. One that is merely closed tells nobody: what it has left is ended by whoever looks next.
+Processes live no longer than the event loop in which they were started. A loop that ends as `asyncio.run` ends it closes the
+agents that are open in it. A loop that is merely closed tells nobody: the next look ends the processes that it has left.
 
-`guarded_shell` is a command in a shell under the process guard, which ends with all that it has started.
+`guarded_shell` runs a command in a shell under the process guard, which ends with all that it has started.
 """
 
 import asyncio

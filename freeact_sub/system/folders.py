@@ -1,4 +1,4 @@
-"""Looks into folders, for a bounded time: for files that are somebody's work, and for mounts.
+"""Looks into folders, for a bounded time, for work files and for mounts.
 
 A workspace is searched from the top, without following links. A program that reads a mount that does not respond would hang.
 """
@@ -21,16 +21,16 @@ MIN_ENTRIES: Final = 500
 PACKAGES: Final = frozenset({"node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"})
 CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"})
 NOT_LOOKED_INTO: Final = PACKAGES | CACHES | {".freeact", ".git", ".hg", ".svn"}
-"""Folders of tools and packages, which hold nobody's work."""
+"""Folders of tools and packages, not of the user's work."""
 
 logger = logging.getLogger(__name__)
 
 
 def work_folders(workspace: Path, *, hidden: bool = True) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Yield each folder, as "" or `sub/folder/`, with what is in it besides folders. Blocks for at most about 0.2 s.
+    """Yield each folder, as "" or `sub/folder/`, with its entries besides folders. Blocks for at most about 0.2 s.
 
-    A large workspace is searched as far as the time and `MAX_ENTRIES` allow. What is mounted and does not answer, and
-    virtual environments, are left out.
+    A large workspace is searched as far as the time and `MAX_ENTRIES` allow. Mounts that do not answer, and virtual
+    environments, are left out.
 
     Args:
         workspace: Where to begin.

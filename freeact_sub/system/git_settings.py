@@ -117,7 +117,7 @@ def _read_value(text: str, at: int) -> tuple[str, int]:
 
 
 def _trimmed(value: str, kept: int) -> str:
-    """Strip the white space at the end, except for what was quoted."""
+    """Strip the white space at the end, except for quoted text."""
     return value[:kept] + value[kept:].rstrip()
 
 

@@ -90,7 +90,7 @@ def end_processes_of(folder: Path, *, but: Iterable[Path] = ()) -> None:
 
 
 def remove_soon(folder: Path) -> None:
-    """Removes a folder: a small one at once, else in the background; the next sweep removes what is left at the end."""
+    """Removes a folder: a small one at once, else in the background; the next sweep removes the rest."""
     if not _remove(folder, ENTRIES_AT_ONCE):
         thread = threading.Thread(
             target=remove, args=(str(folder),), kwargs={"last": OWNER}, name=f"removes {folder}", daemon=True

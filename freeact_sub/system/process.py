@@ -2,8 +2,8 @@
 
 Signals that it has inherited from its starter, ignored or blocked, outlast the start of a program. Window managers,
 supervisors and shells leave them so, mostly by mistake. With SIGCHLD ignored, nobody learns how a process has ended: no
-hook, no command, no test of the machine's wall. What a starter means is kept: SIGHUP (`nohup`), SIGINT and SIGQUIT (a job
-in the background), and the signals of job control. Priority, limits and the mask of file modes are its own to decide.
+hook, no command, no test of the machine's wall. A starter means these, which are kept: SIGHUP (`nohup`), SIGINT and SIGQUIT
+(a job in the background), and the signals of job control. Priority, limits and the mask of file modes are its own to decide.
 """
 
 import os
@@ -93,7 +93,7 @@ class Window:
 
 
 WINDOW = Window()
-"""The terminal of this process in which a person reads what cells put out. Kernels hear its width."""
+"""The terminal of this process in which a person reads the output of cells. Kernels hear its width."""
 
 _found: set[str] = set()
 """Secrets that this process learns while it runs: refreshed tokens. They are never written into a session."""

@@ -15,7 +15,7 @@ numbers = itertools.count()
 
 
 def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> bool:
-    """Removes a folder with its content, however deep; follows no link, and leaves alone what is mounted there.
+    """Removes a folder with its content, however deep; follows no link, and leaves mounts alone.
 
     Folders in it move up before they are emptied. So nothing is ever more than two levels down: depth costs no stack,
     no descriptors and no paths that are too long for the system.

@@ -52,7 +52,7 @@ class ForkPair:
         self.unfinished: dict[int, bytearray] = {}
 
     def send_multipart(self, frames: list[Any], *_: Any, **__: Any) -> None:
-        """Sends frames from a forked process; drops what the kernel does not take in time."""
+        """Sends frames from a forked process; drops frames that the kernel does not take in time."""
         parts = [bytes(frame) for frame in frames]
         data = b"".join(FRAME.pack(len(part)) + part for part in parts)
         number = int.from_bytes(os.urandom(8), "big")
@@ -175,7 +175,7 @@ def has_come(descriptor: int) -> bool:
 
 
 class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followed by the type checker
-    """Output of cells. What programs have written to the descriptor goes with the next flush, not after the cell's end."""
+    """Output of cells. Output of programs to the descriptor goes with the next flush, not after the cell's end."""
 
     pub_thread: Any
     _buffers: Any

@@ -1,21 +1,21 @@
 """Branches: forks a running kernel with all its variables; the fork becomes a kernel of its own. Linux only.
 
-The host asks on the control channel (`freeact_branch`: `fork`, then `seat`, or `abandon`) and is answered on iopub. The
-fork is made in the main thread, in which cells run, at the next moment at which that waits: in its loop (idle, or a cell
-that awaits), or in a request of a cell to its host that blocks. What the fork then does to become a kernel is in
-`detach.py`. It never returns into the frames below: the cell that waits there continues in the origin only.
+The host asks on the control channel (`freeact_branch`: `fork`, then `seat`, or `abandon`) and is answered on iopub. The fork
+is made in the main thread, in which cells run, at the next moment at which that waits: in its loop (idle, or a cell that
+awaits), or in a request of a cell to its host that blocks. `detach.py` then makes the fork a kernel. It never returns into
+the frames below: the cell that waits there continues in the origin only.
 
-Who owns a branch: it must not end with its origin, so it may not stay a child of it. The origin forks a process between,
-which forks the branch; when the host has told the fork server whom to expect, the one between is killed. The branch then
-falls to the next subreaper, which is the server, for the origin steps aside from being one for that moment. (A daemon
-whose parent ends in the same moment falls to the server too, and is killed when the next kernel ends. `CLONE_PARENT` would
-need no such step, but only the C library's own `fork` leaves its locks usable.)
+Ownership: a branch must not end with its origin, so it may not stay a child of it. The origin forks a process between, which
+forks the branch; when the fork server expects the branch, the process between is killed. The branch then falls to the next
+subreaper, which is the server, for the origin steps aside from being one for that moment. (A daemon whose parent ends in the
+same moment falls to the server too, and is killed when the next kernel ends. `CLONE_PARENT` would need no such step, but
+only the C library's own `fork` leaves its locks usable.)
 
-What a fork finds locked stays locked in it. Of the threads that exist at the fork, all are the kernel's own, or it is
-refused. What they may hold at that moment: locks of the C library, of `logging`, `threading` and the standard streams,
-each of which sees to a fork itself; locks of the output streams, of iopub, of zmq and of the guest, which the branch makes
-anew; and the lock of a module that one of them is importing for the first time, of which there is none after the kernel's
-first messages. Locks that the waiting cell itself holds stay held in the branch: nobody will leave its `with`.
+A lock that is held at the fork stays held in the branch. All threads at that moment are the kernel's own, or the fork is
+refused. They may hold locks of the C library, of `logging`, `threading` and the standard streams, each of which sees to a
+fork itself; locks of the output streams, of iopub, of zmq and of the guest, which the branch makes anew; and the lock of a
+module that one of them is importing for the first time, of which there is none after the kernel's first messages. Locks that
+the waiting cell itself holds stay held in the branch: no code will leave its `with`.
 """
 
 import contextlib
@@ -433,7 +433,7 @@ def fork_reporting(life: Callable[[int], None]) -> tuple[int, int]:
 
 
 def be_first(life: Callable[[int], None], result_writer: int) -> NoReturn:
-    """Lives the life of the process between, and reports what goes wrong in it."""
+    """Lives the life of the process between, and reports its failure."""
     try:
         life(result_writer)
     except BaseException as error:  # noqa: BLE001  # border: the end of this process

@@ -1,8 +1,8 @@
 """`Branches`: makes a live kernel fork itself, and the fork server adopt the fork.
 
-The kernel forks itself (`brancher.py` says how); the host only tells it when, and tells the server whom to expect.
-A kernel's messages are not trusted: the server adopts a process only if it is two generations below that kernel, so
-that a lie costs the kernel at most one of its own processes.
+The kernel forks itself (`brancher.py` says how); the host only tells it when, and tells the server to expect the branch. A
+kernel's messages are not trusted: the server adopts a process only if it is two generations below that kernel, so that a lie
+costs the kernel at most one of its own processes.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Branches:
         Args:
             server: The fork server that the kernel came from.
             origin: The kernel's process id.
-            request: What the branch needs to open as a kernel.
+            request: The settings with which the branch opens as a kernel.
 
         Returns:
             The process id of the branch and a future with its exit code, as `ForkServer.start`.
@@ -98,10 +98,10 @@ class Branches:
 
 
 def check_branch(spec: KernelSpec, origin: KernelSpec) -> None:
-    """Refuses a branch that differs from its kernel in what a fork cannot change.
+    """Refuses a branch that differs from its kernel in a setting that a fork cannot change.
 
     Raises:
-        KernelBranchError: It names what differs.
+        KernelBranchError: The branch differs; the message names the setting.
     """
     for name in ("python", "mode", "workspace", "environment", "sandbox"):
         if getattr(spec, name) != getattr(origin, name):

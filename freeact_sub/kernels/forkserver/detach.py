@@ -223,7 +223,7 @@ def is_terminal(descriptor: int) -> bool:
 
 
 def leave_cell(shell: Any, old: Any) -> None:
-    """Puts back what a running cell has replaced for its time; it continues in the origin only."""
+    """Puts back the objects that a running cell has replaced; the cell continues in the origin only."""
     while shell.display_trap.is_active:
         shell.display_trap.__exit__(None, None, None)
     shell.displayhook.exec_result = None

@@ -3,8 +3,8 @@
 A spare is a whole kernel, started and prepared, of one `SpareKey` (all that a kernel is started with, except its agent);
 handing it out costs nothing. As many are kept as were in use at once in the last minute (`Demand`), and never less than the
 setting says. They are made while no start is under way, nor about to be, and the kernels that were started last have had the
-processors for a while: what somebody waits for comes first. None is made while memory is short, and only the keys asked for
-last have any: agents of many workspaces may share a provider, and the workspace is part of the key. Where forking is not
+processors for a while: kernels with a waiting caller come first. None is made while memory is short, and only the keys asked
+for last have any: agents of many workspaces may share a provider, and the workspace is part of the key. Where forking is not
 possible or not safe, kernels are started as plain subprocesses, and one log line says so; a fork server that did not come up
 is tried again after a while.
 """
@@ -93,10 +93,10 @@ class ForkKernelProvider(LocalKernelProvider):
         self._again: dict[ForkKey, float] = {}
         """The time on the event loop's clock at which a server that did not come up is tried again."""
         self._starts = 0
-        """Starts under way that somebody waits for."""
+        """Starts under way with a waiting caller."""
         self._idle = asyncio.Event()
         self._latest = 0.0
-        """The time on the event loop's clock at which a kernel was last given to somebody."""
+        """The time on the event loop's clock at which a kernel was last handed out."""
         self._refilling: set[_SpareKey] = set()
         self.demand = Demand()
         self._looks: dict[_SpareKey, asyncio.TimerHandle] = {}
@@ -243,7 +243,7 @@ class ForkKernelProvider(LocalKernelProvider):
         return None
 
     def _forget(self, kernel: LocalKernel) -> None:
-        """Ends a spare, and removes its files: it died, does not fit any more, or nobody will ask for it."""
+        """Ends a spare that died or is of no use any more, and removes its files."""
         self._in_background(kernel.aclose())
 
     def _refill_soon(self, key: _SpareKey, spec: KernelSpec) -> None:
@@ -260,7 +260,6 @@ class ForkKernelProvider(LocalKernelProvider):
         return key in self.spares and len(self.spares[key]) < self._wanted(key)
 
     def _wanted(self, key: _SpareKey) -> int:
-        """Returns the number of spares that a key should have."""
         at_least = self._spares_wanted
         return max(at_least, min(self.demand.at_once(key), MOST_SPARES)) if at_least else 0
 
@@ -302,7 +301,7 @@ class ForkKernelProvider(LocalKernelProvider):
             self.spares[key].append(kernel)
 
     async def _quiet(self, key: _SpareKey, patient_until: float) -> None:
-        """Waits until nobody waits for a kernel, and nobody has been given one for a while."""
+        """Waits until no start is under way, and no kernel has been handed out for a while."""
         while True:
             pauses = max(1, self._wanted(key)) if self._now() < patient_until else 1
             left = min(self._latest + PAUSE_SECONDS * pauses, max(patient_until, self._latest + PAUSE_SECONDS)) - self._now()

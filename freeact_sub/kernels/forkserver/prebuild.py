@@ -62,7 +62,7 @@ def prebuild() -> Any:
 
 
 def forget() -> None:
-    """Drops what a failed `prebuild` has built: a kernel then makes an app, a shell and a kernel of its own."""
+    """Drops the objects of a failed `prebuild`: a kernel then makes an app, a shell and a kernel of its own."""
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
@@ -72,7 +72,7 @@ def forget() -> None:
 
 
 def warm_up(shell: Any) -> None:
-    """Runs one silent cell, so that what IPython creates at the first cell exists before the fork."""
+    """Runs one silent cell, so that IPython's objects of a first cell exist before the fork."""
     shell.run_cell("1 + 1", store_history=False, silent=True)
     shell.display_formatter.format(2)
     for name in ("_", "__", "___"):

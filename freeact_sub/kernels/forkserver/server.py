@@ -11,10 +11,10 @@ It talks JSON lines over CONTROL_FD. First it gets its settings (`preload`, `gue
 and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its sockets and when
 it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
-Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
-a child subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a
-child of ours that is no kernel is what a dead kernel has left: it is killed. What is above this server, the process guard,
-does the same for the server itself.
+A kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is a child
+subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a child of
+ours that is no kernel is the remains of a dead one: it is killed. The process guard above this server does the same for the
+server itself.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class Server:
         """Processes that SIGKILL has not ended yet: one that sleeps in a dead file system may never end."""
 
     def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Imports all that kernels will need, and builds what can be built before a fork."""
+        """Imports all that kernels will need, and builds all that can be built before a fork."""
         if settings["lent"]:
             sys.modules["freeact_lender"].install(settings["lent"])
         for name in BLAS_THREADS:
@@ -106,7 +106,7 @@ class Server:
                 return
 
     def receive(self) -> bool:
-        """Handles what the host has sent, and returns False when the host is gone."""
+        """Handles the host's messages, and returns False when the host is gone."""
         try:
             data = self.control.recv(65536)
         except ConnectionError:
@@ -149,7 +149,7 @@ class Server:
         """Expects a branch: two generations below the kernel it was forked from, it will be our child in a moment.
 
         Raises:
-            OSError: It is no such process; a kernel may say what it likes.
+            OSError: It is no such process; a kernel may lie.
         """
         pid = request["pid"]
         if request["origin"] not in self.kernels or parent(parent(pid)) != request["origin"]:
@@ -190,7 +190,7 @@ class Server:
         self.layers[pid] = request["id"], result
 
     def on_drop(self, request: dict[str, Any]) -> None:
-        """Ends the process of a layer that nobody waits for any more."""
+        """Ends the process of a layer whose caller has given up."""
         for pid, (number, _) in self.layers.items():
             if number == request["id"]:
                 os.kill(pid, signal.SIGKILL)  # it is ours until `reap` has seen its end
@@ -289,7 +289,7 @@ def preload(names: Iterable[str]) -> dict[str, str]:
 
 
 def prepare(request: dict[str, Any]) -> None:
-    """Makes what a kernel would make after the fork, unless an earlier kernel's is there already."""
+    """Makes the parts of a kernel that may be made before the fork, unless an earlier kernel's are there already."""
     wall, audit = request.get("wall"), request.get("audit")
     with contextlib.suppress(Exception):  # the kernel fails at the same, and the host hears why
         if wall is not None:
@@ -299,7 +299,7 @@ def prepare(request: dict[str, Any]) -> None:
 
 
 def become_kernel(request: dict[str, Any], server: int) -> None:
-    """Makes the forked process independent of what it was forked from."""
+    """Makes the forked process independent of its origin."""
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -1,17 +1,17 @@
 """`GatewayChannels`: messages to a kernel and back over one WebSocket, which is opened again when it drops.
 
-A sent message is kept until something comes that belongs to it (a kernel tells of each message that it is busy with it),
-and is sent again over a new connection; the guest knows what it had already. The server keeps what the kernel sends
+A sent message is kept until one comes that belongs to it (a kernel tells of each message that it is busy with it), and is
+sent again over a new connection; the guest knows which ones it had already. The server keeps the kernel's messages
 meanwhile, under the session id that all connections of one kernel have.
 
-Messages are frames of the WebSocket: `v1.kernel.websocket.jupyter.org`, or what servers spoke before it. A server of the
-first kind passes the parts of a message through as they are; one of the other kind takes each message apart and writes it
-anew. Neither shows a signature: the server checks it, so what is checked here is the frame.
+Messages are frames of the WebSocket: `v1.kernel.websocket.jupyter.org`, or the form of older servers. A server of the first
+kind passes the parts of a message through as they are; one of the other kind takes each message apart and writes it anew.
+Neither shows a signature: the server checks it, so only the frame is checked here.
 
 `NumberedOutput` keeps the messages of a cell whole and in order though the connection drops in the middle. The guest numbers
-what a cell puts out, and keeps the last of it. After a drop the host asks for what it has not seen. Until the answer is
-there, what comes is held: the server sends on what it has kept, but not all that was on its way, and it may take a message
-for itself when a connection is opened again.
+the output of a cell, and keeps the last of it. After a drop the host asks for the missing numbers. Until the answer is
+there, messages are held: the server passes on those that it has kept, but not all that were on their way, and it may take a
+message for itself when a connection is opened again.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class GatewayChannels:
             kernel_id: The kernel's id there.
             lease_seconds: Seconds of the kernel's lease.
             on_lost: Called once with the reason of the kernel's end, and whether its server is gone too.
-            on_notice: Called with a sentence on what to change at the server.
+            on_notice: Called with a change that the server needs, as a sentence.
         """
         self._server, self._kernel_id = server, kernel_id
         self._lease_seconds = lease_seconds
@@ -323,7 +323,7 @@ class GatewayChannels:
                 await asyncio.sleep(0)  # others get their turn, however many have come at once
 
     def _take(self, parts: list[bytes]) -> list[list[bytes]]:
-        """Look at a message; return those that are to be read by others now."""
+        """Look at a message; return the messages that others are to read now."""
         header, parent_id = header_of(parts), parent_id_of(parts)
         self._unacknowledged.pop(parent_id, None)
         kind = header.get("msg_type")

@@ -1,7 +1,7 @@
-"""`check_gateway`: starts a kernel to find what our kernels need and a gateway lacks.
+"""`check_gateway`: starts a kernel to find the gaps of a gateway.
 
-Each finding comes with the line that mends it. It tries the token, the start of a kernel, much output at once (a
-server drops what is over its limit), a large message to a kernel, and how soon the server reports the death of a kernel.
+Each finding comes with the line that mends it. It tries the token, the start of a kernel, much output at once (a server
+drops output over its limit), a large message to a kernel, and how soon the server reports the death of a kernel.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The additional guest of a kernel at a gateway. Sent as source; standard library and IPython only.
 
-The host is far away, and what is between may drop. So the kernel ends by itself when it has not heard of the host for longer
+The host is far away, and the connection may drop. So the kernel ends by itself when it has not heard of the host for longer
 than its lease; a request that has no reply is sent again (the host knows it by its id); a cell that comes a second time is
 not run again; and a message that is too large comes and goes in pieces.
 """
@@ -39,9 +39,9 @@ while found:
             pass
 shutil.rmtree(folder, ignore_errors=True)
 """
-"""A process that ends what the kernel has started when the kernel has ended, in whatever way, and removes its folder."""
+"""A process that ends the kernel's programs when the kernel has ended, in any way, and removes its folder."""
 AGAIN_SECONDS = (5.0, 60.0)
-"""Seconds without a reply after which a request is sent again, first and at most: a person may be the one who replies."""
+"""Seconds without a reply after which a request is sent again, first and at most: a person may have to reply."""
 LOOK_SECONDS = 0.25
 KEPT_CHARS, KEPT_MESSAGES = 8_000_000, 2_000
 """Bounds on the kept output of a cell."""
@@ -51,7 +51,7 @@ def settle(environment: Mapping[str, str], workspace: str | None) -> str:
     """Make the kernel's private folder, set its environment, and go to its working directory. Returns the folder.
 
     Args:
-        environment: Variables that are set, besides those that it has.
+        environment: Further variables of the kernel.
         workspace: The working directory. None: the kernel's own folder.
 
     Raises:
@@ -206,7 +206,7 @@ class Host:
         self.publish("freeact_again", {}, message)
 
     def run_once(self) -> None:
-        """Answer a cell that is sent again, as nobody knows whether it came, without running it again."""
+        """Answer a cell that is sent a second time, without running it again."""
         kernel = self.kernel
         execute, run = kernel.shell_handlers["execute_request"], kernel.do_execute
 
@@ -320,7 +320,7 @@ def values_in(value: Any) -> Iterator[str]:
 
 
 def end_all() -> None:
-    """End this kernel and what is in its process group, at once; what else it has started ends by `WATCH`."""
+    """End this kernel and its process group, at once; its other programs end by `WATCH`."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

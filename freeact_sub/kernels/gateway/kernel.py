@@ -1,6 +1,6 @@
-"""`GatewayKernel`: a kernel of a gateway, with what its guest needs to live far from its host.
+"""`GatewayKernel`: a kernel of a gateway, whose guest lives far from its host.
 
-Values pass through the host in pieces: several are on their way at once, so that nobody waits for the one before. Of several
+Values pass through the host in pieces: several are on their way at once, so that none waits for the one before. Of several
 gateways `GatewayKernelProvider` takes the one that has the fewest kernels of ours.
 """
 
@@ -292,7 +292,6 @@ class GatewayKernel(JupyterKernel):
         return piece
 
     def _given(self) -> dict[str, Any]:
-        """Return the values that `_install_code` reads."""
         place = importlib.resources.files("freeact_sub.kernels.gateway").joinpath("guest.py")
         return {
             **super()._given(),
@@ -375,7 +374,7 @@ class GatewayKernelProvider:
     """Starts kernels at the servers that the settings name. See `KernelProvider`."""
 
     def __init__(self, settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> None:
-        """Args: on_notice: called once with what kernels there lack. None: it is logged.
+        """Args: on_notice: called once with the gaps of kernels there. None: they are logged.
 
         Raises:
             ConfigError: The settings name no server, or certificates that cannot be read.
@@ -433,7 +432,7 @@ class GatewayKernelProvider:
             await server.aclose()
 
     def _by_load(self) -> list[GatewayServer]:
-        """Return the servers in the order in which they are asked: those that could not be reached lately come last."""
+        """Return the servers in the order in which they are asked: servers that could not be reached lately come last."""
         now = asyncio.get_running_loop().time()
         shuffled = chance.sample(self._servers, len(self._servers))
         return sorted(shuffled, key=lambda server: (server.asked_last_until > now, live[server.url]))

@@ -24,7 +24,7 @@ REQUEST_SECONDS: Final = 15.0
 END_SECONDS: Final = 5.0
 """Seconds that a server may take to end a kernel: a busy one ends it later."""
 UNWANTED_SECONDS: Final = 20.0
-"""Seconds that a server may take to start a kernel that nobody waits for any more, so that it can be ended."""
+"""Seconds that a server may take to start a kernel that is not wanted any more, so that it can be ended."""
 LOOK_SECONDS: Final = 0.25
 HANG_SECONDS: Final = 5.0
 """Seconds that a server may be silent after it accepts a connection."""
@@ -37,7 +37,7 @@ NOT_FOUND: Final = 404
 ERROR_CHARS: Final = 300
 
 live: Final[Counter[str]] = Counter()
-"""Kernels that this process has at each server, by its URL; those that start included."""
+"""The number of this process's kernels at each server, by URL, starting ones included."""
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class GatewayServer:
             raise KernelStartError(f"{self.url} does not respond like a Jupyter server: is it one?") from error
 
     async def _end_started(self, starting: asyncio.Task[str], wanted: str) -> None:
-        """End a kernel that nobody waits for any more, as soon as its server has started it."""
+        """End a kernel that is not wanted any more, as soon as its server has started it."""
         try:
             await self.end_kernel(await starting)
         except UnreachableError as error:
@@ -196,7 +196,7 @@ class GatewayServer:
         )
 
     async def aclose(self) -> None:
-        """Close the connections for requests, when the kernels that nobody waits for have ended, or it takes too long."""
+        """Close the connections for requests, when the unwanted kernels have ended, or it takes too long."""
         if self._ending:
             await asyncio.wait(self._ending, timeout=UNWANTED_SECONDS)
         for ending in tuple(self._ending):

@@ -1,9 +1,9 @@
 """The wall around the trial of a cell, within that of its agent's kernel (docs/effects.md).
 
 A trial builds its wall itself, in memory that code of earlier cells has been in. So the host does two things. It sends the
-code of the wall with each request (`sources`): functions that a cell has replaced in its kernel are not those that run.
-And it asks Linux (`unproven`), before a cell runs there, whether the process is where it should be, and holds nothing
-that is its origin's. Linux tells nobody outside of a Landlock domain about it, and no system call filter's content.
+code of the wall with each request (`sources`): functions that a cell has replaced in its kernel do not run. And it asks
+Linux (`unproven`), before a cell runs there, whether the process is behind its wall, and holds nothing of its origin's.
+Linux tells nobody outside of a Landlock domain about it, and no system call filter's content.
 """
 
 import functools
@@ -95,10 +95,10 @@ class OriginKernel:
 
 
 def unproven(trial: int, origin: OriginKernel, memory_bytes: int) -> str:
-    """Returns what a process lacks of the wall of a trial, as Linux tells it, in words; empty: nothing.
+    """Returns the missing pieces of a trial's wall, as Linux tells them, in words; empty: none.
 
     Args:
-        trial: The process id.
+        trial: The trial's process id.
         origin: The kernel that it is a copy of.
         memory_bytes: The bound on the size of a file.
     """

@@ -1,4 +1,4 @@
-"""Finds the code in folders that a kernel may write and that somebody runs later outside of the kernel's wall.
+"""Finds the code in folders that a kernel may write and that is run later outside of the kernel's wall.
 
 That is the code of the host and its Python, of the kernels' Python, whose start is not walled, and of the MCP servers. A
 folder from which one of them imports counts whole, for a new file in it can take the place of a module. Where such a folder
@@ -41,7 +41,7 @@ STARTED: Final = re.compile(
 ACTIVE: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables that name the environment that the user has activated."""
 CACHES: Final = ("~/.npm", "~/.bun", "~/.deno", "~/.cache/deno", "~/.local/share/pnpm", "~/.local/share/uv")
-"""Folders from which `npx`, `uvx` and the like run what they have installed before."""
+"""Folders from which `npx`, `uvx` and the like run packages that they have installed before."""
 SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh"))
 STARTERS: Final = re.compile(
     r"(.*/)?env|exec|command|nohup|nice|time|timeout|setsid|sudo|xargs|stdbuf|export|if|then|else|elif|do|while|until|!|source|\."
@@ -193,7 +193,7 @@ class _LaterCodeSearch:
                 self._start(words, place, use, env, program.name)
 
     def _places(self, texts: Iterable[str], cwd: str, env: Mapping[str, str], name: str) -> list[str]:
-        """Returns the folders in which the commands of a program may run: its own, and those that it enters."""
+        """Returns the folders in which the commands of a program may run: its own, and the folders that it enters."""
         places = [cwd]
         for match in (match for text in texts for match in ENTERED.finditer(text)):
             is_first = not match.string[: match.start()].strip(" \t'\"(")

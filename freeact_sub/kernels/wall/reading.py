@@ -1,11 +1,11 @@
 """The wall around a program that only reads: neither it nor its children change a file or connect to anything.
 
-Linux; standard library only; sent into every kernel as source. `enter` restricts the thread that calls it and what this
+Linux; standard library only; sent into every kernel as source. `enter` restricts the thread that calls it, and all that this
 thread starts from then on, for good, and leaves the other threads of the process as they are. So a kernel starts a program
 behind this wall from a thread that does nothing else (`guest/doors.py`).
 
-It needs Landlock (any version) and seccomp. What an older Landlock does not guard, the filter of system calls does:
-truncation, and signals to other programs.
+It needs Landlock (any version) and seccomp. The filter of system calls guards truncation and signals to other programs,
+which an older Landlock does not.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Finds the files that git obeys in folders that a kernel may write, so that the kernel's wall can protect them.
 
-A program that git's settings name runs at the next `git status` of whoever works there, outside of any wall. To keep
-`.git` is not enough: it may be a file or a link that leads elsewhere, its settings may include files and name hooks
-and programs in the working tree, and a folder is a repository without that name too (`git init --bare`). Folders are looked
-through level by level up to a number, for a kernel's start must not wait for a large tree; what is in a folder is remembered
-until the folder changes.
+A program that git's settings name runs at the next `git status` of a person there, outside of any wall. To keep `.git` is
+not enough: it may be a file or a link that leads elsewhere, its settings may include files and name hooks and programs in
+the working tree, and a folder is a repository without that name too (`git init --bare`). Folders are looked through level by
+level up to a number, for a kernel's start must not wait for a large tree; the content of a folder is remembered until the
+folder changes.
 """
 
 import functools
@@ -25,9 +25,9 @@ from freeact_sub.system.git_settings import files_of_user, named_path, pointed_f
 MAX_FOLDERS: Final = 4000
 """The number of folders that are examined: some 80 ms the first time, 10 ms later."""
 LAST: Final = ("node_modules", "site-packages", "__pycache__")
-"""Folders that are examined after all others: large, and seldom somebody's working tree."""
+"""Folders that are examined after all others: large, and seldom a working tree."""
 SETTINGS_SECONDS: Final = 2.0
-"""Bound on the time for the settings of what was found: code may have made files that take long to read."""
+"""Bound on the time for the settings of the repositories: code may have made files that take long to read."""
 SECTIONS_WITHOUT_PROGRAMS: Final = ("branch", "user", "color")
 FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))
 """Settings that name folders with programs."""
@@ -96,7 +96,7 @@ class _RepositorySearch:
         self.keep(os.environ.get("GIT_TEMPLATE_DIR", ""))
 
     def look_above(self, root: str) -> None:
-        """Keeps what lies in a root of the repositories that the root is in."""
+        """Keeps the parts of the repositories around a root that lie in the root."""
         for folder in map(str, Path(root).parents):
             if os.path.lexists(f"{folder}/.git"):
                 self._pointer(f"{folder}/.git", folder)

@@ -1,10 +1,10 @@
 """The reach of a kernel: `SandboxPolicy` describes it, `policy_for` derives it from a mode, `support` tests the machine.
 
-The wall itself is `wall.py`; this is the host's side, which decides. A policy's wall is built of pieces; which of them
-a machine has is found out by trying them once, in a process of their own. With `required` a kernel is not started where a
-piece is missing; with `auto` the missing pieces are left out and `unenforced` says in words what that means. A piece that
-the machine has and that cannot be built for a kernel all the same ends that kernel's start, whatever the setting. `Gaps`
-reports once what the wall of a kernel does not cover.
+The wall itself is `wall.py`; this is the host's side, which decides. A policy's wall is built of pieces; which of them a
+machine has is found out by trying them once, in a process of their own. With `required` a kernel is not started where a
+piece is missing; with `auto` the missing pieces are left out and `unenforced` names the gaps. A piece that the machine has
+and that cannot be built for a kernel all the same ends that kernel's start, whatever the setting. `Gaps` reports the gaps of
+a kernel's wall once.
 """
 
 import asyncio
@@ -262,7 +262,7 @@ def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
 
 
 def connections_are_checked(policy: SandboxPolicy, machine: Support) -> bool:
-    """Returns whether a Unix socket of another program can be kept from a kernel, in whatever way."""
+    """Returns whether a Unix socket of another program can be kept from a kernel, in any way."""
     return machine.landlock >= ABI_UNIX_SOCKETS or (machine.seccomp and not policy.network)
 
 
@@ -437,7 +437,7 @@ class Gaps:
         return kept
 
     def _new(self, texts: Iterable[str]) -> list[str]:
-        """Returns the gaps that nobody has reported yet."""
+        """Returns the gaps that are not reported yet."""
         new = [text for text in texts if text not in self._noticed]
         self._noticed.update(new)
         return new

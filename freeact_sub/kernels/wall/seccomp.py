@@ -122,7 +122,7 @@ SET_ATTRIBUTE = ((188, 5), (189, 6), (190, 7), (463, 463))
 """`setxattr`, `lsetxattr`, `fsetxattr`, `setxattrat`."""
 FCNTL = (72, 25)
 LEASES = (1024, 1040)
-"""`F_SETLEASE`, `F_SETDELEG`: whoever opens a file with one waits for 45 s, also where the holder can only read it."""
+"""`F_SETLEASE`, `F_SETDELEG`: to open a file with one takes 45 s, even if its holder can only read it."""
 SOCKET, SOCKETPAIR, CONNECT, BIND, SETNS = (41, 198), (53, 199), (42, 203), (49, 200), (308, 268)
 CHANGES = {
     "chmod": (90, None),
@@ -170,7 +170,7 @@ def install(*, walled: bool, network: bool, connect: bool, join: bool, trial: bo
     """Filters the system calls of this process from now on, for good; it must have given up new privileges.
 
     Args:
-        walled: Files are restricted, so that what could lead around that is refused as well.
+        walled: Files are restricted, so ways around that are refused as well.
         network: Internet sockets are allowed.
         connect: Unix sockets can be connected to.
         join: A branch enters the namespaces that were made for it, for users and for mounts.
@@ -228,7 +228,7 @@ def code(*, walled: bool, network: bool, connect: bool, join: bool, trial: bool 
     """Returns the filter's instructions as the system takes them; arguments as of `install`.
 
     Raises:
-        OSError: The machine is of another kind than those that are known.
+        OSError: The machine is of an unknown kind.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
@@ -271,7 +271,7 @@ def program(machine: str, walled: bool, network: bool, connect: bool, join: bool
 
 
 def call(number: int, lines: list[Line]) -> list[Line]:
-    """Returns lines for one system call; what they do not refuse passes to the next."""
+    """Returns lines for one system call; a call that they do not refuse passes to the next."""
     return [(EQUAL, 0, len(lines) + 1, number), *lines, (LOAD, 0, 0, NUMBER)]
 
 
@@ -289,7 +289,7 @@ def only_connected() -> list[Line]:
 
 
 def no_set_id(column: int, bits: int) -> list[Line]:
-    """Refuses modes with these bits: whoever runs such a file later runs it as this user.
+    """Refuses modes with these bits: such a file runs as this user for any other user.
 
     An ordinary user may set the group's bit: folders that a team shares have it.
     """

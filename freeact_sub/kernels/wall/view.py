@@ -27,7 +27,7 @@ def failure(piece: str) -> OSError:
 
 
 def enter_view(policy: dict[str, Any]) -> bool:
-    """Leaves the machine's file tree for one that holds only what is listed.
+    """Leaves the machine's file tree for one that holds only the listed paths.
 
     Returns:
         Whether it came with a user namespace.
@@ -70,7 +70,7 @@ def enter_view(policy: dict[str, Any]) -> bool:
 def take_own_memory(hidden: list[str]) -> bool:
     """Leaves the machine's shared memory for one that ends with the kernel and everything it has started.
 
-    The rest of the file tree stays what it is; what is mounted on the machine later is seen.
+    The rest of the file tree stays; later mounts of the machine are seen.
 
     Args:
         hidden: Folders that are not seen.
@@ -150,7 +150,7 @@ def below(path: str, others: set[str]) -> bool:
 
 
 def make_folder(path: str, made: set[str]) -> None:
-    """Makes a folder and those above it. Args: made: those that are known to be there."""
+    """Makes a folder and those above it. Args: made: folders that are known to be there."""
     if path not in made:
         make_folder(os.path.dirname(path), made)
         try:

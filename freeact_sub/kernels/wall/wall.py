@@ -7,16 +7,16 @@
 fork server in the forked child, or by this script between process guard and kernel. The policy names each piece, and
 `build` raises if one is not available: the caller must not start the kernel then. In the order of building:
 
-- *view*: a mount namespace with nothing in it but what the policy lists, so that sockets of other programs (a message bus,
-  a terminal multiplexer, sibling kernels) have no path, and what may not be written is mounted read-only, down to modes
-  and times of files, the host's own settings in the workspace included.
-  An ordinary user gets a user namespace with it, in which processes are counted anew;
+- *view*: a mount namespace with nothing in it but the listed paths, so that sockets of other programs (a message bus, a
+  terminal multiplexer, sibling kernels) have no path, and read-only paths are mounted so, down to modes and times of files,
+  the host's own settings in the workspace included. An ordinary user gets a user namespace with it, in which processes are
+  counted anew;
 - *memory*, where there is no view: a `/dev/shm` and System V memory of the kernel's own, which end with it;
 - *limits*: memory, processes, file size, processor time, no core files;
-- no capabilities but those that ordinary work with files needs, and no new privileges (`sudo` does nothing);
+- no capabilities but the ones that ordinary work with files needs, and no new privileges (`sudo` does nothing);
 - *landlock*: files by path, and a domain of its own: no ptrace of anything outside of it (which covers `/proc/PID/mem` and
   `/proc/PID/environ`), no signal to it, no abstract socket of it;
-- *seccomp*: what neither of these covers (`seccomp.py`).
+- *seccomp*: system calls that neither of these covers (`seccomp.py`).
 
 Policy: `walled` (bool: files are restricted to `readable` and `writable`; else not at all), `readable`, `writable`, `kept`
 (in what is writable, and read-only), `pinned` (folders above these: not to be moved; lists of paths), `above` (the folder
@@ -106,7 +106,7 @@ def load(name: str) -> Any:
 
 
 def set_limits(limits: dict[str, int], counted_anew: bool) -> None:
-    """Lowers the limits, also those that could be raised again."""
+    """Lowers the limits, so that they cannot be raised again."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name, wanted in limits.items():
         number = getattr(resource, f"RLIMIT_{name}")
@@ -192,7 +192,7 @@ def new_ruleset(abi: int, files: int, network: int, scoped: int) -> int:
 
 
 def restrict(ruleset: int) -> None:
-    """Restricts the calling thread, and what it starts, to what the rules allow."""
+    """Restricts the calling thread, and all that it starts, to the rules."""
     if LIBC.syscall(SYS_LANDLOCK_RESTRICT, ruleset, 0):
         raise failure("landlock")
 
@@ -213,7 +213,7 @@ def allow_paths(ruleset: int, policy: dict[str, Any], every: int) -> None:
 
 
 def allow(ruleset: int, path: str, rights: int) -> None:
-    """Adds a rule for a path and what is below it; what does not exist is skipped."""
+    """Adds a rule for a path and all below it; a missing path is skipped."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:

@@ -1,7 +1,7 @@
 """`KernelChannels`: carries messages to a kernel and back. `ZmqChannels`: uses the sockets of a kernel on this machine.
 
-The frame of a message, and what proves that it is the kernel's, is the business of the channels: sockets of this machine
-have signatures, a connection to a gateway has none. The client checks what is in a message, whichever way it came.
+The channels take care of the frame of a message, and of the proof that it is the kernel's: sockets of this machine have
+signatures, a connection to a gateway has none. The client checks the content of a message, whichever way it came.
 `read_message` makes `cells.*` values of the messages that a kernel sends.
 """
 
@@ -37,7 +37,7 @@ ZmqContext: TypeAlias = Context[ZmqSocket]
 Hear: TypeAlias = Callable[[ChannelName, list[bytes] | Exception], None]
 """Called with each message: the JSON of its header, parent, metadata and content, then its buffers. Must not raise.
 
-A `MessageError` stands for what is not a message of this kernel; after any other exception nothing comes.
+A `MessageError` stands for bytes that are no message of this kernel; after any other exception nothing comes.
 """
 MESSAGES_AT_ONCE: Final = 50
 BYTES_AT_ONCE: Final = 200_000
@@ -91,7 +91,7 @@ def check_size(frames: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -
     """Checks the size of a message before it is read.
 
     Args:
-        frames: The JSON of header, parent, metadata and content, and what may follow.
+        frames: The JSON of header, parent, metadata and content, and the buffers.
         max_bytes: The largest size of all together.
 
     Raises:

@@ -61,7 +61,7 @@ READY_RETRY_SECONDS: Final = 0.05
 EXIT_SECONDS: Final = 5.0
 """Seconds that a kernel may take to end by itself after a cell has called `exit()`."""
 MAX_REFUSED: Final = 100
-"""Messages of one cell that cannot be used; after them only what is needed to end the cell and to answer it is read."""
+"""Messages of one cell that cannot be used; after them only messages that end the cell or ask its host are read."""
 FLOODED: Final = "[more of what the cell put out cannot be read: the rest of its output is left out]\n"
 
 logger = logging.getLogger(__name__)

@@ -1,13 +1,12 @@
 r"""`CellOutputBuffer`, between a kernel and a slow reader; a cell's text as a screen shows it; and the clock of a cell.
 
 The task that drains a kernel's iopub must never wait: Jupyter's iopub loses messages when it is not read. So output goes
-into this buffer, which is bounded: what does not fit is counted and left out of the stream of chunks. Nothing is lost for
-good: the text as the model reads it (head and tail) is kept apart, and all of it goes to the cell's file.
+into this buffer, which is bounded: the surplus is counted and left out of the stream of chunks. Nothing is lost for good:
+the text as the model reads it (head and tail) is kept apart, and all of it goes to the cell's file.
 
 `ScreenText` is that text: as a screen shows it at the end. A progress bar writes each of its states over the one before,
-with `\r`, backspaces or movements of the cursor; a display can be replaced, and a cell can clear what it has put out. Who
-reads the cell afterwards needs the last state only. As on a screen, only the last lines can be changed: older ones stay as
-they are.
+with `\r`, backspaces or movements of the cursor; a display can be replaced, and a cell can clear its output. A later reader
+needs the last state only. As on a screen, only the last lines can be changed: older ones stay as they are.
 """
 
 import asyncio
@@ -161,7 +160,6 @@ class ScreenText(CursorText[str]):
         return self._row == len(self._lines) - 1 and self._column == len(self._lines[-1])
 
     def _append(self, text: str) -> None:
-        """Adds at the end, where the cursor is."""
         self._uncounted += len(text)
         first, *rest = text.split("\n")
         self._lines[-1] += first
@@ -173,7 +171,7 @@ class ScreenText(CursorText[str]):
         return text
 
     def _settle(self) -> None:
-        """Gives up changing what is too far above, or too long."""
+        """Settles lines that are too far above, or too long, to be changed."""
         count = len(self._lines) - OPEN_LINES if len(self._lines) > 2 * OPEN_LINES else 0
         if count:
             self._settled.add("\n".join(self._lines[:count]) + "\n")
@@ -246,7 +244,7 @@ CHUNK_CHARS: Final = 65_536
 DISPLAYS_CHARS: Final = 20_000_000
 """Characters of rich output (pictures are base64) that one cell may show; past it a note stands for each."""
 MANY_WAITING: Final = 1_000
-"""The number of waiting outputs from which on those that the cell clears are dropped."""
+"""The number of waiting outputs from which on cleared ones are dropped."""
 STAYING_CHARS: Final = 100_000
 """Characters that stay when the cell clears its output."""
 MERGED_CHARS: Final = 16_384
@@ -260,7 +258,7 @@ logger = logging.getLogger(__name__)
 
 
 class CellOutputBuffer:
-    """Takes a cell's output from the kernel's reader, hands it to the agent, keeps what the model reads."""
+    """Takes a cell's output from the kernel's reader, hands it to the agent, keeps the model's text."""
 
     def __init__(
         self,
@@ -404,7 +402,7 @@ class CellOutputBuffer:
             self._screen.show(plain, display_id)
 
     def _keep(self, plain: str) -> None:
-        """Keeps the text of an output for the cell's file, which gets what the screen does not show any more as well."""
+        """Keeps the text of an output for the cell's file, which gets all of it, also what the screen drops."""
         self.total_chars += len(plain)
         if self._file_path is not None:
             self._write(plain)
@@ -531,7 +529,7 @@ class CellClock:
         self._callback: asyncio.Event | None = None
         self.expired = False
         self.waited_too_long = False
-        """Whether the clock has run out because of what the cell has waited for."""
+        """Whether the clock has run out because the cell has waited too long."""
 
     @property
     def whole_limit(self) -> float | None:

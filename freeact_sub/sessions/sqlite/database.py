@@ -306,7 +306,6 @@ class Bodies:
 
 
 def _in_json(secret: str) -> str:
-    """Returns a secret as a JSON string contains it."""
     return json.dumps(secret, ensure_ascii=False)[1:-1]
 
 

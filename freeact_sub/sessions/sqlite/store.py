@@ -5,7 +5,7 @@ A copy has all rows and files of a session, or those of its beginning.
 Sweeping archives old sessions and removes the oldest above the limit, but never one that is open. An archived session keeps
 its rows and can be resumed; its variables and the long outputs of its agents in the workspace are removed. When all sessions
 exceed the limit in bytes, the oldest are removed. Outputs of agents without a session are removed when they are as old as a
-session that is archived, and what a killed program has left of a session after a day.
+session that is archived, and the remains of a killed program's session after a day.
 """
 
 import json
@@ -73,7 +73,7 @@ Folders and copies without a session stay as long, because a fork may be about t
 MARK: Final = "swept"
 """A file that was last modified at the last sweep."""
 BLOCK_BYTES: Final = 512
-"""The unit of `st_blocks`: code writes the outputs, and a file with holes is larger than what it takes."""
+"""The unit of `st_blocks`: code writes the outputs, and a file with holes takes less than its size."""
 OUTPUTS: Final = (".freeact", "outputs")
 """The folder in a workspace for long outputs and logs; each agent has a folder in it, named by its id."""
 AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")

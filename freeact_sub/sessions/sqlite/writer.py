@@ -1,7 +1,7 @@
 """`SqliteWriter`: the one thread that writes a session; callers queue values and continue.
 
 It writes values in order, several in one transaction (`Backlog`): each transaction costs as much as several writes, and each
-time the thread wakes up it takes the interpreter from the event loop. So it lets writes gather for a moment, unless somebody
+time the thread wakes up it takes the interpreter from the event loop. So it lets writes gather for a moment, unless a caller
 waits for them. `commit` waits until all of them are on disk, while the event loop goes on. Values become JSON in the thread,
 so they must not change after they are handed over.
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class Backlog:
     """A queue that any thread puts into and one thread takes from.
 
-    Waking the thread costs more than most writes. So an item that nobody waits for wakes it only if it sleeps without a
+    Waking the thread costs more than most writes. So an item without a waiting caller wakes it only if it sleeps without a
     time limit; after it has taken items, it looks once more by itself.
     """
 
@@ -76,7 +76,7 @@ class Backlog:
                 self._sleep(GATHER_SECONDS)
 
     def _sleep(self, seconds: float | None) -> bool:
-        """Sleep until somebody wakes the thread or the time is over; return whether to take at once."""
+        """Sleep until the thread is woken or the time is over; return whether to take at once."""
         try:
             return self._wake.get(timeout=seconds)
         except queue.Empty:
