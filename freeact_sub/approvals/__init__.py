@@ -1,4 +1,4 @@
-"""Decides whether a call may run: by rules and mode first, then by a person."""
+"""Decisions on whether a call may run: by rules and mode first, then by a person."""
 
 from freeact_sub.approvals.gate import Approve, Gate, decide, decide_in_time
 from freeact_sub.approvals.open_questions import OpenQuestions, required

@@ -1,4 +1,4 @@
-"""Judges files that are written or named, and connections, by rules and mode.
+"""Judgements by rules and mode, on files that are written or named, and on connections.
 
 The words of a command are resolved to paths. A command that names a folder or a wildcard is judged by the files that are
 there now (`judge_folder`, `judge_files`); a secret counts as if it were named. Files that code makes meanwhile are judged

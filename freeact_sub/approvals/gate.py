@@ -208,7 +208,7 @@ class Advice:
 
 
 class Adviser:
-    """Has a say on calls, beside the rules. Every method is optional: the base has no opinion."""
+    """A voice on calls, beside the rules. Every method is optional: the base has no opinion."""
 
     source: str = ""
     """The name for people, at the beginning of a reason. Empty: the name of its class."""
@@ -298,7 +298,7 @@ def check_overrides(made: type, base: type) -> None:
 
 @dataclass
 class Tally:
-    """Counts decisions on actions, to tell a run that could do nothing because nobody answered.
+    """A count of decisions on actions, to tell a run that could do nothing because nobody answered.
 
     Tools that touch only the agent and its children do not count as actions.
     """
@@ -372,7 +372,7 @@ class _Open:
 
 
 class Gate:
-    """Lets calls through, refuses them, or asks."""
+    """The gate that lets calls through, refuses them, or asks."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Tried:
 
 
 class CallTrial(Protocol):
-    """Tries one call."""
+    """A trial of one call."""
 
     def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
         """Makes a call where it changes nothing. Raises only when it is cancelled."""
@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenQuestion(Generic[A]):
-    """Waits for an answer or a decision, and announces it at once."""
+    """A question that waits for an answer or a decision, and announces it at once."""
 
     def __init__(self, announce: Callable[[A], None]) -> None:
         """Args: announce: called once with the outcome, on the event loop, before the waiting caller continues."""
@@ -222,7 +222,7 @@ async def _tried(trying: Coroutine[None, None, Tried], changed: tuple[str, ...])
 
 
 class OpenQuestions:
-    """Asks, and takes the answers."""
+    """The open questions of a root, and their answers."""
 
     def __init__(
         self, *, headless: bool = False, timeout_seconds: float | None = None, unshown_seconds: float = UNSHOWN_SECONDS

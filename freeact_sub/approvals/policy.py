@@ -512,7 +512,7 @@ _saving: Final = DaemonThreads("saves rules")
 
 
 class ProjectRules:
-    """Adds rules to the file of one project."""
+    """The rules of one project's file, to which a person adds."""
 
     def __init__(self, workspace: Path, trust: Trust) -> None:
         """Notes the file's present content. Args: workspace: the project. trust: records the written contents."""

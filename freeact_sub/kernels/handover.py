@@ -1,4 +1,4 @@
-"""Passes values between kernels and the program by files.
+"""Handover of values between kernels and the program, by files.
 
 Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
 opens a file: code in a kernel has written the content, which may be anything. It follows no link, for a kernel may

@@ -59,7 +59,7 @@ del _freeact_install
 
 
 class JupyterKernel:
-    """A kernel that a launcher starts. See `Kernel`."""
+    """A kernel that a launcher starts."""
 
     _install_code = INSTALL
 

@@ -242,7 +242,7 @@ def own_files_of(kernel: Kernel) -> "OwnFiles | None":
 
 
 class KernelProvider(Protocol):
-    """Starts kernels for one or several root agents. Its creator closes it, after its last kernel."""
+    """A provider of kernels for one or several root agents. Its creator closes it, after its last kernel."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
         """Describes the place where an agent's kernels run.

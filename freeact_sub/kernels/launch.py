@@ -26,7 +26,7 @@ and the entries in the home of a user who has set the library up."""
 
 
 class Launcher(Protocol):
-    """Starts one kernel, once."""
+    """A launcher of one kernel, once."""
 
     has_guest: bool
     """Whether `agent` exists in the kernel from the start. False: a first cell installs it."""

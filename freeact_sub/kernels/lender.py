@@ -1,4 +1,4 @@
-"""Finds modules in the folders of another Python, by their names. Runs in the kernels' Python; standard library only.
+"""A finder of modules in the folders of another Python, by name. Runs in the kernels' Python; standard library only.
 
 They come last: modules that a Python has itself, or gets later, come before them.
 """

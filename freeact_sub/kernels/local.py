@@ -175,7 +175,7 @@ class LocalLauncher(Launcher, Protocol):
 
 
 class SubprocessLauncher(LocalLauncher):
-    """Starts a kernel as a subprocess, by Jupyter's manager."""
+    """A launcher of a kernel as a subprocess, by Jupyter's manager."""
 
     _provisioner: GuardedProvisioner | None = None
 
@@ -248,7 +248,7 @@ class LocalKernel(JupyterKernel):
 
 
 class LocalKernelProvider:
-    """Starts each kernel as a subprocess."""
+    """A provider that starts each kernel as a subprocess."""
 
     def __init__(self, *, on_notice: Callable[[str], None] | None = None) -> None:
         """Args: on_notice: called once with the gaps of a kernel's sandbox on this machine. Default: a log entry."""

@@ -24,7 +24,7 @@ KILL_TIMEOUT_SECONDS: Final = 3.0
 
 
 class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
-    """Puts the process guard between host and kernel. The guard starts the kernel and ends it with its descendants."""
+    """A provisioner with the process guard between host and kernel. The guard ends the kernel with its descendants."""
 
     folder: str | None = Unicode(default_value=None, allow_none=True)
     """The kernel's private folder, which the guard removes if the host has ended. None: it has none."""

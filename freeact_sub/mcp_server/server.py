@@ -1,4 +1,4 @@
-"""Puts the server together, and serves it on standard streams or over HTTP."""
+"""The server as a whole, on standard streams or over HTTP."""
 
 import asyncio
 import difflib
@@ -148,7 +148,7 @@ async def serve_stdio(config: Config) -> NoReturn:
 
 
 class _Leaving:
-    """Ends the process a bounded time after its client has left, even if work goes on."""
+    """The end of the process, a bounded time after its client has left, even if work goes on."""
 
     def __init__(self, served: ServedAgents) -> None:
         self._served = served

@@ -181,7 +181,7 @@ async def wait_awake(first: "set[asyncio.Task[Any]]") -> None:
 
 
 class CellsOfUser:
-    """Hears of cells that the user runs while another one waits. In the main thread."""
+    """News of cells that the user runs while another one waits. In the main thread."""
 
     def __init__(self) -> None:
         self._heard = asyncio.Event()
@@ -202,7 +202,7 @@ class CellsOfUser:
 
 
 class LineAsker:
-    """Asks for lines in the cell that waits for the agent; while none does, a question waits."""
+    """Questions for lines in the cell that waits for the agent; while none does, a question waits."""
 
     def __init__(self, main: asyncio.AbstractEventLoop) -> None:
         """Args: main: the loop in which cells run."""

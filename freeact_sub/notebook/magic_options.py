@@ -30,7 +30,7 @@ class AgentMagicError(FreeactError):
 
 
 class MagicParser(argparse.ArgumentParser):
-    """Ends in an `AgentMagicError` instead of leaving the program."""
+    """A parser that raises `AgentMagicError` instead of leaving the program."""
 
     def error(self, message: str) -> NoReturn:
         """Raises AgentMagicError with the message."""

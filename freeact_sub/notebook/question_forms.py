@@ -72,7 +72,7 @@ AUTO: Final = {"width": "auto", "flex": "0 0 auto"}
 
 
 class QuestionForms:
-    """Asks by buttons or text, and removes all questions at its exit."""
+    """Questions by buttons or text; at the exit all are removed."""
 
     def __init__(self, questions: QuestionForm, screen: CellDisplay, ask: AskLine = ask_line) -> None:
         """Args: questions: buttons or text. screen: where buttons are shown. ask: see `TextQuestions`.
@@ -117,7 +117,7 @@ class QuestionForms:
 
 
 class TextQuestions:
-    """Asks one question after another, as lines of text."""
+    """Questions as lines of text, one after another."""
 
     def __init__(self, ask: AskLine = ask_line) -> None:
         """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
@@ -236,7 +236,7 @@ def _wants_buttons(questions: QuestionForm) -> bool:
 
 
 class ButtonQuestions:
-    """Asks with buttons, all open questions at once."""
+    """Questions with buttons, all open ones at once."""
 
     def __init__(self, screen: CellDisplay, *, on_refused: Callable[[], None]) -> None:
         """Args: screen: where they are shown. on_refused: called when the front end proves to know no widgets."""

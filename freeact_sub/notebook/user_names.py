@@ -109,7 +109,7 @@ def names_in(code: str) -> set[str]:
 
 
 class _Lazy(ast.NodeTransformer):
-    """Makes generators of comprehensions, whose variables belong to the function around them since Python 3.12."""
+    """Generators in place of comprehensions, whose variables belong to the function around them since Python 3.12."""
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> ast.AST:
         return self.generic_visit(ast.GeneratorExp(elt=node.elt, generators=node.generators))

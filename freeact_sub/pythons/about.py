@@ -1,4 +1,4 @@
-"""Inspects a Python that runs kernels, and lends it ipykernel if it has none.
+"""Facts about a Python that runs kernels; ipykernel is lent to it if it has none.
 
 Modules of our own environment work in another Python if both have the same ABI: a compiled module (pyzmq) loads nowhere
 else. They come after everything that the other Python has itself, and only those that ipykernel needs: `lender.py` finds

@@ -1,4 +1,4 @@
-"""Finds the programs and modules of a Python environment by its files: virtual environments, Conda's, and whole Pythons."""
+"""Programs and modules of a Python environment, found by its files: virtual ones, Conda's, and whole Pythons."""
 
 import functools
 import os

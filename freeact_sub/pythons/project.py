@@ -1,4 +1,4 @@
-"""Finds the Python environment of the project that a workspace belongs to, by its files only: nothing of it is run.
+"""The Python environment of the project that a workspace belongs to, found by its files only: nothing of it is run.
 
 First comes an environment that the user has activated. Then the nearest one from the workspace upwards, to the top of the
 repository: `.venv`, `venv` and the like, the one that uv or poetry keeps for the project. Last comes Conda's `base`, which

@@ -203,7 +203,7 @@ def _text(name: str) -> str:
 
 @dataclass(kw_only=True)
 class AnswersFromCode(AbstractCapability[Any]):
-    """Ends a run of the root, or of any agent below it, after the cell that has handed over an answer."""
+    """The end of a run of the root, or of any agent below it, after the cell that has handed over an answer."""
 
     agent_id: Callable[[], str]
     """A function that returns the calling agent's id."""

@@ -255,7 +255,7 @@ class Swept:
 
 
 class SessionReader(Protocol):
-    """Reads one session, open or not; a context manager. Each method sees what is on disk at its call.
+    """A reader of one session, open or not, as a context manager. Each method sees the state on disk at its call.
 
     An unreadable record is left out and counted in `lost`.
     """
@@ -301,7 +301,7 @@ class SessionReader(Protocol):
 
 
 class SessionWriter(Protocol):
-    """Writes one session, and holds it until closed. Writing methods return at once and never raise."""
+    """A writer of one session, which it holds until closed. Writing methods return at once and never raise."""
 
     session_id: str
 

@@ -124,7 +124,7 @@ class AgentLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """Answers by one model request or, with `acts`, as a child agent that runs code."""
+    """A voice that answers by one model request or, with `acts`, as a child agent that runs code."""
 
     name: str = ""
     """The name for the other members and in events."""
@@ -204,7 +204,7 @@ def _with_history(prompt: str, history: Sequence[str]) -> str:
 
 
 class Progress:
-    """Asks and starts children as the agent does, and reports each one that has ended, to an agent that has `progress`."""
+    """An agent in the hands of a strategy, which reports each request and child that has ended, if it has `progress`."""
 
     def __init__(self, agent: AgentLike, strategy: str, of: int | None = None) -> None:
         """Args: of: the number of steps. None: it is not known."""

@@ -52,7 +52,7 @@ MAX_WARNINGS: Final = 20
 
 
 class ModelPlayer:
-    """Plays with an agent's model; actions are cells."""
+    """A player with an agent's model; actions are cells."""
 
     def __init__(self, agent: AgentLike, task: str, **options: Any) -> None:
         """Make a player.

@@ -33,7 +33,7 @@ class Trial:
 
 
 class TreeAlgorithm(Protocol):
-    """Decides where a search continues. It has settings but no state: the caller keeps the tree."""
+    """An algorithm that decides where a search continues. It has settings but no state: the caller keeps the tree."""
 
     def init_tree(self) -> Any:
         """Return a tree with only a root."""
@@ -307,7 +307,7 @@ class LATS(_Trials):
 
 @dataclass(frozen=True, kw_only=True)
 class BestFirst(_Trials):
-    """Continues from the state with the best score, wherever it is."""
+    """Search that continues from the state with the best score, wherever it is."""
 
     expansions: int = 10
     """The number of states to expand."""
@@ -327,7 +327,7 @@ class BestFirst(_Trials):
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch(_Trials):
-    """Continues level by level from the best `width` states: the search of tree of thoughts (Yao et al. 2023)."""
+    """Search level by level from the best `width` states, as in tree of thoughts (Yao et al. 2023)."""
 
     width: int = 5
     depth: int = 10
@@ -457,7 +457,7 @@ class Simulation:
 
 
 class Player(Protocol):
-    """Knows the task: proposes, evaluates, simulates."""
+    """A player that knows the task: proposes, evaluates, simulates."""
 
     async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
         """Return up to n distinct actions that could follow; those of `node.children` were tried already."""

@@ -16,7 +16,7 @@ MAX_THREADS: Final = 32
 
 
 class DaemonThreads(Executor):
-    """Runs calls in at most `MAX_THREADS` threads, which end with the program whatever they do."""
+    """An executor of at most `MAX_THREADS` threads, which end with the program whatever they do."""
 
     def __init__(self, name: str) -> None:
         """Args: name: the threads' name."""

@@ -1,4 +1,4 @@
-"""Looks into folders, for a bounded time, for work files and for mounts.
+"""A bounded look into folders, for work files and for mounts.
 
 A workspace is searched from the top, without following links. A program that reads a mount that does not respond would hang.
 """

@@ -1,4 +1,4 @@
-"""Reads files with settings of git as git reads them (git-config(1), "Syntax"). Nothing is started for it."""
+"""Settings of git, read as git reads them (git-config(1), "Syntax"). No program is started for it."""
 
 import os
 import re

@@ -1,9 +1,9 @@
-"""This process and those around it: their state in Linux's `/proc`, and values that exist once a process.
+"""This process and those around it: their state in Linux's `/proc`, and values that a process has once.
 
 Signals that it has inherited from its starter, ignored or blocked, outlast the start of a program. Window managers,
 supervisors and shells leave them so, mostly by mistake. With SIGCHLD ignored, nobody learns how a process has ended: no
-hook, no command, no test of the machine's wall. A starter means these, which are kept: SIGHUP (`nohup`), SIGINT and SIGQUIT
-(a job in the background), and the signals of job control. Priority, limits and the mask of file modes are its own to decide.
+hook, no command, no test of the machine's wall. Some are meant, and are kept: SIGHUP (`nohup`), SIGINT and SIGQUIT (a job in
+the background), and the signals of job control. Priority, limits and the mask of file modes are its own to decide.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Removes folders that a model's code has filled. Standard library only: the process guard reads this file too."""
+"""Removal of folders that a model's code has filled. Standard library only: the process guard reads this file too."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Reads and writes files in folders that a model's code, or another program, can write to as well.
+"""Files in folders that a model's code, or another program, can write to as well.
 
 A symbolic link, a pipe or a device could be there instead of a file. So the host reads only regular files, within a bound,
 and reaches the files that it writes in a workspace folder by folder, without following a link. In copies of folders a file

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Measures seconds since it was made; stands still while paused."""
+    """A count of seconds since it was made, which stands still while paused."""
 
     def __init__(self, on_change: Callable[[], None], *, now: Callable[[], float] = time.monotonic) -> None:
         """Args: on_change: called when it stops and when it continues. now: tells the time in seconds."""

@@ -28,7 +28,7 @@ PARTS = ("session", "control_thread", "shell_channel_thread", "iopub_thread", "i
 
 
 class NoSubshells:
-    """Stands in for the thread of subshells, which alone would read the shell channel: the main thread reads it."""
+    """A stand-in for the thread of subshells, which alone would read the shell channel: the main thread reads it."""
 
     def __init__(self) -> None:
         self.parent_thread = threading.current_thread()

@@ -2,8 +2,8 @@
 
 The host asks on the control channel (`freeact_branch`: `fork`, then `seat`, or `abandon`) and is answered on iopub. The fork
 is made in the main thread, in which cells run, at the next moment at which that waits: in its loop (idle, or a cell that
-awaits), or in a request of a cell to its host that blocks. `detach.py` then makes the fork a kernel. It never returns into
-the frames below: the cell that waits there continues in the origin only.
+awaits), or in a request of a cell to its host that blocks. `detach.py` then makes the fork a kernel. The fork never returns
+into the frames below: the cell that waits there continues in the origin only.
 
 Ownership: a branch must not end with its origin, so it may not stay a child of it. The origin forks a process between, which
 forks the branch; when the fork server expects the branch, the process between is killed. The branch then falls to the next
@@ -49,7 +49,7 @@ no memory for its first frame ends unheard: `Thread.start` waits for ever."""
 
 
 class Brancher:
-    """Makes branches of this kernel."""
+    """The maker of this kernel's branches."""
 
     def __init__(self, app: Any, requests: Any) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Makes a process that was forked from a running kernel a kernel of its own, around the same shell and variables.
+"""The steps by which a fork of a running kernel becomes a kernel of its own, around the same shell and variables.
 
 It shares no socket, thread or event loop with its origin: it makes new ones, on top of the stack on which it was forked.
 The zmq contexts and loops of the origin must not be touched. Their descriptors are the same open files: to remove

@@ -78,7 +78,7 @@ class _SpareKey:
 
 
 class ForkKernelProvider(LocalKernelProvider):
-    """Forks kernels; falls back to plain subprocesses."""
+    """A provider that forks kernels, and falls back to plain subprocesses."""
 
     def __init__(
         self, *, preload: tuple[str, ...] = (), spares: int = 1, on_notice: Callable[[str], None] | None = None
@@ -366,7 +366,7 @@ class Burst:
 
 
 class Demand:
-    """Counts kernels, by their key."""
+    """The numbers of kernels in use, by their key."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -25,7 +25,7 @@ LANDLOCK_DOMAINS: Final = 16
 
 
 class ForkLauncher(LocalLauncher):
-    """Starts kernels as forks of a fork server, which already contains the guest."""
+    """A launcher of kernels as forks of a fork server, which already contains the guest."""
 
     has_guest = True
     generation = 1
@@ -90,7 +90,7 @@ class ForkLauncher(LocalLauncher):
 
 
 class BranchLauncher(ForkLauncher):
-    """Starts a kernel as a fork of another one.
+    """A launcher of a kernel as a fork of another one.
 
     All that the fork needs is sent to it. Nothing is written here: code in the origin can replace files in our folder.
     """

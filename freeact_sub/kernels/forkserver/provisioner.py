@@ -29,7 +29,7 @@ OF_ONE_KERNEL: Final = ("KERNEL_", "JPY_")
 
 
 class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
-    """Forks a kernel by a fork server that all such kernels of this loop share."""
+    """A provisioner that forks kernels by a fork server, which all such kernels of this loop share."""
 
     preload: list[str] = List(Unicode())
     """Modules that each kernel finds imported."""

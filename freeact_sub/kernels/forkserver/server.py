@@ -44,7 +44,7 @@ REASON_BYTES = 2000
 
 
 class Server:
-    """Forks kernels, watches them, and tells the host of their ends."""
+    """The server that forks kernels, watches them, and tells the host of their ends."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control

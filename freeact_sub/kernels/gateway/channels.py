@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class GatewayChannels:
-    """The channels to one kernel of a server. See `KernelChannels`."""
+    """The channels to one kernel of a server."""
 
     def __init__(
         self,
@@ -501,7 +501,7 @@ def _offsets(frame: bytes, order: str, number: str) -> tuple[int, ...]:
 
 
 class NumberedOutput:
-    """Puts the output of the present cell in order, and drops repetitions."""
+    """The output of the present cell, put in order and without repetitions."""
 
     def __init__(self) -> None:
         self.cell_id = ""

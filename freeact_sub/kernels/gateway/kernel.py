@@ -38,7 +38,7 @@ GUEST_END_SECONDS: Final = 1.0
 
 
 class GatewayLauncher:
-    """Starts a kernel at the server that has the fewest of ours. See `Launcher`."""
+    """A launcher of a kernel at the server that has the fewest of ours."""
 
     has_guest = greets = False
     scratch = None
@@ -188,7 +188,7 @@ del _freeact_install
 
 
 class GatewayKernel(JupyterKernel):
-    """A kernel of a gateway. See `Kernel`."""
+    """A kernel of a gateway."""
 
     _install_code = INSTALL
 
@@ -371,7 +371,7 @@ ELSEWHERE: Final = (
 
 
 class GatewayKernelProvider:
-    """Starts kernels at the servers that the settings name. See `KernelProvider`."""
+    """A provider of kernels at the servers that the settings name."""
 
     def __init__(self, settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> None:
         """Args: on_notice: called once with the gaps of kernels there. None: they are logged.

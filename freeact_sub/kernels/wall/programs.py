@@ -1,4 +1,4 @@
-"""Finds the code in folders that a kernel may write and that is run later outside of the kernel's wall.
+"""Code in folders that a kernel may write, which is run later outside of the kernel's wall.
 
 That is the code of the host and its Python, of the kernels' Python, whose start is not walled, and of the MCP servers. A
 folder from which one of them imports counts whole, for a new file in it can take the place of a module. Where such a folder

@@ -1,4 +1,4 @@
-"""Finds the files that git obeys in folders that a kernel may write, so that the kernel's wall can protect them.
+"""Files that git obeys in folders that a kernel may write, found so that the kernel's wall can protect them.
 
 A program that git's settings name runs at the next `git status` of a person there, outside of any wall. To keep `.git` is
 not enough: it may be a file or a link that leads elsewhere, its settings may include files and name hooks and programs in

@@ -119,7 +119,7 @@ class _Cell:
 
 
 class KernelClient:
-    """Runs cells in one kernel, one at a time."""
+    """The client of one kernel, which runs cells one at a time."""
 
     def __init__(self, owner: KernelOwner) -> None:
         self._owner = owner

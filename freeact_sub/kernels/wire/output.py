@@ -258,7 +258,7 @@ logger = logging.getLogger(__name__)
 
 
 class CellOutputBuffer:
-    """Takes a cell's output from the kernel's reader, hands it to the agent, keeps the model's text."""
+    """A buffer that takes a cell's output from the kernel's reader, hands it to the agent, and keeps the model's text."""
 
     def __init__(
         self,
@@ -495,7 +495,7 @@ class CellRun:
 
 
 class CellClock:
-    """Measures a cell's working time; it stands still while a person is asked and while the cell waits for agents.
+    """A clock of a cell's working time; it stands still while a person is asked and while the cell waits for agents.
 
     A second bound, ten times the first, is on all the time that a cell takes, and stands still only while a person is asked:
     a loop that asks models or starts children does not work, and must end as well.

@@ -310,7 +310,7 @@ def _in_json(secret: str) -> str:
 
 
 class SessionLock:
-    """Holds a session, from `take` to `give_back`."""
+    """The lock of a session, from `take` to `give_back`."""
 
     def __init__(self, folder: Path, session_id: str) -> None:
         """Args: folder: the session's own; it need not exist."""

@@ -46,7 +46,7 @@ LOST_RESULT: Final = "[The result of this call cannot be read any more.]"
 
 
 class SqliteReader:
-    """Reads one session; a context manager. Each method sees the commits up to its call.
+    """A reader of one session, as a context manager. Each method sees the commits up to its call.
 
     An unreadable record, for example one whose file is gone, is left out and counted in `lost`.
     """

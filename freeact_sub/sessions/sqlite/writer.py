@@ -143,7 +143,7 @@ _END: Final = object()
 
 
 class SqliteWriter:
-    """Writes one session. Methods that write return at once and never raise."""
+    """A writer of one session. Methods that write return at once and never raise."""
 
     def __init__(
         self,
