@@ -61,7 +61,6 @@ class KernelSpec:
     owner_id: str
     """The id of the kernel's agent, for logs."""
     python: str
-    """The Python that runs the kernel."""
     workspace: Path
     """Working directory of the kernel."""
     environment: Mapping[str, str] = field(default_factory=dict)

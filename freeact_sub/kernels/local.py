@@ -69,9 +69,7 @@ class LocalLauncher(Launcher, Protocol):
     exited: asyncio.Future[str] | None = None
     spec: KernelSpec
     context: ZmqContext
-    """The context of the sockets to the kernel."""
     folder: KernelFolder
-    """The kernel's own folder."""
     wall: Mapping[str, Any] | None = None
     """The openings of the started kernel's wall (`sandbox.wire`). None: no wall."""
     kept: Repositories = sandbox.NOTHING_KEPT

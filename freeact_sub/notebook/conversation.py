@@ -312,7 +312,6 @@ class CellConversation:
         """Changes that were not taken over."""
         self._run: HostedRun | None = None
         self._showing: asyncio.Task[RunResult] | None = None
-        """The task of the run."""
         self._present: asyncio.Task[RunResult] | None = None
         """The task of the run, and of the table after it."""
         self._asker: LineAsker | None = None

@@ -227,7 +227,6 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 _loaded: dict[Any, AgentMagics] = {}
-"""The magics of each shell."""
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -54,10 +54,8 @@ class Lent:
     """Modules of ours that another Python imports."""
 
     folders: tuple[str, ...]
-    """The folders of the modules."""
     modules: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """The packages of the modules."""
 
     def wire(self) -> str:
         """Return the text that `lender.py` reads."""

@@ -108,7 +108,6 @@ class StoredRun:
     """The root's run that contains it."""
     prompt: str
     budget: dict[str, Any]
-    """Bounds by name."""
     began: float
     ended: float | None
     """The time of the end. None: the run is live, or the program ended first."""

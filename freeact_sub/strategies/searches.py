@@ -209,7 +209,6 @@ class Search:
         self._spared: list[SearchNode] = []
         """The best node among these."""
         self._nodes = [self.root]
-        """Nodes by number."""
         self._ranking: list[tuple[bool, float, int]] = []
         """A heap of worths and numbers, best first; outdated worths stay in it."""
         self._proposed: dict[SearchNode, list[str]] = {}

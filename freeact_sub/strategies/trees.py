@@ -101,7 +101,6 @@ class TreeNode:
     depth: int = 0
     """Distance from the root."""
     score: float = 0.0
-    """The score it was given."""
     visits: int = 0
     """Evaluations and simulations that passed through it."""
     total: float = 0.0
@@ -387,7 +386,6 @@ class SearchNode:
     score: float = 0.0
     """The evaluation, from 0 to 1; 0 if it failed."""
     reason: str = ""
-    """The reason of the evaluation."""
     terminal: bool = False
     """Whether the task is done in this state, or nothing can follow."""
     simulation: "Simulation | None" = None
@@ -440,7 +438,7 @@ class Evaluation:
     """A player's judgement of a state."""
 
     score: float
-    """From 0 to 10."""
+    """A score from 0 to 10."""
     reason: str = ""
     done: bool = False
     """Whether the task is done in this state."""
@@ -451,7 +449,7 @@ class Simulation:
     """The result of playing on from a state."""
 
     score: float
-    """From 0 to 1."""
+    """A score from 0 to 1."""
     answer: Any = None
     """The answer. None: none was found."""
 

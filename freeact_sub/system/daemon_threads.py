@@ -19,7 +19,6 @@ class DaemonThreads(Executor):
     """An executor of at most `MAX_THREADS` threads, which end with the program whatever they do."""
 
     def __init__(self, name: str) -> None:
-        """Args: name: the threads' name."""
         self._name = name
         self._calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
         self._idle = threading.Semaphore(0)

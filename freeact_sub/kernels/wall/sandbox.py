@@ -111,7 +111,6 @@ class SandboxPolicy:
     workspace: Path | None = None
     """The workspace, among the writable paths."""
     python: str = sys.executable
-    """The Python that runs the kernel."""
     programs: tuple[LaterProgram, ...] = ()
     """Programs that the host starts outside of the wall: their code must not be written."""
     not_readable: tuple[Path, ...] = ()
