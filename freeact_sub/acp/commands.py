@@ -87,7 +87,7 @@ class SlashCommand:
     run: "Callable[[Session, str], Awaitable[str]]"
     """The function that carries it out and returns the reply. Args: the session, and the words after the command."""
     hint: str = ""
-    """A hint at the arguments. Empty: none."""
+    """A hint at the arguments."""
     at_once: bool = False
     """Whether the command runs while a prompt is worked on, and not after it."""
 

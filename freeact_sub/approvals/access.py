@@ -69,7 +69,7 @@ def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
     written = f"/{written.lstrip('/')}" if written.startswith("/") else written
     if UNKNOWN in written or WILD in written or "\0" in written:
         return (written,)
-    # what `/proc/self/cwd` leads to is another folder for the command than for who looks
+    # `/proc/self/cwd` leads the command to another folder than this process
     return tuple(dict.fromkeys((written, UNKNOWN if _IN_PROCESS.match(written) else real_path(path))))
 
 
@@ -200,7 +200,7 @@ def _names(host: str) -> tuple[str, ...]:
         forms.insert(0, str(address))
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
             forms.insert(0, str(address.ipv4_mapped))
-    if "0.0.0.0" in forms or "::" in forms:  # noqa: S104  # who connects there connects to itself
+    if "0.0.0.0" in forms or "::" in forms:  # noqa: S104  # a connection there is to the machine itself
         forms += ["127.0.0.1", "::1"]
     return tuple(dict.fromkeys(forms))
 

@@ -169,7 +169,7 @@ async def decide_in_time(call: Call, policy: Policy) -> Ruling:
     question names the mounts that do not answer.
     """
     if not isinstance(call, ShellCommand | FileWrite):
-        return decide(call, policy)  # which looks at no file
+        return decide(call, policy)  # looks at no file now
     loop = asyncio.get_running_loop()
     look = loop.run_in_executor(_deciding, decide, call, policy)
     done, _ = await asyncio.wait({look}, timeout=PATIENCE_SECONDS)
@@ -195,7 +195,6 @@ class Advice:
     """The opinion of one adviser on one call."""
 
     verdict: Literal["deny", "ask", "allow"] | None = None
-    """The opinion. None: the adviser has none."""
     reason: str = ""
     """The reason, for the agent and for people."""
     ends: bool = False
@@ -223,7 +222,7 @@ class Adviser:
         return type(self).before is not Adviser.before
 
     async def before(self, call: Call) -> Advice | None:
-        """Gives an opinion before a person is asked, and on a call that the rules allow. None: it has none."""
+        """Gives an opinion before a person is asked, and on a call that the rules allow."""
         del call
         return None
 
@@ -368,7 +367,7 @@ class _Open:
     policy: Policy
     ruling: Ruling
     request: ev.AgentEvent | None = None
-    """The request as the reader gets it. None: it is not in the stream yet."""
+    """The request as the reader gets it, once it is in the stream."""
 
 
 class Gate:
@@ -584,7 +583,7 @@ class Gate:
             question.decide(ev.Decision(allowed=False, reason="withdrawn"))  # unless it was decided
 
     async def _own_answer(self, request: ev.ApprovalRequest, emitter: Emitter) -> ev.Decision | None:
-        """Returns the answer of the program's function to a request. None: it has none, or there is no function."""
+        """Returns the answer of the program's function to a request, if any."""
         if self._approve is None:
             return None
         try:

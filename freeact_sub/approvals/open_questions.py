@@ -117,7 +117,7 @@ class OpenQuestion(Generic[A]):
             agent_id: The agent that asks.
             words: The question, for the log.
             unshown_seconds: The time to show it.
-            timeout_seconds: The time to answer it. None: no bound.
+            timeout_seconds: The time to answer it.
             too_late: Makes the answer from a reason.
         """
         loop = asyncio.get_running_loop()
@@ -156,7 +156,7 @@ class OpenApproval(OpenQuestion[ev.Decision]):
 
     @property
     def effects(self) -> Effects | None:
-        """The effects of the call in its last trial, or why it is not tried. None: no trial has ended."""
+        """The effects of the call in its last trial, or why it is not tried."""
         if isinstance(self._try_out, Effects):
             return self._try_out
         trial = self._trial

@@ -38,7 +38,7 @@ _Token: TypeAlias = tuple[str, str]
 _SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
-class _Glob(tuple[_Token, ...]):  # noqa: SLOT001  # it keeps what it has found
+class _Glob(tuple[_Token, ...]):  # noqa: SLOT001  # it caches its plain parts
     """A glob as tokens, with plain parts for quick tests of a text."""
 
     @cached_property
@@ -148,7 +148,7 @@ def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, .
             return (_tokens(glob, ""), *([_tokens(glob.removesuffix(end), "")] if end else []))
         case "file" | "write":
             glob = _absolute(glob, workspace)
-            all_in = glob.endswith("/**")  # who may not touch anything in a folder may not move it away either
+            all_in = glob.endswith("/**")  # a folder whose content is closed may not be moved away either
             return (_tokens(glob, "/"), *([_tokens(glob.removesuffix("/**"), "/")] if all_in else []))
         case "connect":
             has_port = ":" in glob.rpartition("]")[2]

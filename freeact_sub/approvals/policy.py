@@ -41,7 +41,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
 SHIPPED: Final = "default"
 SESSION: Final = "this session"
 _Mark: TypeAlias = tuple[int, ...] | None
-"""A value that changes with the file. None: there is no file."""
+"""A value that changes with the file, if there is one."""
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the files, for followers that make no request."""
 CHANGED: Final = (
@@ -320,7 +320,7 @@ class Ruling:
     source: str = SHIPPED
     """The source of the rule: a file, `default`, `this session`, or `mode NAME`. Empty: `rule` names it."""
     decided_by: Rule | None = None
-    """The rule that decided. None: another sentence did."""
+    """The rule that decided, if one did."""
     part: str = ""
     """The part of a shell command that decided; empty: all of the call."""
     lasting: bool = True

@@ -78,7 +78,7 @@ class JupyterKernel:
 
     @property
     def lost_reason(self) -> str | None:
-        """A sentence on how the kernel ended. None: it is alive."""
+        """A sentence on how the kernel ended, if it has."""
         return self._client.lost_reason
 
     @property

@@ -43,7 +43,7 @@ class AuditSettings:
     asked: tuple[tuple[str, str], ...] = ()
     """Exceptions that need approval: regular expressions for a folder, with its final `/`, and for a name in it."""
     no_network: str = ""
-    """The reason why network sockets cannot be made; the wall's own error would not say. Empty: they can."""
+    """The reason why network sockets cannot be made; the wall's own error would not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,13 @@ class KernelSpec:
     skills: tuple["SkillModule", ...] = ()
     """The Python of skills, which code in the kernel imports as `skills.NAME`."""
     sandbox: "SandboxPolicy | None" = None
-    """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None
     """The actions that code may take without asking its host. None: all of them."""
 
     own_files: bool = False
     """Whether a branch works in its own copy of the workspace. Branches of such a branch always do."""
     trial: TrialBounds | None = None
-    """The bounds of a branch that is dropped after one cell, which nobody has approved yet. None: no trial."""
+    """The bounds of a branch that is dropped after one cell, which nobody has approved yet."""
 
     def hook_settings(self, *own: Path) -> dict[str, Any] | None:
         """Returns `audit` as the guest reads it (`guest/hook.py`). Args: own: the kernel's own folders."""
@@ -97,7 +96,6 @@ class KernelPlace:
     """The place where an agent's kernels run."""
 
     wall: "SandboxPolicy | None"
-    """The wall around each kernel. None: no wall."""
     environment: Mapping[str, str]
     description: str
     """Sentences that tell the agent's model about the place."""
@@ -108,7 +106,7 @@ class Kernel(Protocol):
 
     @property
     def lost_reason(self) -> str | None:
-        """A sentence on how the kernel ended. None: it is alive."""
+        """A sentence on how the kernel ended, if it has."""
         ...
 
     @property
@@ -123,7 +121,7 @@ class Kernel(Protocol):
 
     @property
     def scratch(self) -> Path | None:
-        """The kernel's own writable folder. None: it has none on this machine."""
+        """The kernel's own writable folder on this machine, if any."""
         ...
 
     def execute(

@@ -33,7 +33,7 @@ class Launcher(Protocol):
     greets: bool
     """Whether the kernel greets a subscriber to iopub, and not before it is ready for a cell (`KernelClient.open`)."""
     exited: asyncio.Future[str] | None
-    """Set to the reason when the process has ended. None: it was not started."""
+    """A future with the reason of the process's end."""
 
     @property
     def own_files(self) -> OwnFiles | None:

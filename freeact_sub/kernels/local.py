@@ -71,7 +71,7 @@ class LocalLauncher(Launcher, Protocol):
     context: ZmqContext
     folder: KernelFolder
     wall: Mapping[str, Any] | None = None
-    """The openings of the started kernel's wall (`sandbox.wire`). None: no wall."""
+    """The openings of the started kernel's wall (`sandbox.wire`)."""
     kept: Repositories = sandbox.NOTHING_KEPT
     """The paths in writable folders that the wall protects."""
     _manager: "_Manager"
@@ -97,7 +97,7 @@ class LocalLauncher(Launcher, Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Process id of the kernel, or of its guard: the leader of its process group. None: it was not started."""
+        """Process id of the kernel, or of its guard: the leader of its process group."""
         ...
 
     async def settle(self) -> None:
@@ -161,7 +161,7 @@ class LocalLauncher(Launcher, Protocol):
     def _connected(self, channel: ChannelName) -> ZmqSocket:
         """Connects a socket as the manager does, whose sockets are those of `zmq.asyncio`."""
         socket = self.context.socket(SUB if channel == "iopub" else DEALER)
-        socket.sndhwm = 0  # what a kernel has not taken yet waits, however much it is
+        socket.sndhwm = 0  # messages wait for the kernel, however many
         if channel == "iopub":
             socket.subscribe(b"")
         socket.connect(f"ipc://{self._address(channel)}")

@@ -27,9 +27,9 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     """A provisioner with the process guard between host and kernel. The guard ends the kernel with its descendants."""
 
     folder: str | None = Unicode(default_value=None, allow_none=True)
-    """The kernel's private folder, which the guard removes if the host has ended. None: it has none."""
+    """The kernel's private folder, which the guard removes if the host has ended."""
     wall: Mapping[str, Any] | None = Dict(default_value=None, allow_none=True)
-    """The openings of the kernel's wall (`sandbox.wire`). None: no wall."""
+    """The openings of the kernel's wall (`sandbox.wire`)."""
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
 

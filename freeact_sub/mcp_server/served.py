@@ -150,7 +150,7 @@ class ServedAgent:
 
     @property
     def live(self) -> LiveRun | None:
-        """The live run. None: there is none."""
+        """The live run, if any."""
         return self.last_run if self.last_run is not None and not self.last_run.task.done() else None
 
     @property

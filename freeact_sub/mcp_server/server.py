@@ -79,7 +79,7 @@ class KernelServer(MCPServer[Any]):
 
 
 def _wrong_names(arguments: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return the problem with the names of arguments; empty: none."""
+    """Return the problem with the names of arguments."""
     known, needed = list(schema.get("properties", {})), schema.get("required", [])
     for name in arguments:
         if name not in known:

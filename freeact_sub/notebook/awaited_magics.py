@@ -79,7 +79,7 @@ def _calls(node: ast.AST, *, can_await: bool) -> Iterator[tuple[ast.Call, bool]]
 
 
 def _magic(call: ast.Call) -> str:
-    """Return the name of the magic that IPython calls there. Empty: it is another call."""
+    """Return the name of the magic that IPython calls there, if it is one."""
     match call:
         case ast.Call(
             func=ast.Attribute(value=ast.Call(func=ast.Name("get_ipython")), attr="run_cell_magic" | "run_line_magic"),
@@ -90,7 +90,7 @@ def _magic(call: ast.Call) -> str:
 
 
 def _below(call: ast.Call, names: Collection[str]) -> str:
-    """Return code that does the same and waits, if just one of our cell magics stands below others. Empty: otherwise."""
+    """Return code that does the same and waits, if just one of our cell magics stands below others."""
     above: list[tuple[str, str]] = []
     while (magic := _magic(call)) in ABOVE:
         match call.args:

@@ -55,7 +55,7 @@ def hear_cells(kernel: Any, hear: Callable[[], None]) -> bool:
 
 
 def kind_of(session: Any, message: Any) -> str:
-    """Return the kind of a message. Empty: it is not a front end's."""
+    """Return the kind of a front end's message."""
     try:
         frames = session.feed_identities(message, copy=False)[1]
         return str(session.deserialize(frames, content=False, copy=False)["header"]["msg_type"])

@@ -298,7 +298,7 @@ class CellConversation:
     """An agent of `%%agent` cells, and its copy of the kernel. In the main thread."""
 
     def __init__(self, shell: Any, beside: AgentsBeside, cells: CellsOfUser, name: str, words: str) -> None:
-        """Args: name: of the agent. words: the option `--name`; empty: none."""
+        """Args: name: of the agent. words: the option `--name`."""
         self._shell, self._beside, self._cells = shell, beside, cells
         self._name = name
         self._words = words
@@ -367,7 +367,7 @@ class CellConversation:
             self._asker.leave_cell()
 
     async def wait(self) -> RunResult | None:
-        """Shows a live run here as well, with its questions, and waits for its end. None: there is none."""
+        """Shows a live run here as well, with its questions, and waits for its end."""
         if self._present is None or self._present.done():
             return None
         present = self._present
@@ -563,7 +563,7 @@ class CellConversation:
         return {name: present[name] for name in NAMED_VALUE.findall(prompt) if name in present}
 
     def _written(self, values: dict[str, Any]) -> dict[str, Any] | None:
-        """Writes values for an empty kernel into a folder that lasts until the end of the run. None: there are none."""
+        """Writes values for an empty kernel into a folder that lasts until the end of the run."""
         if not values:
             return None
         self._handed = KernelFolder(make_folder())

@@ -164,7 +164,7 @@ class NotebookHost:
             prompt: The task.
             note: Text that the model reads after the prompt.
             refused: Why there can be no copy now. Empty: there can be one, or none is wanted.
-            given: Variables for an empty kernel: see `WrittenValues`. None: none.
+            given: Variables for an empty kernel: see `WrittenValues`.
         """
         hosted = self._agents[name]
         if hosted.provider is not None:
@@ -355,7 +355,7 @@ async def serve(kernel: int, connection: socket.socket, answers: socket.socket) 
     await host.peer.open(connection)
     answering = asyncio.create_task(answer_all(answers), name="takes answers")
     loading = asyncio.create_task(load_client(), name="loads the client of the model")
-    # what the kernel has started may keep its end of the connection open
+    # programs of the kernel may keep its end of the connection open
     ends = [asyncio.create_task(host.peer.ended()), asyncio.create_task(process_ended(kernel))]
     if os.getppid() == kernel:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -217,7 +217,7 @@ class AgentMagics:
         """Closes all agents: the kernel has stopped its loop by now. Processes of `multiprocessing` end so as well."""
         if self._beside is not None and os.getpid() == kernel:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut this short
             self._beside.close()
 
 

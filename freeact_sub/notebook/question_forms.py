@@ -105,7 +105,7 @@ class QuestionForms:
         try:
             await self._text.aclose()
         finally:  # an interrupt may come meanwhile
-            for request in [*still_open, *self._text.waiting]:  # of children that live on
+            for request in [*still_open, *self._text.waiting]:  # questions of children that live on
                 leave_unasked(request)
 
     def _use_text(self) -> None:
@@ -289,7 +289,7 @@ class ButtonQuestions:
         del self._open[request_id]
         self._show(changed=not self._open)
         question.close()
-        for other in self._open.values():  # what could not be tried before this one was decided can be now
+        for other in self._open.values():  # cells that had to wait for this decision can be tried now
             if isinstance(other.request, ev.ApprovalRequest) and any(
                 seen.status == "refused" for seen in other.seen.values()
             ):

@@ -46,7 +46,7 @@ class Installed:
     packages: Mapping[str, str]
     """The versions of its packages, by name."""
     lent: "Lent | None" = None
-    """Modules that it has to be lent. None: none."""
+    """Modules that it has to be lent."""
 
 
 @dataclass(frozen=True, kw_only=True)

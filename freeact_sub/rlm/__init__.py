@@ -143,7 +143,7 @@ class RLM:
         async def rlm_ask(prompt: str, model: str | None = None) -> str:
             """Ask a model that reads the prompt alone."""
             question = model, prompt
-            async with asking[question]:  # who asks the same meanwhile waits for the answer
+            async with asking[question]:  # an equal question meanwhile waits for the answer
                 if question not in answers:
                     answers[question] = await agent.ask(prompt, model=model)
             return answers[question]

@@ -56,7 +56,7 @@ class StoredSession:
     """Seconds since the epoch, as all times."""
     updated: float
     title: str
-    """The first prompt, cut to 200 characters. Empty: there is none yet."""
+    """The first prompt, cut to 200 characters."""
     model: str
     """The setting `model`. Empty: the program passed a model object."""
     model_settings: dict[str, Any]
@@ -72,7 +72,7 @@ class StoredSession:
     once: bool = False
     """Whether the session is one prompt of `freeact-sub run`, which cannot be undone, and no conversation."""
     status: str
-    """The status of the root's last run; `interrupted`: the program ended first. Empty: none has ended."""
+    """The status of the root's last run; `interrupted`: the program ended first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class StoredRun:
     """The agent's own spending."""
     tree_usage: Usage
     output: Any
-    """The answer as a JSON value; None: there is none."""
+    """The answer as a JSON value."""
     reused_from: str
     """The agent whose answer was reused. Empty: the answer is its own."""
     files_read: tuple[str, ...]
@@ -155,9 +155,9 @@ class StoredCall:
     began: float
     ended: float | None
     outcome: str
-    """`success`, `failed` or `denied`. Empty: it has not ended."""
+    """`success`, `failed` or `denied`, once it has ended."""
     result: str
-    """The result that the model reads. Empty: it has not ended."""
+    """The result that the model reads, once it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ class ForkPoint:
     last: int | None
     """The last run of the root in the copy; 0: none. None: the copy has everything."""
     head: int | None = None
-    """The last entry of the root's conversation. None: the conversation is empty."""
+    """The last entry of the root's conversation."""
     states: tuple[str, str] = ("", "")
     """The prefixes of the names of file states, in the original and in the copy."""
     prepare: Callable[[Path], None] = lambda _: None
@@ -287,7 +287,7 @@ class SessionReader(Protocol):
         """Return the events of an agent, or of all, in order. Args: root_run: only those of this run of the root."""
 
     def last_event(self, agent_id: str, kind: str) -> ev.Event | None:
-        """Return the last event of a class. None: no such event."""
+        """Return the last event of a class, if any."""
 
     def cells(self, agent_id: str) -> list[StoredCell]:
         """Return the cells of an agent, in order."""
@@ -503,7 +503,7 @@ def home_of_copy(store: SessionStore, workspace: Path) -> Path | None:
 
 def stats_below(folder: str) -> Iterator[os.stat_result]:
     """Yield the status of each file below a folder, without following links."""
-    for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # of text
+    for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # it is text
         for name in names:
             with suppress(OSError):
                 yield os.lstat(f"{place}/{name}")

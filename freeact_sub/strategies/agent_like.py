@@ -207,7 +207,7 @@ class Progress:
     """An agent in the hands of a strategy, which reports each request and child that has ended, if it has `progress`."""
 
     def __init__(self, agent: AgentLike, strategy: str, of: int | None = None) -> None:
-        """Args: of: the number of steps. None: it is not known."""
+        """Args: of: the number of steps, if known."""
         self._agent = agent
         self._step: dict[str, Any] = {"strategy": strategy, "strategy_id": secrets.token_hex(4), "step": 0, "of": of}
 

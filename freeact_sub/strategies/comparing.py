@@ -44,7 +44,7 @@ class Continuation:
     files: tuple[tuple[str, tuple[int, int] | None], ...] = ()
     """The files that differ since the prompt, each with its lines that came and went. None: it is not text."""
     files_problem: str = ""
-    """The reason why the files are not known. Empty: they are."""
+    """The reason why the files are not known."""
 
     @property
     def succeeded(self) -> bool:

@@ -119,7 +119,7 @@ class SearchResult:
 
     @property
     def answer(self) -> Any:
-        """The best node's answer. None: no state has one."""
+        """The best node's answer."""
         return self.best.answer
 
     @property

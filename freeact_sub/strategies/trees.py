@@ -420,7 +420,7 @@ class SearchNode:
 
     @property
     def answer(self) -> Any:
-        """The simulation's answer, or the action's output if the task is done here. None: neither."""
+        """The simulation's answer, or the action's output if the task is done here."""
         if self.simulation is not None and self.simulation.answer is not None:
             return self.simulation.answer
         return self.output if self.terminal and self.status != "failed" else None
@@ -451,7 +451,6 @@ class Simulation:
     score: float
     """A score from 0 to 1."""
     answer: Any = None
-    """The answer. None: none was found."""
 
 
 class Player(Protocol):

@@ -64,7 +64,7 @@ def main(host_pid: int, command: list[str] | int, folder: str | None = None, bou
     os.set_blocking(wakeup_writer, False)
     signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
     terminated: list[bool] = []
-    # what is sent to the whole group, such as an interrupt, is for the program
+    # a signal to the whole group, such as an interrupt, is for the program
     set_signals(signal.valid_signals() - FATAL_SIGNALS - WATCHED_SIGNALS, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))

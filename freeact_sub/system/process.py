@@ -1,4 +1,4 @@
-"""This process and those around it: their state in Linux's `/proc`, and values that a process has once.
+"""The current process and its neighbours: their state in Linux's `/proc`, and values that a process has once.
 
 Signals that it has inherited from its starter, ignored or blocked, outlast the start of a program. Window managers,
 supervisors and shells leave them so, mostly by mistake. With SIGCHLD ignored, nobody learns how a process has ended: no

@@ -81,12 +81,12 @@ def opened(folder: int, name: str) -> int:
     """
     if sys.platform != "linux":
         return os.open(name, FOLDER, dir_fd=folder)
-    path = os.open(name, FOLDER | os.O_PATH, dir_fd=folder)  # of what may not be read, too; never waits for a file system
+    path = os.open(name, FOLDER | os.O_PATH, dir_fd=folder)  # unreadable ones too; never waits for a file system
     try:
         if mount_of(path) != mount_of(folder):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
         with contextlib.suppress(OSError):
-            os.chmod(f"/proc/self/fd/{path}", 0o700)  # noqa: PTH101  # of the folder itself: nothing can stand in its place
+            os.chmod(f"/proc/self/fd/{path}", 0o700)  # noqa: PTH101  # the open folder itself: nothing can take its place
         return os.open(".", FOLDER, dir_fd=path)
     finally:
         os.close(path)

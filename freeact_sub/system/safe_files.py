@@ -247,9 +247,9 @@ def target_in_copy(target: str, originals: Iterable[Path], copy: Path) -> str:
         originals: The folder, and the folders that it was copied from.
         copy: The copy.
     """
-    if not os.path.isabs(target):  # noqa: PTH117  # of text, here and below: a target may be anything
+    if not os.path.isabs(target):  # noqa: PTH117  # text, here and below: a target may be anything
         return target
-    folder, name = os.path.split(target)  # what stands there may be a link itself, which has a copy
+    folder, name = os.path.split(target)  # the target may be a link itself, which has a copy
     is_name = name not in ("", ".", "..")
     place = os.path.join(os.path.realpath(folder), name) if is_name else os.path.realpath(target)  # noqa: PTH118
     if f"{place}/".startswith(f"{os.path.realpath(copy)}/"):  # the copy may be somewhere in the original

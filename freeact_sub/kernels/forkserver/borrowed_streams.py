@@ -111,7 +111,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
 
     def _setup_event_pipe(self) -> None:
         """Makes no pipe: other threads hand work to the loop through its own (`schedule`)."""
-        self._no_cell = contextvars.Context()  # of none: output of programs belongs to the cell that runs when it comes
+        self._no_cell = contextvars.Context()  # empty: output of programs belongs to the cell that runs when it comes
 
     async def _run_event_pipe_gc(self) -> None:
         """Returns no pipes, because no thread has one."""
@@ -142,7 +142,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
             event()
             return
         if self.thread is threading.current_thread():
-            if not self.is_sending:  # this is text whose time has come: these were sent before it was written
+            if not self.is_sending:  # a flush in time: these events were sent before its text was written
                 while self._events and not is_flush(self._events[0]):
                     self._events.popleft()()
             event()
@@ -161,7 +161,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         self.is_sending = True
         try:
             if self._pair is not None:
-                self._receive()  # what a process has sent before its end comes before what the cell sends after it
+                self._receive()  # output of an ended process comes before later output of the cell
             super()._handle_event(message)
         finally:
             self.is_sending = False
@@ -235,7 +235,7 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
                 return True
             data = os.read(self._fid, PIPE_BYTES)
             if data:
-                # of the cell that runs, whoever reads it: the control thread flushes too, in the context of an old message
+                # it belongs to the running cell: the control thread flushes too, in the context of an old message
                 contextvars.Context().run(self.write, self._decoder.decode(data))
                 with contextlib.suppress(OSError):  # the log's disk may be full
                     os.write(self._original_stdstream_copy, data)

@@ -242,7 +242,7 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
 
 
 def unsafe(app: Any, *, is_trial: bool = False) -> str:
-    """Returns why this kernel must not be forked now; empty: it can be.
+    """Returns why this kernel must not be forked now, if so.
 
     Args:
         app: The kernel's app.
@@ -290,7 +290,7 @@ def those_that_wait(threads: list[threading.Thread]) -> set[threading.Thread]:
 
 
 def sleeping(thread: threading.Thread) -> tuple[str, ...]:
-    """Returns how often a thread has been woken, if it sleeps now. Empty: it does not."""
+    """Returns how often a thread has been woken, if it sleeps now."""
     try:
         with open(f"/proc/self/task/{thread.native_id}/status") as file:
             fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -321,7 +321,7 @@ def described(shell: Any, thread: threading.Thread) -> str:
 
 
 def _cell_of(shell: Any, filename: str) -> int | None:
-    """Returns the number of the newest cell whose code has this file name. None: no cell has it."""
+    """Returns the number of the newest cell whose code has this file name."""
     from ipykernel.compiler import get_file_name  # noqa: PLC0415  # only kernels have it
 
     cells = [*enumerate(shell.history_manager.input_hist_raw)]
@@ -362,7 +362,7 @@ def uses_gpu(paths: list[str]) -> bool:
 
 
 def threads_lost() -> str:
-    """Returns the library whose missing threads a fork would wait for. Empty: there are none, or none any more.
+    """Returns the library whose missing threads a fork would wait for, if any.
 
     The idle threads of GNU OpenMP are ended; it starts new ones when they are needed. One from before GCC 9 cannot do that.
     """

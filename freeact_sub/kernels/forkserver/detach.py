@@ -130,7 +130,7 @@ def overwrite(secret: bytes) -> None:
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Detaches from the origin's event loop, whose tasks run in the origin only."""
     signal.set_wakeup_fd(-1)
-    sys.modules["freeact_borrowed_app"].leave_running_loop(loop)  # it is left without returning
+    sys.modules["freeact_borrowed_app"].leave_running_loop(loop)  # the origin's code is never returned to
     asyncio.set_event_loop(asyncio.new_event_loop())
     guest = sys.modules.get("freeact_guest.descriptors")
     if guest is not None:  # there is none in a copy of a kernel of Jupyter's own
@@ -275,5 +275,5 @@ def reopen_output(app: Any, old: Any) -> None:
         KEPT.append(dict(stream.__dict__))
         stream.__init__(app.session, app.iopub_thread, name)
     sys.stdout, sys.stderr = streams.values()
-    app.outstream_class = None  # they are there
+    app.outstream_class = None  # the streams exist already
     app.init_io()

@@ -39,7 +39,7 @@ class ForkLauncher(LocalLauncher):
         self.server = server
         self.greets = bool(server.ready.get("prebuilt"))  # else it has ipykernel's own app
         self._process: tuple[int, asyncio.Future[int]] | None = None
-        """The process id, and a future with the exit code; None: it was not started."""
+        """The process id, and a future with the exit code."""
 
     @property
     def pid(self) -> int | None:

@@ -170,7 +170,7 @@ class ForkServer:
         """Lays a copy on write over a workspace, in a process (`layer.py`) that a cancel ends.
 
         Returns:
-            The reason why that was not possible. Empty: it is there.
+            The reason of a failure; empty if there is none.
 
         Raises:
             TimeoutError: It took too long.

@@ -47,7 +47,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     pid: int | None = None
     """The kernel's process; None: not started, or its end is known to the caller of `wait`."""
     exited: asyncio.Future[int] | None = None
-    """The kernel's exit code, when it has ended; None: not started."""
+    """The kernel's exit code, when it has ended."""
     connection_info: dict[str, Any]
 
     @property
@@ -56,7 +56,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         return self.pid is not None
 
     async def poll(self) -> int | None:
-        """Returns the exit code. None: the kernel has not ended."""
+        """Returns the exit code, once the kernel has ended."""
         return self.exited.result() if self.exited is not None and self.exited.done() else None
 
     async def wait(self) -> int | None:
@@ -124,7 +124,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             {
                 "connection": connection_of(self.parent),
                 "connection_file": self.parent.connection_file,
-                "attach": False,  # it is written
+                "attach": False,  # the connection file is written already
                 "cwd": str(cwd),
                 "environment": environment,
                 "log": getattr(kwargs.get("stdout"), "name", os.devnull),
@@ -154,7 +154,7 @@ async def _shared_server(key: ForkKey) -> ForkServer:
 
 async def _opened(server: ForkServer) -> ForkServer:
     try:
-        await asyncio.to_thread(sweep)  # of a program that was killed
+        await asyncio.to_thread(sweep)  # folders of a program that was killed
         await server.open()
         atexit.register(server.end_with_program)
     except BaseException:

@@ -82,7 +82,7 @@ class Server:
             reason = f"{type(error).__name__}: {error}"
             sys.modules["freeact_prebuild"].forget()
         gc.collect()
-        gc.freeze()  # what is here is never collected, and so its pages stay shared
+        gc.freeze()  # present objects are never collected, so their pages stay shared
         threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
         return {"threads": threads, "prebuilt": self.prebuilt, "reason": reason, "failed_preloads": failed}
 

@@ -306,7 +306,7 @@ class GatewayChannels:
             self._frames += 1
             if QUICK_ACKNOWLEDGEMENT is not None and connected is not None:
                 # the server's small messages wait for our acknowledgement of the one before, else for 40 ms
-                with contextlib.suppress(OSError):  # it is closed, and what came before is still read
+                with contextlib.suppress(OSError):  # it is closed; earlier messages are still read
                     connected.setsockopt(socket.IPPROTO_TCP, QUICK_ACKNOWLEDGEMENT, 1)
             try:
                 if connection.subprotocol == V1 and isinstance(frame, bytes):
@@ -509,7 +509,7 @@ class NumberedOutput:
         self._seen: set[int] = set()
         """Numbers that have come, from `_low` on; all below have come."""
         self._held: dict[int, list[bytes]] | None = None
-        """Messages that wait for earlier ones. None: nothing is held."""
+        """Messages that wait for earlier ones, after a drop."""
 
     def begin(self, cell_id: str) -> None:
         """Start with a new cell."""

@@ -41,7 +41,7 @@ class Lack:
     text: str
     """One sentence about it."""
     line: str
-    """The option of its command that mends it; empty: none."""
+    """The option of its command that mends it, if any."""
 
 
 @dataclass(kw_only=True)

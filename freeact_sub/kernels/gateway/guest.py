@@ -67,7 +67,7 @@ def settle(environment: Mapping[str, str], workspace: str | None) -> str:
     os.environ[FOLDER] = folder
     scratch = os.path.join(folder, "tmp")
     os.mkdir(scratch)
-    os.environ["TMPDIR"] = scratch  # what else goes there goes with the kernel
+    os.environ["TMPDIR"] = scratch  # other temporary files go with the kernel
     tempfile.tempdir = None
     own = os.path.join(folder, "work")
     os.mkdir(own)
@@ -293,7 +293,7 @@ class KeptOutput:
             self.cell_id, self.number, self.size = cell_id, 0, 0
             self.kept.clear()
         if cell_id != self.cell_id or buffers:
-            return  # of a thread that an earlier cell has started
+            return  # output of a thread that an earlier cell has started
         message["metadata"] = {**message["metadata"], "freeact_number": self.number}
         size = sum(len(value) for value in values_in(message["content"]))
         self.kept.append((self.number, size, message, ident))

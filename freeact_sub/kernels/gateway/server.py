@@ -220,7 +220,7 @@ def refused_connection(server: GatewayServer, status: int) -> str:
 
 
 def _message(response: httpx2.Response) -> str:
-    """Return the server's reason. Empty: it gave only a status."""
+    """Return the server's reason, if it gave one."""
     try:
         said: Mapping[str, Any] = response.json()
         text = str(said.get("message") or said.get("reason") or "")

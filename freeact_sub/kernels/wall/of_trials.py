@@ -95,7 +95,7 @@ class OriginKernel:
 
 
 def unproven(trial: int, origin: OriginKernel, memory_bytes: int) -> str:
-    """Returns the missing pieces of a trial's wall, as Linux tells them, in words; empty: none.
+    """Returns the missing pieces of a trial's wall, as Linux tells them, in words.
 
     Args:
         trial: The trial's process id.

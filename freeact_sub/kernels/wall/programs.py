@@ -440,5 +440,5 @@ def _expanded(value: str, cwd: str, env: Mapping[str, str], *, paths: bool = Fal
 
 
 def _given_to_python(words: Iterable[str]) -> list[str]:
-    """Returns the words after the name of a Python; empty: none is started."""
+    """Returns the words after the name of a Python, if one is started."""
     return list(itertools.dropwhile(lambda word: not PYTHON.fullmatch(os.path.basename(word)), words))[1:]

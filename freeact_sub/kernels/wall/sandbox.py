@@ -80,7 +80,7 @@ SYSTEM_SETTINGS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds on the processes of a kernel; None: none."""
+    """Bounds on the processes of a kernel."""
 
     memory_bytes: int | None = None
     """Bytes of each process."""
@@ -232,7 +232,7 @@ def support() -> Support:
 
 
 def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
-    """Returns the parts of a policy that this machine cannot enforce, in words; empty: it enforces all."""
+    """Returns the parts of a policy that this machine cannot enforce, in words."""
     missing = []
     if machine.landlock == 0:
         what = "files outside of the workspace, " if policy.walled else ""
@@ -372,7 +372,7 @@ def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = ""
     Args:
         origin: The kernel's wall (`wire`). The branch can read its temporary folder.
         folder: The private folder of the branch, inside the kernel's.
-        without: The workspace, where the branch has a copy at another path. Empty: no copy.
+        without: The workspace, where the branch has a copy at another path.
     """
     readable = [*(path for path in origin["readable"] if path != without), str(Path(origin["folder"], "tmp"))]
     writable = [path for path in origin["writable"] if path != without]
@@ -410,7 +410,7 @@ class Gaps:
         if policy is None:
             return NOTHING_KEPT
         if policy.protected:
-            with contextlib.suppress(OSError):  # what the host cannot make there, a kernel cannot make either
+            with contextlib.suppress(OSError):  # a folder that the host cannot make, a kernel cannot make either
                 make_folder(spec.workspace / SETTINGS_FOLDER)  # the wall protects what is there
             for folder in set(own_folders()).intersection(policy.protected):
                 with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ def enter_view(policy: dict[str, Any]) -> bool:
         raise failure("view (pivot_root)")
     os.chdir("/")
     made = {"/"}
-    for path in sorted(readable | writable):  # what is within another comes after it
+    for path in sorted(readable | writable):  # inner paths after outer ones
         bind(f"/old{path}", path, made)
         if path != "/proc":  # Landlock guards it, and says better what is wrong
             harden(path, READ_ONLY if path in readable else 0)
@@ -62,7 +62,7 @@ def enter_view(policy: dict[str, Any]) -> bool:
         raise failure("view (umount)")
     os.rmdir("/old")
     os.makedirs("/tmp", exist_ok=True)
-    set_attributes("/", READ_ONLY, AT_FDCWD, 0)  # what is listed is mounted
+    set_attributes("/", READ_ONLY, AT_FDCWD, 0)  # listed paths are mounted by now
     os.chdir(cwd)
     return new_user
 

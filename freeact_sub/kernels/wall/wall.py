@@ -152,9 +152,6 @@ def drop_capabilities(of_root: set[int] | None = None) -> None:
         raise failure("capabilities")
 
 
-# --- landlock
-
-
 def landlock_abi() -> int:
     """Returns the version of Landlock that this kernel has; 0: none."""
     version: int = LIBC.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
@@ -170,7 +167,7 @@ def restrict_files(policy: dict[str, Any]) -> None:
     if policy["walled"]:
         files, network = every, TCP_BIND_AND_CONNECT if abi >= 4 and not policy["network"] else 0
     else:
-        # what makes a domain of an older Landlock must be some right to files: one that nobody misses
+        # a domain of an older Landlock needs some right to files: one that nobody misses
         files, network = (MAKE_BLOCK | REFER if abi < 6 else 0), 0
     scoped = ABSTRACT_SOCKETS_AND_SIGNALS if abi >= 6 else 0
     ruleset = new_ruleset(abi, files, network, scoped)
@@ -207,7 +204,7 @@ def allow_paths(ruleset: int, policy: dict[str, Any], every: int) -> None:
         allow(ruleset, "/dev/shm", every & ~EXECUTE)  # it is this kernel's own
         allow(ruleset, "/", READ_DIR)  # there is nothing in it but what is listed
         if policy["above"]:  # for files of a branch's overlay the rule of this folder counts, not that of the workspace
-            allow(ruleset, policy["above"], every)  # what else is in it is mounted, and read-only unless it is writable
+            allow(ruleset, policy["above"], every)  # its other entries are mounted, and read-only unless they are writable
     for path in (*policy["writable"], policy["folder"]):
         allow(ruleset, path, every)
 
@@ -227,9 +224,6 @@ def allow(ruleset: int, path: str, rights: int) -> None:
             raise failure(f"landlock (the rule for {path})")
     finally:
         os.close(descriptor)
-
-
-# --- as a script
 
 
 def probe() -> dict[str, Any]:

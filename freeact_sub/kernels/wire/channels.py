@@ -193,7 +193,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def output_of(message: Message) -> CellOutput | None:
-    """Returns the output of a cell in a message. None: it is not output.
+    """Returns the output of a cell in a message, if it is one.
 
     Raises:
         RefusedMessageError: Its values have other types than Jupyter's specification says.

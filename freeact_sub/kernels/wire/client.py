@@ -312,7 +312,7 @@ class KernelClient:
         came = cell.came
         if await self._changed_before(cell, asyncio.get_running_loop().time() + IDLE_DEADLINE_SECONDS):
             return True
-        if cell.came > came and not cell.is_late:  # it has put out so much that it takes longer
+        if cell.came > came and not cell.is_late:  # much output takes longer
             return True
         logger.warning("a cell's idle status did not arrive; its output may be incomplete")
         return False
@@ -480,9 +480,9 @@ class EarlierOutput:
         """The buffer of the cell whose reader knows that there is such output."""
 
     def add(self, output: CellOutput, running: CellOutputBuffer | None) -> None:
-        """Takes output. Args: running: the buffer of the cell that runs. None: none does."""
+        """Takes output. Args: running: the buffer of the cell that runs, if any."""
         if isinstance(output, ClearOutput):
-            return  # what it would clear was handed on
+            return  # the output to clear was handed on
         if isinstance(output, CellError | ExecuteResult):
             output = _not_of_this_cell(output)
         if running is not None:

@@ -271,7 +271,7 @@ class CellOutputBuffer:
 
         Args:
             model_chars: Bound of `text`.
-            file: A new file that gets all of the text once it is longer. None: no file.
+            file: A new file that gets all of the text once it is longer.
             root: The folder from which the file is reached without following a link. None: the one it stands in.
         """
         self._model_chars = model_chars
@@ -338,7 +338,7 @@ class CellOutputBuffer:
 
     @property
     def ended(self) -> ExecuteReply | None:
-        """The reply with which the cell has ended. None: it has not ended."""
+        """The reply with which the cell has ended, if it has."""
         return self._reply
 
     async def get(self) -> CellOutput | ExecuteReply:
@@ -511,7 +511,7 @@ class CellClock:
         """Makes the clock of one cell.
 
         Args:
-            limit_seconds: The limit on the working time; None: none.
+            limit_seconds: The limit on the working time.
             tool_call_id: The call that the cell belongs to.
             stood_still: Returns the seconds for which people have been asked so far, in the run that the cell belongs to.
         """
@@ -533,7 +533,7 @@ class CellClock:
 
     @property
     def whole_limit(self) -> float | None:
-        """Seconds that the cell may take with all that it waits for, people left out. None: there is no bound."""
+        """Seconds that the cell may take with all that it waits for, people left out."""
         return None if self._limit is None else self._limit * WHOLE_TIMES
 
     def start(self, expired: asyncio.Event) -> None:

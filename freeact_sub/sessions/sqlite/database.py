@@ -178,7 +178,7 @@ def _damaged(folder: Path, words: str) -> str:
 
 
 def problem_of(folder: Path) -> str:
-    """Returns the problem of the database in a folder, with the way out; empty: none, or no database."""
+    """Returns the problem of the database in a folder, with the way out."""
     try:
         connection = connect_to_read(folder)
     except SessionError as error:

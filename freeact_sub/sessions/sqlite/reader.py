@@ -311,7 +311,7 @@ def mended(messages: "Sequence[ModelMessage | None]") -> "list[ModelMessage]":
 
 
 def _call_of(part: object) -> str | None:
-    """Return the call to which a part belongs as a result. None: it is not a result."""
+    """Return the call to which a part belongs as a result, if it is one."""
     from pydantic_ai.messages import RetryPromptPart, ToolReturnPart  # noqa: PLC0415  # slow
 
     if isinstance(part, ToolReturnPart) or (isinstance(part, RetryPromptPart) and part.tool_name is not None):

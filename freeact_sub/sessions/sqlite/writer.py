@@ -109,7 +109,7 @@ class Target:
         self.moved.clear()
 
     def head(self, agent_id: str) -> int | None:
-        """Return the last entry of an agent's conversation. None: it is empty."""
+        """Return the last entry of an agent's conversation."""
         chain = self.chains.get(agent_id)
         return chain[-1] if chain else None
 
