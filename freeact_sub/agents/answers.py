@@ -1,4 +1,4 @@
-"""Answers: their types, and whether a response is a whole one.
+"""Answers: their types, and the check that a response is a whole one.
 
 A typed answer is pydantic-ai's `output_type`: the model calls the tool `hand_over`.
 
@@ -37,7 +37,7 @@ from freeact_sub.text import one_line
 NAME: Final = "hand_over"
 DESCRIPTION: Final = "Hand over your answer. This ends your work."
 OF_PYDANTIC_AI: Final = "final_result"
-"""pydantic-ai's."""
+"""The name that pydantic-ai gives the tool."""
 CANNOT: Final = (
     "Say that you cannot give the answer, and why, when what you need is missing: instead of an answer that you made up. "
     "This ends your work."
@@ -98,10 +98,10 @@ def output_tool(
 def schema_output_type(schema: Mapping[str, Any]) -> Any:
     """Return the output type for the JSON schema of an object, which the host validates.
 
-    Not for a schema from code in a kernel: matching an answer against a pattern can take for ever.
+    Schemas from code in a kernel do not come here: matching a pattern can take for ever.
 
     Raises:
-        ConfigError: It is not the JSON schema of an object.
+        ConfigError: `schema` is not the JSON schema of an object.
     """
     import jsonschema  # noqa: PLC0415  # slow to import, and few agents have such a schema
     from referencing import Registry  # noqa: PLC0415
@@ -131,12 +131,12 @@ class Refusal:
 
     @property
     def sentence(self) -> str:
-        """Why the run has failed."""
+        """Sentence on why the run has failed."""
         return f"it cannot give the answer: {self.reason}"
 
 
 def or_refusal(output_type: Any) -> Any:
-    """Return the output type of a child: a value of this type, or the reason why it cannot give one."""
+    """Return the output type of a child that may refuse: a value of this type, or the reason why it gives none."""
     if isinstance(output_type, type) and not issubclass(output_type, str):
         output_type = ToolOutput(output_type, name=OF_PYDANTIC_AI)
     if not isinstance(output_type, ToolOutput):
@@ -145,12 +145,12 @@ def or_refusal(output_type: Any) -> Any:
 
 
 async def cannot_answer(reason: str) -> Refusal:
-    """See `CANNOT`."""
+    """Return the refusal of a model that gives this reason."""
     return Refusal(reason)
 
 
 def by_value(output_type: Any, take: Callable[[str, Any], Awaitable[Any]]) -> Any:
-    """Return the output type for frames and arrays, of which the model names the variable; any other type as it is.
+    """Return the output type for frames and arrays, for which the model names a variable; any other type as it is.
 
     Args:
         output_type: The type of the answer.
@@ -170,7 +170,7 @@ def by_value(output_type: Any, take: Callable[[str, Any], Awaitable[Any]]) -> An
 
 
 def answers_of(agent: TreeAgent, *, texts: bool) -> "AnswerCheck":
-    """Returns the check for a run of an agent. Args: texts: its answer is a text."""
+    """Return the check for a run of an agent. Args: texts: its answer is a text."""
     no_answer = agent.shared.config.answer_check
     return AnswerCheck(
         no_answer=lambda: no_answer or ("small" if profile_of(agent.model) == "small" else "empty"),
@@ -181,16 +181,16 @@ def answers_of(agent: TreeAgent, *, texts: bool) -> "AnswerCheck":
 
 @dataclass(kw_only=True)
 class AnswerCheck:
-    """Checks the responses of one run, in order."""
+    """The check of one run's responses, in order."""
 
     no_answer: Callable[[], NoAnswer] = lambda: "empty"
-    """Returns which texts do not count as an answer; called for each response."""
+    """A function that tells which texts do not count as an answer; called for each response."""
     blocks: Callable[[], bool] = lambda: False
-    """Returns whether blocks of Python are actions; called for each response."""
+    """A function that tells whether blocks of Python are actions; called for each response."""
     texts: bool = True
-    """The answer is a text. False: a value, which its type validates."""
+    """Whether the answer is a text; a value is validated by its type."""
     warnings: list[str] = field(default_factory=list)
-    """One sentence each, for people, about the answer."""
+    """Sentences for people about the answer."""
     _parts: list[str] = field(default_factory=list, init=False)
     """The parts of an answer that was cut off, or of the final one."""
     _cut: bool = field(default=False, init=False)
@@ -206,18 +206,18 @@ class AnswerCheck:
         return "".join(self._parts)
 
     def whole(self, output: Any) -> Any:
-        """Returns the answer of a run that ended by itself, with its earlier parts."""
+        """Return the answer of a run that ended by itself, with its earlier parts."""
         return self.so_far if self._parts and isinstance(output, str) else output
 
     def reset(self) -> None:
-        """Drops the parts of an answer before a request for a new one."""
+        """Drop the parts of an answer before a request for a new one."""
         self._parts, self._cut, self._asked, self._answered = [], False, False, False
         self.warnings.clear()
 
     def check(
         self, response: ModelResponse, tools: Schemas | None = None, messages: Sequence[ModelMessage] = ()
     ) -> FreeactError | None:
-        """Checks a response.
+        """Check a response.
 
         Args:
             response: The model's response.
@@ -225,7 +225,7 @@ class AnswerCheck:
             messages: The conversation before it.
 
         Returns:
-            Why the run must end with this response. None: it need not.
+            The reason why the run must end with this response, if it must.
 
         Raises:
             ModelRetry: The model must be asked once more.
@@ -253,10 +253,10 @@ class AnswerCheck:
         return problem
 
     def keep_piece(self, response: ModelResponse) -> None:
-        """Keeps the text of a response that the budget cut off and that ends the run.
+        """Keep the text of a response that the budget cut off and that ends the run.
 
         Raises:
-            ModelRetry: It has neither text nor calls, so the model may still report.
+            ModelRetry: The response has neither text nor calls, so the model may still report.
         """
         if self._answered:
             self.reset()
@@ -288,7 +288,7 @@ class AnswerCheck:
         return FreeactError(f"the model gave no answer, even when asked again: {problem.what}")
 
     def check_report(self, response: ModelResponse) -> None:
-        """Warns if the last report of a run is incomplete."""
+        """Warn if the last report of a run is incomplete."""
         stopped = _why_stopped(response)
         if response.finish_reason == "length":
             self.warnings.append(REPORT_CUT)
@@ -310,12 +310,12 @@ def _why_stopped(response: ModelResponse) -> FreeactError | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Why a text is no answer."""
+    """A reason why a text is no answer."""
 
     what: str
-    """For people; continues "the model gave no answer: "."""
+    """Text for people; continues "the model gave no answer: "."""
     advice: str
-    """For the model."""
+    """Text for the model."""
 
 
 EMPTY: Final = Problem(
@@ -338,9 +338,9 @@ SHOWN_AGAIN: Final = Problem(
 )
 
 FEW_WORDS: Final = 10
-"""This many words beside code are an answer."""
+"""Words beside code that are enough for an answer."""
 CALL_WORDS: Final = 30
-"""This many words beside the call of a tool are an answer."""
+"""Words beside the call of a tool that are enough for an answer."""
 
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})\w*[ \t\r]*$", re.MULTILINE)
 _INVISIBLE: Final = ("Cc", "Cf")
@@ -349,12 +349,12 @@ _TAGGED = re.compile(r"<(tool_call|tools|tool|function_call)>(.*?)(?:</\1>|\Z)",
 
 
 def is_empty(text: str) -> bool:
-    """Whether a text is empty; an empty fenced block counts as empty."""
+    """Return whether a text is empty; an empty fenced block counts as empty."""
     return all(char.isspace() or unicodedata.category(char) in _INVISIBLE for char in _FENCE.sub("", text))
 
 
 def problem_with(text: str, tools: Schemas, messages: Sequence[ModelMessage] = ()) -> Problem | None:
-    """Finds why a text that ends a small model's run is not an answer. None: it is one.
+    """Return why a text that ends a small model's run is not an answer; None if it is one.
 
     Args:
         text: The text.
@@ -369,19 +369,19 @@ def problem_with(text: str, tools: Schemas, messages: Sequence[ModelMessage] = (
 
 
 def _is_call(text: str, tools: Schemas) -> bool:
-    """Whether a text is little more than a call of a tool."""
+    """Return whether a text is little more than a call of a tool."""
     return any(calls_in(body, tools) and len(text.replace(raw, " ").split()) < CALL_WORDS for raw, body in _bodies(text))
 
 
 def _bodies(text: str) -> list[tuple[str, str]]:
-    """Returns the parts that may be calls (tagged parts, blocks, the whole text), each with and without its marks."""
+    """Return the parts that may be calls (tagged parts, blocks, the whole text), each with and without its marks."""
     tagged = [(match[0], match[2]) for match in _TAGGED.finditer(text)]
     blocks = [(span.raw, span.code) for span in read_spans(text) if isinstance(span, FencedBlock)]
     return [*tagged, *blocks, (text, text.strip())]
 
 
 def _problem_of_code(text: str, messages: Sequence[ModelMessage]) -> Problem | None:
-    """Detects a text that is code, run or not, with hardly a word besides."""
+    """Detect a text that is code, run or not, with hardly a word besides."""
     spans = read_spans(text)
     codes = [span.code for span in spans if isinstance(span, FencedBlock) and (span.is_python or _is_unmarked_code(span))]
     beside = "".join(span.raw for span in spans if isinstance(span, Prose))
@@ -391,13 +391,13 @@ def _problem_of_code(text: str, messages: Sequence[ModelMessage]) -> Problem | N
 
 
 def _is_unmarked_code(block: FencedBlock) -> bool:
-    """Whether a block without a language is code rather than output: it must do something."""
+    """Return whether a block without a language is code rather than output: it must do something."""
     does = re.search(r"[(=]|^import |^from ", block.code) is not None
     return not block.language and does and parse_python(block.code) is not None
 
 
 def _codes_run(messages: Sequence[ModelMessage]) -> set[str]:
-    """The cells that have run since the newest prompt, in the form of `_normalized`."""
+    """Return the cells that have run since the newest prompt, in the form of `_normalized`."""
     sent: dict[str, str] = {}
     run: set[str] = set()
     for part in (part for message in messages for part in message.parts):
@@ -411,6 +411,6 @@ def _codes_run(messages: Sequence[ModelMessage]) -> set[str]:
 
 
 def _normalized(code: str) -> str:
-    """Returns code without comments, empty lines and trailing spaces, for comparison."""
+    """Return code without comments, empty lines and trailing spaces, for comparison."""
     lines = (re.sub(r"(?:^|\s+)#[^'\"]*$", "", line).rstrip() for line in code.splitlines())
     return "\n".join(line for line in lines if line)

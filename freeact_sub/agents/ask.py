@@ -63,10 +63,10 @@ from freeact_sub.tools import is_harmless
 RETRIES: Final = 2
 """Corrections that a model may make to an answer of the wrong type."""
 MAX_NODES: Final = 10_000
-"""The largest schema, with references resolved."""
+"""Nodes of the largest schema, with references resolved."""
 MAX_LEVELS: Final = 50
 WRAPPED: Final = "value"
-"""Tools take objects, so an answer of another type becomes the only field of one."""
+"""The only field of an object for answers of other types: tools take objects."""
 REFERENCE: Final = "#/$defs/"
 
 
@@ -77,12 +77,12 @@ class TypedAnswer:
     output_type: Any
     tool: ToolDefinition
     value_of: Callable[[dict[str, Any]], Any]
-    """Extracts the answer from the arguments of a call."""
+    """A function that extracts the answer from the arguments of a call."""
 
 
 @dataclass(frozen=True)
 class SingleRequests:
-    """Makes the requests of one agent."""
+    """The questions of one agent."""
 
     _agent: TreeAgent
 
@@ -97,16 +97,16 @@ class SingleRequests:
         together: int = 1,
         payer: Account | None = None,
     ) -> Any:
-        """Return the model's answer, or the recorded one if the same was asked before a crash.
+        """Return the model's answer, or the recorded one to an equal question before a crash.
 
         Args:
             prompt: The only text that the model reads besides the history.
             model: A name in `config.models`. None: the agent's own model.
             typed: The form of the answer. None: text.
             history: Earlier prompts and answers, alternating.
-            by: Who asks.
-            together: The length of the list that it is part of.
-            payer: An account below that of the agent's run, which pays. None: the run's.
+            by: The asker.
+            together: The length of the list that holds the question.
+            payer: The account that pays, below the run's. None: the run's.
 
         Raises:
             InvalidRequestError: The model does not exist.
@@ -153,7 +153,7 @@ class SingleRequests:
         return str(await self.ask(prompt, model=model))
 
     async def model(self, name: str | None) -> Model:
-        """Return the model that is asked. Args: name: see `ask`. Raises: InvalidRequestError: it does not exist."""
+        """Return the model that is asked. Args: name: as for `ask`. Raises: InvalidRequestError: There is none."""
         if name is None:
             return self._agent.model
         known = self._agent.shared.config.models.names
@@ -214,7 +214,7 @@ class _OneRequest:
 
     @property
     def _settings(self) -> ModelSettings | None:
-        """The settings of every request. The provider does not cache a single question, which no later request reads."""
+        """The settings of every request, without caching: no later request reads a single question."""
         settings = self.turns.agent.shared.request_settings(self.model)
         if self.before or "cache" in (self.model.settings or {}):
             return settings
@@ -254,31 +254,27 @@ class _OneRequest:
 
 @dataclass(kw_only=True)
 class _QuestionHooks(AbstractCapability[Any]):
-    """Pays for the requests that pydantic-ai makes for a question, and checks their responses."""
+    """Hooks that pay for the requests that pydantic-ai makes for a question, and check their responses."""
 
     turns: Turns
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
-        """See pydantic-ai."""
         del ctx
         with traced_run(self.turns.agent):
             return await handler()
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
-        """See pydantic-ai."""
         del ctx
         with self.turns.inner_tasks.noted(), self.turns.booking.paid():
             return await handler(request_context)
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai."""
         del ctx
         return await self.turns.booking.reserve(request_context, salvage=False)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """See pydantic-ai."""
         del ctx, request_context
         await self.turns.booking.settle(response)
         self.turns.check(response)
@@ -302,7 +298,7 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
     """Return the output type of a child.
 
     Args:
-        schema: The answer's.
+        schema: The schema of the answer.
         check: Returns what is wrong with an answer, empty if nothing is. The model must correct a wrong answer.
 
     Raises:
@@ -421,7 +417,7 @@ def check_size(schema: Mapping[str, Any]) -> None:
 
 
 class AskParams(Params):
-    """The parameters of `agent.ask`."""
+    """Parameters of `agent.ask`."""
 
     prompt: str = Field(min_length=1)
     model: str | None = None
@@ -430,9 +426,9 @@ class AskParams(Params):
     history: list[str] = Field(default_factory=list)
     """Earlier prompts and answers, alternating."""
     label: str = ""
-    """Its name for people."""
+    """The name for people."""
     together: int = Field(default=1, ge=1)
-    """The number of requests that code makes at once, this one included."""
+    """Requests that code makes at once, this one included."""
 
     @field_validator("history")
     @classmethod
@@ -443,7 +439,7 @@ class AskParams(Params):
 
 
 class AskRequests:
-    """Handles `ask`."""
+    """Handler of `ask`."""
 
     def __init__(self, calls: CodeCalls, single_requests: SingleRequests) -> None:
         self._calls, self._single_requests = calls, single_requests
@@ -468,9 +464,9 @@ class AskRequests:
         Args:
             asked: The request.
             typed: The form of the answer. None: text.
-            clock: That of the requesting cell. None: a program asks.
+            clock: The clock of the requesting cell. None: a program asks.
             of_program: A program asks, not code in a cell.
-            payer: See `SingleRequests.ask`.
+            payer: The account that pays, below the run's. None: the run's.
 
         Raises:
             FreeactError: The request is denied or fails.

@@ -1,6 +1,6 @@
-"""`make`: the life of a tool call, whoever makes it; `permit`: whether something may be done.
+"""Tool calls: `make` is the life of one, `permit` decides whether something may be done.
 
-It emits ToolCallStarted, counts the call, has rules and if need be a person judge it, runs it, and emits ToolOutput.
+`make` emits ToolCallStarted, counts the call, has rules and if need be a person judge it, runs it, and emits ToolOutput.
 
 A context variable names the agents on whose behalf the present code runs. A user's tool, a `ChildAgent` or a capability may
 call the SDK. The children that they start belong to the agent that runs them, and that agent counts as waiting; otherwise it
@@ -8,8 +8,8 @@ would hold its slot while it waits for children that queue for one. The variable
 `gather`, `asyncio.to_thread` and `run_coroutine_threadsafe`, but not a thread made by hand, which needs
 `contextvars.copy_context().run`.
 
-`ModelCalls` makes the calls of a model, `run_own_cell` the cells of programs and people; `CodeCalls` (`requests.py`) makes
-those of code in a cell. `Repeats` notices a model that goes in circles.
+`ModelCalls` makes the calls of a model, `run_own_cell` the cells of programs and people; `CodeCalls` (`requests.py`)
+makes those of code in a cell. `Repeats` notices a model that goes in circles.
 """
 
 import asyncio
@@ -73,12 +73,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Refusal: TypeAlias = LimitReachedError | SpawnForbiddenError | ApprovalDeniedError
-"""Why a call is not run."""
+"""Errors that say why a call is not run."""
 
 NOT_OVER: Final = (ModelRetry, ToolRetryError, ApprovalRequired, CallDeferred)
 """Errors after which the model or pydantic-ai repeats the call; `UnmadeCalls` reports what the model reads."""
 _AT_WORK: Final[ContextVar[tuple[TreeAgent, ...]]] = ContextVar("freeact_sub_agents_at_work", default=())
-"""Outermost first; of several roots if a tool of one runs another."""
+"""Agents, outermost first; of several roots if a tool of one runs another."""
 
 _IN_CELLS: Final[ContextVar[frozenset[str]]] = ContextVar("freeact_sub_in_cells", default=frozenset())
 """The agents and nodes whose kernels run a cell that waits for the present code."""
@@ -90,7 +90,7 @@ MAX_CHANGED_CHARS: Final = 8_000
 FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
 """Errors of a tool that end the run; the model reads all others as results."""
 WAITED_SECONDS: Final = 5.0
-"""A call that takes longer has waited for something and is not a repetition."""
+"""Seconds after which a call has waited for something and is no repetition."""
 
 _SLEEPS: Final = re.compile(r"\bsleep\s*\(|(?:^|[\s!;&|])sleep\s+[\d.]", re.MULTILINE)
 """Code that sleeps, in Python or in a shell."""
@@ -126,7 +126,7 @@ def in_cell(kernel_of: str) -> Iterator[None]:
 
 
 def in_cell_of(agent_id: str) -> bool:
-    """Whether a cell in this agent's kernel waits for the present code."""
+    """Return whether a cell in this agent's kernel waits for the present code."""
     return agent_id in _IN_CELLS.get()
 
 
@@ -187,7 +187,7 @@ async def permit(call: Call, asker: Asker) -> ev.Decision | None:
     """Ask the rules, then perhaps a person, whether something may be done. Meanwhile the clocks of run and cell stop.
 
     Returns:
-        The decision, perhaps with the code that the person wants to run instead. None: it may be done as it is.
+        The decision, perhaps with other code that the person wants to run. None: do it as it is.
 
     Raises:
         SpawnForbiddenError: It would start a child, and none may be started.
@@ -231,7 +231,7 @@ def check_spawn(agent: TreeAgent) -> None:
 
 
 def asks_for(agent: TreeAgent) -> Callable[[Call], Awaitable[ev.Decision | None]]:
-    """Return a function that asks on behalf of an agent, in whichever run of it is live then: see `permit`."""
+    """Return a function that asks by `permit` on behalf of an agent, in the run of it that is live then."""
 
     async def ask(call: Call) -> ev.Decision | None:
         return await permit(call, Asker(agent=agent))
@@ -240,7 +240,7 @@ def asks_for(agent: TreeAgent) -> Callable[[Call], Awaitable[ev.Decision | None]
 
 
 def _notes(made: RequestedCall, ended: EndedCall[Any]) -> list[str] | None:
-    """The notes that the model reads with a result. None: it is that of code, and it reads them with that of the cell."""
+    """Return the notes that the model reads with a result. None: code made the call, and its cell has them."""
     kept = tree_agent(made.agent).run.cell_notes
     if made.by != "code":
         return [*dict.fromkeys((*kept.pop(made.tool_call_id, ()), *ended.notes))]
@@ -256,7 +256,7 @@ async def _announce(requested: RequestedCall) -> None:
 
 
 async def _admitted(requested: RequestedCall) -> RequestedCall:
-    """Count a call, and have it judged; return it as a person wants it."""
+    """Count a call, and have it judged; return it with the changes of a person."""
     tree_agent(requested.agent).run.account.take_tool_call()
     decision = await permit(requested.call, requested) if requested.is_asked else None
     return requested.with_code(None if decision is None else decision.code)
@@ -270,14 +270,14 @@ def _report(requested: RequestedCall, text: str, outcome: Literal["success", "fa
 
 
 def error_text(error: Exception) -> str:
-    """Returns the text of an error, with the type of foreign ones."""
+    """Return the text of an error, with the type of foreign ones."""
     return str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"
 
 
 class Repeats:
-    """Notices a model that goes in circles.
+    """Counter of repeated calls, which notices a model that goes in circles.
 
-    It counts the same call with the same result in consecutive responses; errors are the same if their last lines are.
+    A repeat is the same call with the same result in consecutive responses; errors are the same if their last lines are.
     Parallel calls in one response count once: asking five children the same question is a vote, not a circle. A call whose
     result changes does not count, nor does one that waits: to check every half minute whether a file exists is legitimate.
     """
@@ -288,7 +288,7 @@ class Repeats:
         self._times = 0
 
     def count(self, turn: int, tool: str, args: Mapping[str, Any], text: str, *, failed: bool, seconds: float = 0.0) -> int:
-        """Counts a call with its result.
+        """Count a call with its result.
 
         Args:
             turn: The number of the response that made it.
@@ -296,10 +296,10 @@ class Repeats:
             args: Its arguments.
             text: Its result.
             failed: The result is an error.
-            seconds: How long it took.
+            seconds: The seconds it took.
 
         Returns:
-            How many times in a row the same has now happened. 0: the call waited for something.
+            The number of equal calls in a row. 0: the call waited for something.
         """
         if seconds > WAITED_SECONDS or _SLEEPS.search(str(args.get("code", ""))):
             self._known = None
@@ -314,7 +314,7 @@ class Repeats:
 
 
 def advice(times: int, *, failed: bool) -> str:
-    """Returns the advice for a model that goes in circles."""
+    """Return the advice for a model that goes in circles."""
     what = "error" if failed else "result"
     other = "read the error, change what it names, or try another way" if failed else "use this result, or try another way"
     return (
@@ -330,17 +330,17 @@ def _last_line(text: str) -> str:
 
 @dataclass(kw_only=True)
 class ModelCalls:
-    """Makes every call of the model in one run, including those of a user's tools."""
+    """Calls of the model in one run, including those of a user's tools."""
 
     turns: "Turns"
     toolsets: Sequence[JudgedToolset]
-    """Those that know what a call of them is: the built-in tools, and those of features."""
+    """Toolsets that know their calls: the built-in tools, and those of features."""
     unmade: UnmadeCalls = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _deferred: set[str] = field(default_factory=set, init=False)
-    """Ids of calls that need approval by what the tool says before it runs."""
+    """Ids of calls whose tool asked for approval before it ran."""
     _approved: set[str | None] = field(default_factory=set, init=False)
-    """Ids of calls that a person approved when the tool said so while it ran: it runs again."""
+    """Ids of calls that a person approved when the tool asked while it ran: it runs again."""
 
     def __post_init__(self) -> None:
         self.unmade = UnmadeCalls(agent=self.turns.agent)
@@ -387,7 +387,7 @@ class ModelCalls:
         return ended.value
 
     def failed(self, error: Exception) -> Any:
-        """Return what the model reads of an exception of a tool. Raises one that ends the run."""
+        """Return the model's text about an exception of a tool. Raises one that ends the run."""
         if isinstance(error, FATAL):
             self.turns.ended = error
             raise error
@@ -404,7 +404,7 @@ class ModelCalls:
         return DeferredToolResults(approvals=dict(approved)) if approved else None
 
     async def _with_approval(self, requested: RequestedCall, work: Awaitable[Any]) -> Any:
-        """Runs a tool. If it asks for approval while it runs, a person is asked, and pydantic-ai runs it again."""
+        """Run a tool. If it asks for approval while it runs, a person is asked, and pydantic-ai runs it again."""
         try:
             return await work
         except ApprovalRequired:
@@ -414,7 +414,7 @@ class ModelCalls:
             raise
 
     def _refused(self, reason: Refusal) -> EndedCall[Any]:
-        """Returns why a call was not run, for the model; with `on_denial = "end"` a denial ends the run."""
+        """Return why a call was not run, for the model; with `on_denial = "end"` a denial ends the run."""
         if isinstance(reason, ApprovalDeniedError):
             if reason.ends_run or self.turns.agent.shared.config.on_denial == "end":
                 self.turns.ended = reason
@@ -426,7 +426,7 @@ class ModelCalls:
         return EndedCall(value=model_content(result), text=result.text, outcome="failed")
 
     async def _run(self, requested: RequestedCall, work: Awaitable[Any]) -> EndedCall[Any]:
-        """Runs the tool, and bounds its result or error to what the model may read."""
+        """Run the tool, and bound its result or error to what the model may read."""
         agent, began = self.turns.agent, time.monotonic()
         kernel, call_id = agent.shared.config.kernel, requested.tool_call_id or ""
         bounds = Bounds(
@@ -445,7 +445,7 @@ class ModelCalls:
         return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
 
     def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
-        """Advises a model that goes in circles, and ends the run if it continues."""
+        """Advise a model that goes in circles, and end the run if it continues."""
         agent = self.turns.agent
         bound = agent.shared.config.max_repeats
         if bound is None:
@@ -468,7 +468,7 @@ class ModelCalls:
 
 
 def _told(made: RequestedCall, ended: EndedCall[Any], notes: Sequence[str]) -> EndedCall[Any]:
-    """The result as the model reads it, behind the notes on it."""
+    """Return the result as the model reads it, behind the notes on it."""
     for note in filter(None, ("\n".join(notes), _changed_note(made.args["code"]) if made.is_changed else "")):
         value = with_note(ended.value, note)
         ended = replace(ended, value=value, text=text_of(value))
@@ -495,7 +495,7 @@ async def _awaited(name: str, work: Awaitable[Any]) -> Any:
 
 
 def wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
-    """Returns what the model reads about arguments that do not fit the tool."""
+    """Return the model's text about arguments that do not fit the tool."""
     wrong, schema = wrong_fields(error.errors()), tool.parameters_json_schema
     required = schema.get("required", ())
     names = [name if name in required else f"{name} (may be left out)" for name in schema.get("properties", {})]
@@ -504,7 +504,7 @@ def wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
 
 @contextmanager
 def calls_noted(ids: set[str]) -> Iterator[None]:
-    """Add the id of each call that the block makes. Events about a call have it as their `tool_call_id`."""
+    """Collect the id of each call that the block makes: the `tool_call_id` of events about it."""
     token = _NOTED.set(ids)
     try:
         yield

@@ -35,10 +35,10 @@ from freeact_sub.text import counted, one_line, shortened, wrong_fields
 from freeact_sub.tools import ChildState
 
 RecordedStatus: TypeAlias = AgentStatus | Literal["interrupted"]
-"""That of its run; `interrupted`: its program has ended before it."""
+"""The status of the run; `interrupted`: its program ended first."""
 LIVE: Final = ("idle", "queued", "starting", "running", "waiting")
 ANSWER_BYTES: Final = 6_000
-"""A longer answer is shown as head and tail."""
+"""Bytes of the longest answer that is shown whole; a longer one is shown as head and tail."""
 HEAD_BYTES: Final = 4_000
 TAIL_BYTES: Final = 1_500
 ERROR_CHARS: Final = 1_000
@@ -46,11 +46,11 @@ FILES_SHOWN: Final = 8
 PRINTED_CHARS: Final = 160
 WARNINGS_SHOWN: Final = 2
 MARKS: Final = {*';,[]"\n'}
-"""What separates the parts of the status line."""
+"""Characters that separate the parts of the status line."""
 
 logger = logging.getLogger(__name__)
 StartedBy: TypeAlias = Literal["call", "background", "program"]
-"""A call of the model or of code that waits for its end; a call that does not; a program or tool that uses the SDK."""
+"""The starter: a call that waits for the end; a call that does not; a program or tool that uses the SDK."""
 
 ABANDONED: Final = "it was abandoned"
 NO_ANSWER: Final = "decide yourself, and say in your final answer what you have assumed"
@@ -62,34 +62,33 @@ class ChildRecord:
 
     agent_id: str
     key: str
-    """Its durable name, which shows its ancestors."""
+    """The durable name, which shows the ancestors."""
     session_id: str = ""
-    """The session that has it. Empty: there is none, and the record cannot be renewed."""
+    """The session that has the child. Empty: none has, and the record cannot be renewed."""
     run: int = 1
-    """The number of its run; a resumed child has several."""
+    """The number of the run; a resumed child has several."""
     task: str
-    """Its prompt."""
     description: str = ""
     status: RecordedStatus
     error: str = ""
-    """Why it did not complete. Empty: it did, or it has not ended."""
+    """The reason why the child did not complete. Empty: it did, or it has not ended."""
     output: str = ""
-    """Its answer as text, or, if it did not complete, its last text. Empty: it has not ended."""
+    """The answer as text; of a child that did not complete, its last text. Empty: it has not ended."""
     receipts: Receipts | None = None
-    """What it has done, as the host saw it. None: it has not ended, or is Python code."""
+    """The actions, as the host saw them. None: it has not ended, or is Python code."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its run is over."""
+        """Whether the run is over."""
         return self.status not in LIVE
 
     def to_json(self) -> str:
-        """The record as one line of JSON."""
+        """Return the record as one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(line: str) -> "ChildRecord":
-        """The record that `to_json` has written.
+        """Read a record from a line of `to_json`.
 
         Raises:
             ValueError: The line is no record of a child; the message says what is wrong with it.
@@ -102,10 +101,10 @@ class ChildRecord:
             raise ValueError(f"this is not a record of a child: {error}") from error
 
     def renewed(self, store: SessionStore | None = None) -> "ChildRecord":
-        """The child as its session has it now, whichever program reads it.
+        """Return the child as its session has it now, in any program.
 
         Args:
-            store: The store of its session. None: that of the default settings.
+            store: The store of its session. None: the store of the default settings.
 
         Raises:
             SessionError: The child has no session, or the session cannot be read.
@@ -145,8 +144,8 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
     """Return the report, at most about 8 KB.
 
     Args:
-        result: How the child ended.
-        folder: Receives the file of a long answer.
+        result: The child's result.
+        folder: The place of the file of a long answer.
         root: The folder from which `folder` is reached without following a link. None: `folder` itself.
     """
     answer = await _shown(result.text, folder, root or folder)
@@ -162,7 +161,7 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
 
 
 def status_line(result: RunResult) -> str:
-    """Return status, spending and time of a run and its descendants, and what it has done, in one line."""
+    """Return status, spending and time of a run and its descendants, and its receipts, in one line."""
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
     read = f"; {counted(count, 'file')} read" if count else ""
@@ -180,7 +179,7 @@ def _last_output(made: Receipts | None) -> tuple[str, ...]:
 
 
 def _quoted(text: str) -> str:
-    """A child's own words, which the parent's model must not take for words of the host."""
+    """Return a child's own words in quotes: the parent's model must not take them for the host's."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -230,24 +229,24 @@ class ChildWork:
     """A child, as the agent that owns it keeps it."""
 
     def __init__(self, agent: TreeAgent, task: str, started_by: StartedBy) -> None:
-        """Nothing is started yet: `begin` does.
+        """Start nothing: `begin` does.
 
         Args:
             agent: The child.
             task: Its prompt.
-            started_by: What has started it.
+            started_by: Its starter.
         """
         self.agent, self.task, self.started_by = agent, task, started_by
         recorded = agent.shared.recorded
         self._session_id = recorded.session_id if recorded.is_written else ""  # that stays when the agent is closed
         self._number = recorded.runs[agent.agent_id] + 1  # its run is about to begin
         self.run = agent.run
-        """Its run; a resumed child gets another one."""
+        """The run; a resumed child gets another one."""
         self._running: asyncio.Task[RunResult] | None = None
         self.waiters = 0
-        """Calls that wait for it; they return its end and its questions."""
+        """The number of calls that wait for the child; they return its end and its questions."""
         self.given_up = False
-        """Cancelled by its parent, which needs no message about the end."""
+        """Whether the parent cancelled the child, and needs no message about the end."""
         self.question: ChildQuestion | None = None
         self.report = f"[ERROR] {ABANDONED}"
         """The report on its end for its parent's model."""
@@ -259,23 +258,23 @@ class ChildWork:
 
     @property
     def running(self) -> asyncio.Task[RunResult]:
-        """The asyncio task in which it works."""
+        """The asyncio task of the child's work."""
         if self._running is None:
             raise RuntimeError("the child has no asyncio task yet")
         return self._running
 
     def begin(self, work: asyncio.Task[RunResult]) -> None:
-        """Set the asyncio task in which it works."""
+        """Set the asyncio task of the child's work."""
         self._running = work
 
     @property
     def ended(self) -> RunResult | None:
-        """Its result. None: it has not ended."""
+        """The result. None: the child has not ended."""
         return self._result if self._running is not None and self._running.done() else None
 
     @property
     def completed(self) -> bool:
-        """Whether it ended with the status `completed`."""
+        """Whether the child ended with the status `completed`."""
         return self.ended is not None and self.ended.status == "completed"
 
     @property
@@ -299,7 +298,7 @@ class ChildWork:
 
     @property
     def record(self) -> ChildRecord:
-        """See `Child.record`."""
+        """The child at this moment, in a form that can be stored."""
         ended = self.ended
         return ChildRecord(
             agent_id=self.agent.agent_id,
@@ -315,7 +314,7 @@ class ChildWork:
         )
 
     async def result(self) -> RunResult:
-        """See `Child.result`."""
+        """Wait until the child ends, however it ends; cancelling the wait does not cancel the child."""
         if self._running is None or self._running.done():
             return self._result
         waiting = caller_in(self.agent.shared)
@@ -329,7 +328,7 @@ class ChildWork:
         return self._result
 
     def cancel(self) -> None:
-        """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
+        """Cancel the child and its descendants. Returns at once; `result()` waits for the end."""
         self.given_up = True
         self.run.cancel()
 
@@ -348,32 +347,32 @@ class Child:
 
     @property
     def agent_id(self) -> str:
-        """Its id, as in its events."""
+        """The id, as in the child's events."""
         return self._work.agent.agent_id
 
     @property
     def status(self) -> AgentStatus:
-        """Its activity, or its outcome."""
+        """The activity, or the outcome."""
         return self._work.run.status
 
     @property
     def task(self) -> str:
-        """Its prompt."""
+        """The prompt."""
         return self._work.task
 
     @property
     def description(self) -> str:
-        """The label of its work. Empty: it has none."""
+        """The label of the child's work. Empty: it has none."""
         return self._work.agent.description
 
     @property
     def error(self) -> str:
-        """Why it did not complete, in one sentence. Empty: it did, or it has not ended."""
+        """One sentence on why the child did not complete. Empty: it did, or it has not ended."""
         return "" if self.ended is None else self.ended.error
 
     @property
     def ended(self) -> RunResult | None:
-        """Its result. None: it has not ended."""
+        """The result. None: the child has not ended."""
         return self._work.ended
 
     @property
@@ -382,7 +381,7 @@ class Child:
         return self._work.record
 
     async def result(self) -> RunResult:
-        """Wait until it ends, however it ends. Cancelling the wait does not cancel the child.
+        """Wait until the child ends, however it ends. Cancelling the wait does not cancel the child.
 
         Raises:
             SpawnForbiddenError: It waits for a kernel that could never become free while the calling agent waits.
@@ -391,7 +390,7 @@ class Child:
         return await self._work.result()
 
     def cancel(self) -> None:
-        """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
+        """Cancel the child and its descendants. Returns at once; `result()` waits for the end."""
         self._work.cancel()
 
 
@@ -406,7 +405,7 @@ class Messages:
         """Ask the parent on behalf of a child, and return the answer.
 
         Args:
-            child: Asks.
+            child: The asking child.
             text: The question.
             asked: Set when the question is open.
         """
@@ -435,7 +434,7 @@ class Messages:
             child.question = None
 
     def send(self, child: ChildWork, text: str) -> str:
-        """Answer a child's question, or steer the child; returns what was done.
+        """Answer a child's question, or steer the child; return what was done.
 
         Raises:
             FreeactError: The child has ended, or has not made its first request yet.
@@ -457,7 +456,7 @@ class Messages:
         self._put("cancel", child)
 
     def show_end(self, child: ChildWork, result: RunResult) -> None:
-        """Emit an event: the report on a child's end that the agent's model is about to read."""
+        """Emit the report on a child's end that the agent's model is about to read."""
         answer = shortened(result.text, ANSWER_BYTES)
         text = "\n".join(part for part in (status_line(result), *result.doubts, result.error, answer) if part)
         message = AgentMessage(

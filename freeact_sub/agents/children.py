@@ -1,4 +1,4 @@
-"""`ChildOwner`: the only place that begins, awaits, cancels and ends the children of one agent.
+"""Children of one agent: `ChildOwner` is the only place that begins, awaits, cancels and ends them.
 
 Each child is an asyncio task. When the agent's run ends, its children end first; the result names those that were still
 wanted. With `subagents.detach`, background children live on until they end or the root is closed.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
 END_SECONDS: Final = 30.0
-"""Seconds to wait for cancelled children. Their own bounds are shorter."""
+"""Seconds to wait for cancelled children, whose own bounds are shorter."""
 
 CUT_OFF: Final = "the agent's run has ended, and this call, which was a part of it, was cancelled with it: call it again"
 
@@ -58,7 +58,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 AgentProgram: TypeAlias = Callable[[], Awaitable[Any]]
-"""Produces an answer without a model."""
+"""A program that answers instead of a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +67,19 @@ class Work:
 
     prompt: str
     note: str = ""
-    """The model reads it after the prompt."""
+    """A text that the model reads after the prompt."""
     content: tuple[UserContent, ...] = ()
-    """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
+    """The prompt's texts, pictures and files in order, where it has more than text."""
     output_type: Any = None
     """The type of the answer, as pydantic-ai's `output_type`. None: the agent's."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
-    """See `ChildRequest`."""
+    """A function that prepares the kernel; returns text for the model."""
     program: AgentProgram | None = None
-    """Produces the answer instead of a model."""
+    """The program that answers instead of a model."""
     request: ChildRequest | None = None
-    """Of a child whose answer may be that of an earlier one."""
+    """The request for a child whose answer may be an earlier one's."""
     verifier: Verifier | None = None
-    """Checks the answer. None: only its type does."""
+    """The check of the answer. None: only the type checks it."""
 
     def __post_init__(self) -> None:
         for name in ("prompt", "note"):  # no provider takes half a character
@@ -88,7 +88,7 @@ class Work:
         object.__setattr__(self, "content", content)
 
     def started(self, agent: TreeAgent) -> AgentStarted:
-        """The event of its start. Args: agent: does it."""
+        """Return the event of the start. Args: agent: does the work."""
         shared, has_model = agent.shared, self.program is None
         must_wait = not shared.slots.value or (has_model and shared.kernel_places.full)
         return AgentStarted(
@@ -111,14 +111,14 @@ class PlannedChild:
     """The request, completed by features and the child's type."""
     agent_type: AgentType | None
     model: Model | None
-    """None: its parent's."""
+    """The model. None: the parent's."""
     earlier: EarlierChild | None
     """The ended child that this run resumes. None: the child is new."""
     new: NewChild
     """The child as it was asked for."""
 
     def work(self, child: TreeAgent) -> Work:
-        """The work of the child. Args: child: made for this plan."""
+        """Return the work of the child. Args: child: made for this plan."""
         prompt, program = self.request.prompt, self.new.program
         if program is not None:
             return Work(prompt=prompt, program=lambda: program(prompt, child.context))
@@ -172,12 +172,12 @@ def resolved(request: ChildRequest, agent: TreeAgent) -> tuple[ChildRequest, Age
 
 
 def _depth(agent_type: AgentType, agent: TreeAgent) -> Budget:
-    """Return how many levels a type's `max_depth` allows below its agents."""
+    """Return the number of levels that a type's `max_depth` allows below its agents."""
     return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - agent.depth - 1))
 
 
 def check_model_name(named: str | Model | None, parent: TreeAgent) -> None:
-    """Refuse a model that a model, or its code, has named and no setting: who pays names the models.
+    """Refuse a model name from a model or its code that no setting has: who pays names the models.
 
     Raises:
         InvalidRequestError: No setting has the name.
@@ -188,10 +188,10 @@ def check_model_name(named: str | Model | None, parent: TreeAgent) -> None:
 
 
 def check_tools(request: ChildRequest, agent_type: AgentType | None, parent: TreeAgent) -> None:
-    """Refuse a list of tools that names one which the child would not have anyway.
+    """Refuse a list of tools with one that the child would not have without the list.
 
     Raises:
-        InvalidRequestError: There is no such tool, or it would be more than the child has without the list.
+        InvalidRequestError: A tool does not exist, or the child would not have it.
     """
     shared, rights = parent.shared, parent.rights.for_child(agent_type)
     known = sorted({*TOOL_NAMES, *shared.own_tools.names})
@@ -241,10 +241,9 @@ async def planned(new: NewChild, tree: Tree) -> PlannedChild:
 
 
 class ChildOwner:
-    """See above. The model's tools use it as `freeact_sub.tools.BackgroundChildren`."""
+    """The children of one agent. The model's tools use it as `freeact_sub.tools.BackgroundChildren`."""
 
     def __init__(self, loop: "AgentLoop") -> None:
-        """Start without children. Args: loop: of the agent."""
         self._loop, self._agent, self._tree, self._kernel = loop, loop.agent, loop.tree, loop.kernel
         self._nodes: Nodes | None = None
         self._messages = Messages(loop.agent, loop.tree)
@@ -253,13 +252,13 @@ class ChildOwner:
         self._starting = set[object]()
         """Children that are about to begin."""
         self._busy: set[asyncio.Task[Any]] = set()
-        """Other work: see `in_run`."""
+        """Tasks of other work, begun by `in_run`."""
         self._changed = asyncio.Event()
-        """Set when a child begins, asks or ends."""
+        """An event, set when a child begins, asks or ends."""
         self.is_open = loop.agent.run.is_live
         """Whether the agent's run accepts children."""
         self.left: list[str] = []
-        """One sentence for each child that was cancelled because the run ended."""
+        """Sentences on the children that were cancelled because the run ended."""
 
     def open(self) -> None:
         """Begin a run of the agent."""
@@ -269,9 +268,9 @@ class ChildOwner:
         """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
 
         Args:
-            request: Describes the child.
-            together: The length of the list that it is part of.
-            by: Who makes the call.
+            request: The child.
+            together: The length of the list that holds the child.
+            by: The caller.
 
         Raises:
             SpawnForbiddenError: No child, or none of this type, may be started now.
@@ -292,7 +291,7 @@ class ChildOwner:
         return child
 
     async def run_for_model(self, request: ChildRequest) -> ToolResult:
-        """Do the same, and return the report for the agent's model."""
+        """Run a child as `run` does, and return its report for the agent's model."""
         try:
             child = await self.run(request, self._agent.run.children_asked, by="model")
         except (ApprovalDeniedError, SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
@@ -302,12 +301,12 @@ class ChildOwner:
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
 
     async def spawn(self, request: ChildRequest) -> Child:
-        """Start a child for a program without waiting for it. Raises: see `run`."""
+        """Start a child for a program without waiting for it. Raises as `run` does."""
         await self._loop.until_live()
         return Child(await self._begin(request, "program", "program", _at_once))
 
     async def spawn_and_wait(self, request: ChildRequest, together: int) -> RunResult:
-        """Start a child for a program and wait until it ends. Args: together: see `run`. Raises: see `run`."""
+        """Start a child for a program and wait until it ends, with arguments and errors of `run`."""
         await self._loop.until_live()
 
         async def result_of(child: ChildWork) -> RunResult:
@@ -343,15 +342,15 @@ class ChildOwner:
         self._changed.set()
 
     async def start(self, request: ChildRequest) -> ChildState:
-        """Starts a child without waiting for it."""
+        """Start a child without waiting for it."""
         return (await self._begin(request, "background", "model", _at_once)).state
 
     def list(self) -> Sequence[ChildState]:
-        """Returns the children of this run, oldest first."""
+        """Return the children of this run, oldest first."""
         return [child.state for child in self._in_background()]
 
     async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
-        """Waits until these children (default: all) have ended, one asks a question, or the time is up."""
+        """Wait until these children (default: all) have ended, one asks a question, or the time is up."""
         children = [self._find(agent_id) for agent_id in agent_ids] or [*self._in_background()]
         for child in children:
             child.waiters += 1
@@ -367,7 +366,7 @@ class ChildOwner:
         return [child.state for child in children]
 
     async def message(self, agent_id: str, text: str, tool_call_id: str | None) -> str:
-        """Answers a child's question, or sends a message that its model reads before its next request."""
+        """Answer a child's question, or send a message that its model reads before its next request."""
         child = self._children.get(agent_id)
         if child is not None and child.ended is None:
             return self._messages.send(child, text)
@@ -379,7 +378,7 @@ class ChildOwner:
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 
     async def cancel(self, agent_id: str) -> ChildState:
-        """Cancels a child and its descendants; its state has what it found so far."""
+        """Cancel a child and its descendants; its state has what it found so far."""
         child = self._find(agent_id)
         if child.ended is None:
             self._messages.show_cancel(child)
@@ -396,14 +395,14 @@ class ChildOwner:
         return await self._messages.ask(self._find(agent_id), text, self._changed)
 
     def announce_end(self, agent_id: str, result: RunResult) -> None:
-        """Tell of a background child's end, before its event."""
+        """Announce a background child's end, before its event."""
         child = self._children.get(agent_id)
         if child is not None and not child.waiters and not child.given_up:
             self._messages.show_end(child, result)
 
     @property
     def nodes(self) -> Nodes:
-        """Its nodes."""
+        """The nodes of the agent."""
         if self._nodes is None:
             self._nodes = Nodes(self._agent, self._kernel, self.in_run)
         return self._nodes
@@ -420,7 +419,7 @@ class ChildOwner:
 
     @property
     def are_ending(self) -> bool:
-        """Whether no child is working any more, but those that were cancelled."""
+        """Whether only cancelled children are still working."""
         runs = [child.agent.run for child in self._children.values() if not child.ended]
         return not (self._starting or self._busy) and all(run.is_cancelled or not run.is_live for run in runs)
 
@@ -431,7 +430,7 @@ class ChildOwner:
         self.is_open = False
 
     def left_behind(self) -> Sequence[str]:
-        """Return the names of the background children that are working, and would be cancelled if the run ended now."""
+        """Return the names of the background children that would be cancelled if the run ended now."""
         return [child.label for child in self._in_background() if child.ended is None and not child.agent.detached]
 
     def cancel_all(self) -> None:

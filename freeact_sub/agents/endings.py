@@ -1,4 +1,4 @@
-"""Translates the error that ended a run into a status and one sentence."""
+"""Status and sentence of the error that ended a run."""
 
 import re
 from typing import Final
@@ -21,7 +21,7 @@ from freeact_sub.text import one_line, wrong_fields
 MAX_PROBLEM_CHARS: Final = 600
 WAY_OUT: Final = "Say in another prompt what it should do instead, or use another model"
 _TOOL_TRIED: Final = re.compile(r"Tool (?P<name>.+) exceeded max retries count of (?P<retries>\d+)")
-"""How pydantic-ai says it."""
+"""pydantic-ai's message about too many tries."""
 
 
 def status_of(error: Exception) -> RunStatus:
@@ -54,14 +54,14 @@ def reason(error: Exception, model: Model) -> str:
 
 
 def _what_it_did(message: str) -> str:
-    """Args: message: of pydantic-ai, when a tool or an answer was tried too often."""
+    """Return the reason in a message of pydantic-ai about too many tries of a tool or an answer."""
     if (tool := _TOOL_TRIED.match(message)) is None:
         return "the model gave an answer that cannot be used, again and again"
     return f"the model called the tool {tool['name']} {int(tool['retries']) + 1} times"
 
 
 def _last_problem(error: BaseException) -> str:
-    """Return the problem that the model read last; empty if that is not why the run ended."""
+    """Return the problem that the model read last; empty if the run ended for another reason."""
     match error.__cause__:
         case ToolRetryError() as cause:
             content = cause.tool_retry.content

@@ -1,4 +1,4 @@
-"""`Feature`: takes part in the life of agents at a few seams, without the core knowing it.
+"""Features: classes that take part in the life of agents at a few seams, without the core knowing them.
 
 A `Feature` belongs to one tree of agents (`Agent(features=[...])`), and makes a `RunPart` for each run of each agent in it.
 All methods are optional: the base does nothing. They are called in this order:
@@ -76,7 +76,7 @@ kernel, so that its cells are not tried."""
 logger = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
-"""Takes parameters and the clock of the requesting cell (None: no cell runs), and returns a JSON value. Or it returns an
+"""A function of the parameters and the clock of the requesting cell (None: no cell runs) that returns a JSON value. Or an
 iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
 
 
@@ -84,9 +84,9 @@ class FeatureRun(Protocol):
     """A run of an agent, as features know it."""
 
     has_model: bool
-    """A model does the work, not a program."""
+    """Whether a model does the work, not a program."""
     must_end: ApprovalDeniedError | None
-    """The reason why the run must end after the present call of its model. A feature may set it. None: it goes on."""
+    """The reason why the run must end after the present call of its model. A feature may set it."""
     prompt: Sequence[UserContent]
     """The prompt in parts, as the model reads it. A feature may set it in `RunPart.opening`; later it is empty."""
 
@@ -97,17 +97,17 @@ class FeatureRun(Protocol):
 
     @property
     def seconds(self) -> float:
-        """The time that it has taken, without waiting for people."""
+        """Seconds that the run has taken, without waiting for people."""
         ...
 
     @property
     def usage(self) -> Usage:
-        """The spending of the agent itself in this run, up to now."""
+        """The agent's own spending in this run, without its children's."""
         ...
 
     @property
     def left(self) -> Budget:
-        """The most that a child could be given at this moment."""
+        """The budget that a child could be given at this moment."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class FeatureRun(Protocol):
         ...
 
     def tell(self, text: str | TextContent) -> bool | None:
-        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
+        """Send the model a text before its next request. Return None before its first request, False after its last."""
         ...
 
     def advisers(self, asker: "Asker") -> Sequence[Adviser]:
@@ -133,16 +133,16 @@ class UsedKernel(Protocol):
 
     @property
     def is_used(self) -> bool:
-        """Whether code may have run in it."""
+        """Whether code may have run in the kernel."""
         ...
 
     @property
     def has_own_files(self) -> bool:
-        """Whether it works in a copy of the workspace."""
+        """Whether the kernel works in a copy of the workspace."""
         ...
 
     async def get(self) -> Kernel:
-        """Returns the live kernel; starts one if needed. Raises: KernelError: There is none."""
+        """Return the live kernel; start one if needed. Raises: KernelError: There is none."""
         ...
 
     async def copy(
@@ -152,7 +152,7 @@ class UsedKernel(Protocol):
         ...
 
     async def reset(self) -> None:
-        """Replaces the kernel with a new one. Raises: KernelError: There is none."""
+        """Replace the kernel with a new one. Raises: KernelError: There is none."""
         ...
 
 
@@ -161,27 +161,27 @@ class FeatureAgent(Protocol):
 
     @property
     def agent_id(self) -> str:
-        """Its id, as in the events."""
+        """The id, as in the events."""
         ...
 
     @property
     def parent_id(self) -> str | None:
-        """None for the root."""
+        """The id of the parent; None for the root."""
         ...
 
     @property
     def depth(self) -> int:
-        """Distance from the root."""
+        """The distance from the root."""
         ...
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """The name for people."""
         ...
 
     @property
     def label(self) -> str:
-        """Its name for models."""
+        """The name for models."""
         ...
 
     @property
@@ -191,7 +191,7 @@ class FeatureAgent(Protocol):
 
     @property
     def config(self) -> Config:
-        """The settings of its root."""
+        """The settings of the root."""
         ...
 
     @property
@@ -201,12 +201,12 @@ class FeatureAgent(Protocol):
 
     @property
     def emitter(self) -> Emitter:
-        """Writes its events to the present stream of the root."""
+        """The writer of the agent's events to the root's present stream."""
         ...
 
     @property
     def run(self) -> FeatureRun:
-        """Its present or last run; for a node, that of its owner."""
+        """The present or last run; for a node, its owner's."""
         ...
 
     async def ask_person(
@@ -235,7 +235,7 @@ class Asker:
 
     @cached_property
     def emitter(self) -> Emitter:
-        """Writes all events of one question to one stream, though another run of the root may begin meanwhile."""
+        """A writer of all events of one question to one stream, though another run may begin meanwhile."""
         return self.agent.emitter
 
     @property
@@ -245,12 +245,12 @@ class Asker:
 
     @cached_property
     def advisers(self) -> Sequence[Adviser]:
-        """The features that have a say on the call."""
+        """The features' advisers on the call."""
         return self.agent.run.advisers(self)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the clocks of the run and of the calling cell, while a person is asked or something of theirs runs."""
+        """Stop the clocks of the run and of the calling cell, while a person is asked or a program of theirs runs."""
         with self.agent.run.clocks_paused(), nullcontext() if self.clock is None else self.clock.paused():
             yield
 
@@ -261,21 +261,21 @@ class RequestedCall(Asker):
 
     name: str
     args: dict[str, Any]
-    """Its arguments; of a cell, `code` alone."""
+    """The arguments; for a cell, `code` alone."""
     call: Call
     """The value that rules and people judge."""
     call_id: str = ""
     """The id of a call from code. Empty: the model makes it."""
     is_asked: bool = True
-    """A person or a rule is still to allow it."""
+    """Whether a person or a rule is still to allow the call."""
     is_begun: bool = False
-    """Its tool began it, and runs again because a person has approved it meanwhile: only the rest remains."""
+    """Whether the tool began before a person approved the call, and runs again: only the rest remains."""
     is_changed: bool = False
-    """A person has changed its code."""
+    """Whether a person has changed the code."""
 
     @property
     def label(self) -> str:
-        """The caller's name for it."""
+        """The caller's name for the call."""
         match self.call:
             case SpawnCall() | CodeAction():
                 return self.call.description
@@ -285,7 +285,7 @@ class RequestedCall(Asker):
                 return ""
 
     def with_code(self, code: str | None) -> Self:
-        """The call with the code that a person wants to run instead. Args: code: None: unchanged."""
+        """Return the call with the code that a person wants to run instead. Args: code: None: unchanged."""
         if code is None or not isinstance(self.call, CodeAction):
             return self
         return replace(self, call=replace(self.call, code=code), args={"code": code}, is_changed=True)
@@ -298,20 +298,20 @@ class EndedCall(Generic[T]):
     value: T
     """The result for the caller."""
     text: str
-    """The result for front ends."""
+    """The result as front ends show it."""
     outcome: Literal["success", "failed", "denied"]
     seconds: float = 0.0
-    """The time it ran."""
+    """The seconds that the call ran."""
     notes: tuple[str, ...] = ()
-    """Texts of features for the agent's model, which reads them with the result of its call."""
+    """Notes of features that the agent's model reads with the result."""
 
     def noted(self, *notes: str) -> Self:
-        """The result with more notes."""
+        """Return the result with more notes."""
         return replace(self, notes=(*self.notes, *notes)) if notes else self
 
 
 class CallsOfCode(Protocol):
-    """Makes the calls of code in a kernel, on behalf of who holds the kernel."""
+    """Maker of the calls of code in a kernel, on behalf of the kernel's holder."""
 
     @property
     def agent(self) -> FeatureAgent:
@@ -348,24 +348,24 @@ class Question:
     """The schema of a typed answer. None: the answer is text."""
     by: Maker = "model"
     together: int = 1
-    """The length of the list that it is part of; 1: it is not known to be part of one."""
+    """The length of the list that holds the question; 1 if none is known."""
     payer: Any = None
-    """An account of this package below that of the run, which pays. None: the run's."""
+    """The account of this package that pays, below the run's. None: the run's."""
 
     @property
     def digest(self) -> str:
-        """Identifies what is asked, and of whom: the same question has the same one in another program."""
+        """The hash of the question and the model; another program gets the same one."""
         model, history = model_words(self.model), list(self.history)
         return digest_of(kind="ask", prompt=self.prompt, history=history, model=model, output=self.schema)
 
 
 def model_words(model: Model) -> list[str]:
-    """The name of a model, and its address: two models of one name may have different servers."""
+    """Return the name and the address of a model: two models of one name may have different servers."""
     return [model.model_id, str(model.base_url)]
 
 
 def digest_of(**parts: Any) -> str:
-    """Return what identifies these JSON values together."""
+    """Return one hash of these JSON values."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -374,23 +374,22 @@ class NewChild:
     """A child that an agent is about to start."""
 
     agent: FeatureAgent
-    """The agent that starts it."""
     request: ChildRequest
     by: Maker
     waits: bool
-    """The agent waits for its end."""
+    """Whether the agent waits for the child to end."""
     together: int = 1
-    """The length of the list that it is part of; 1: it is not known to be part of one."""
+    """The length of the list that holds the child; 1 if none is known."""
     payer: Any = None
-    """An account of this package below that of the run, which pays. None: the run's."""
+    """The account of this package that pays, below the run's. None: the run's."""
     program: Callable[[str, Any], Awaitable[Any]] | None = None
-    """Answers the prompt instead of a model; its second argument is the child's `ExecutionContext`."""
+    """A function that answers the prompt instead of a model; its second argument is the child's `ExecutionContext`."""
 
 
 Proceed: TypeAlias = Callable[[], Awaitable[EndedCall[T]]]
-"""Makes a call: the features that stand inside, then the tool."""
+"""The rest of a call: the features that stand inside, then the tool."""
 RunTool: TypeAlias = Callable[[RequestedCall], Awaitable[EndedCall[T]]]
-"""Runs the tool of a call, which may have other code than was requested."""
+"""The tool of a call, which may run with other code than was requested."""
 
 
 class FeatureRoot(Protocol):
@@ -402,7 +401,7 @@ class FeatureRoot(Protocol):
         ...
 
     def find(self, agent_id: str) -> FeatureAgent | None:
-        """An agent of the tree. None: there is none with this id, or it is forgotten."""
+        """Find an agent of the tree. None: none has this id, or it is forgotten."""
         ...
 
     def notice(self, text: str) -> None:
@@ -414,40 +413,40 @@ class RunPart:
     """The part that a feature takes in one run of one agent."""
 
     closing_seconds: ClassVar[float] = 5.0
-    """The time for `closing`."""
+    """Seconds for `closing`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         check_overrides(cls, RunPart)
 
     def begins(self, prompt: str, request: ChildRequest | None) -> None:
-        """Called when the run begins, and has emitted nothing yet. Args: request: the child to run. None: it is the root."""
+        """Called when the run begins, before it emits anything. Args: request: the child to run. None: it is the root."""
 
     def known(self) -> RunResult | None:
-        """Return an answer that is there already, so that the run need not work. None: there is none."""
+        """Return an answer that exists already, so that the run need not work."""
         return None
 
     async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
-        """Called around a question to a model beside the conversation. Without `proceed` it is not asked."""
+        """Called around a question to a model beside the conversation. Without `proceed` the question is not asked."""
         return await proceed(question)
 
     async def child(self, child: NewChild, proceed: Callable[[NewChild], Awaitable[T]]) -> T:
-        """Called around a child that the agent starts: it may change the request, or refuse it.
+        """Called around a child that the agent starts; may change or refuse the request.
 
         Args:
             child: The child as it was requested, and as the parts outside of this one have changed it.
             proceed: Starts it, and waits for its end if `child.waits`.
 
         Raises:
-            SpawnForbiddenError: There must be no such child; who starts it reads the reason.
+            SpawnForbiddenError: There must be no such child; the agent reads the reason.
         """
         return await proceed(child)
 
     async def opening(self, said: str, *, is_prompt: bool) -> str:
-        """Called before the model reads what a person or a parent says; returns what the model reads besides.
+        """Called before the model reads a prompt or a message; returns text for it to read besides.
 
         Args:
-            said: The text.
+            said: The prompt or message.
             is_prompt: The run begins with it. False: a person sends it while the agent works.
 
         Raises:
@@ -457,7 +456,7 @@ class RunPart:
         return ""
 
     def advisers(self, asker: Asker) -> Sequence[Adviser]:
-        """Return the advisers that have a say on a call, beside the rules. Args: asker: the agent or node that makes it."""
+        """Return advisers on a call, beside the rules. Args: asker: the agent or node that makes it."""
         del asker
         return ()
 
@@ -467,22 +466,22 @@ class RunPart:
         return await proceed()
 
     def did(self, agent: FeatureAgent, call: Call) -> None:
-        """Called when code of an agent or a node does something: it starts an allowed program, or has written a file."""
+        """Called when code of an agent or a node starts an allowed program, or has written a file."""
 
     def capability(self) -> AbstractCapability[Any] | None:
-        """Return a capability of pydantic-ai for the turns of the run; it comes before a user's. None: there is none."""
+        """Return a capability of pydantic-ai for the turns of the run; a user's own stand behind it."""
         return None
 
     async def answer(self, text: str) -> str:
-        """Called when the model would end the run; returns why it must go on. Empty: it may end."""
+        """Called when the model would end the run; returns the reason to go on. Empty: the run may end."""
         del text
         return ""
 
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
-        """Called when the children of the run have ended, and its kernel has not."""
+        """Called after the children of the run have ended and before its kernel is closed."""
 
     def facts(self, ending: RunResult) -> RunResult:
-        """Complete an ending. Called for the end of the run, and before it whenever somebody looks."""
+        """Complete an ending. Called at the end of the run, and earlier whenever somebody looks."""
         return ending
 
     def ended(self, result: RunResult) -> None:
@@ -490,9 +489,9 @@ class RunPart:
 
 
 class KernelPart:
-    """The part that a feature takes in one kernel of an agent or a node: it lives with the kernel and changes hands with it.
+    """A feature's part in one kernel of an agent or a node, with which it changes hands.
 
-    What replaces a kernel that has died, is reset or gets another wall is here still the same kernel.
+    A replacement for a kernel that died, was reset or got another wall counts as the same kernel.
     """
 
     def __init_subclass__(cls) -> None:
@@ -500,7 +499,7 @@ class KernelPart:
         check_overrides(cls, KernelPart)
 
     def assign(self, holder: FeatureAgent) -> None:
-        """Called when the kernel has another holder. Nothing in it waits."""
+        """Called when the kernel has another holder. Must not wait."""
 
     def requests(self, calls: CallsOfCode) -> Mapping[str, Handler]:
         """Return handlers of requests that code in the kernel may make, by the name of the request.
@@ -512,18 +511,18 @@ class KernelPart:
         return {}
 
     def toolset(self) -> JudgedToolset | None:
-        """Return tools for the model of the present holder, behind the built-in ones. Called once, before its first run."""
+        """Return tools for the holder's model, behind the built-in ones. Called once, before its first run."""
         return None
 
     async def aclose(self) -> None:
-        """Called when the kernel is closed for good, beside it. It bounds its own time."""
+        """Called while the kernel is closed for good. Must bound its own time."""
 
 
 class Feature:
-    """Takes part in one tree of agents."""
+    """A feature of one tree of agents."""
 
     name: ClassVar[str] = ""
-    """The name by which `Agent` finds it for its methods. Empty: it has none."""
+    """The name by which `Agent` finds the feature. Empty: it has none."""
     root: FeatureRoot
     """The root of the tree, from `attach` on."""
 
@@ -532,12 +531,12 @@ class Feature:
         check_overrides(cls, Feature)
 
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
-        """Called once, when the root is made; returns functions that hear every event."""
+        """Called once, when the root is made; returns functions that receive every event."""
         del root
         return ()
 
     def around(self) -> AbstractAsyncContextManager[Any]:
-        """Return a context that is open around all else of an open root: from before its kernel is made until it has ended.
+        """Return a context that is entered before the root's kernel is made, and left after that has ended.
 
         It should not be a generator: an event loop that ends closes all its asynchronous generators at once, in no order.
         """
@@ -548,12 +547,12 @@ class Feature:
         return nullcontext()
 
     def run(self, agent: FeatureAgent) -> RunPart | None:
-        """Make the part for a run that begins. None: it takes no part."""
+        """Make the part for a run that begins. None: the feature takes none."""
         del agent
         return None
 
     def requests(self, agent: FeatureAgent) -> Mapping[str, Handler]:
-        """Return handlers of requests that code in the kernel of an agent or a node may make, by the name of the request."""
+        """Return handlers of requests that code in an agent's or a node's kernel may make, by the name of the request."""
         del agent
         return {}
 
@@ -563,7 +562,7 @@ class Feature:
         return spec
 
     def instructions(self, agent: FeatureAgent) -> str:
-        """Return lines for the list in an agent's system prompt: the same for all of one type, which share a cache."""
+        """Return lines for the list in an agent's system prompt; equal for all agents of one type, which share a cache."""
         del agent
         return ""
 
@@ -580,10 +579,10 @@ class ToolsFeature(Feature):
 
 
 class KernelFeature(Feature):
-    """A feature that keeps something beside kernels; so far this is for this package only."""
+    """A feature with parts in kernels; so far for this package only."""
 
     def kernel_part(self, agent: FeatureAgent, kernel: UsedKernel) -> KernelPart | None:
-        """Make the part in a kernel, which has not started. None: it takes no part. Args: agent: the first holder."""
+        """Make the part in a kernel that has not started. None: the feature takes none. Args: agent: the first holder."""
         raise NotImplementedError
 
 
@@ -595,7 +594,7 @@ class RunParts:
         self._around = [part for part in parts if type(part).call is not RunPart.call]
 
     def all(self, kind: type[T]) -> Iterator[T]:
-        """The parts of a kind. A feature that offers something to others names the kind, a class or a runtime protocol."""
+        """Yield the parts of a kind: a class or a runtime protocol, named by a feature that offers something to others."""
         return (part for part in self._parts if isinstance(part, kind))
 
     def begins(self, prompt: str, request: ChildRequest | None) -> None:
@@ -620,7 +619,7 @@ class RunParts:
         return await ask(question)
 
     async def child(self, child: NewChild, start: Callable[[NewChild], Awaitable[T]]) -> T:
-        """Start a child. Args: start: see `RunPart.child`."""
+        """Start a child. Args: start: starts it, and waits for its end if `child.waits`."""
         for part in reversed(self._parts):
             if type(part).child is not RunPart.child:
                 start = partial(part.child, proceed=start)
@@ -674,7 +673,7 @@ class RunParts:
 
     @property
     def closing_seconds(self) -> float:
-        """The time of all parts together, at most."""
+        """Seconds that all parts may take together."""
         return sum(part.closing_seconds for part in self._closing)
 
     @property
@@ -689,7 +688,7 @@ class RunParts:
                     await part.closing(ending, kernel)
 
     def facts(self, ending: RunResult) -> RunResult:
-        """Have all parts complete an ending."""
+        """Complete an ending by all parts."""
         for part in self._parts:
             with _without_harm(part, "facts"):
                 ending = part.facts(ending)
@@ -703,13 +702,13 @@ class RunParts:
 
 
 NO_PARTS: Final = RunParts()
-"""A child that has ended keeps none: thousands of them may be listed."""
+"""Parts of an ended child: thousands of them may be listed, and none keeps its own."""
 
 
 async def _around(part: RunPart, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
-    """Have a part stand around a call. Raises: FreeactError: It fails, or returns no result."""
+    """Run a part around a call. Raises: FreeactError: It fails, or returns no result."""
     passed: list[Exception] = []
-    """An exception of the tool, or of a part inside, which is not an error of this part."""
+    """Exceptions of the tool or of an inner part, which are no errors of this part."""
 
     async def inside() -> EndedCall[T]:
         try:
@@ -748,7 +747,7 @@ def _named(part: RunPart, moment: str) -> Iterator[None]:
 
 @contextmanager
 def _without_harm(part: RunPart, moment: str) -> Iterator[None]:
-    """Log an error of a feature where a run ends: it has its answer, and whoever waits for its end must see it."""
+    """Log an error of a feature where a run ends: it has its answer, and its end must be seen."""
     try:
         yield
     except Exception:
@@ -759,7 +758,7 @@ class Features:
     """The features of one tree of agents, in their order."""
 
     def __init__(self, features: Sequence[Feature] = ()) -> None:
-        """Raises: InvalidRequestError: One is no `Feature`."""
+        """Make the list. Raises: InvalidRequestError: One is no `Feature`."""
         self._features = tuple(features)
         for feature in self._features:
             if not isinstance(feature, Feature):
@@ -769,7 +768,7 @@ class Features:
         return iter(self._features)
 
     def has(self, name: str) -> bool:
-        """Whether there is a feature with this name."""
+        """Return whether there is a feature with this name."""
         return any(feature.name == name for feature in self._features)
 
     def named(self, name: str) -> Any:
@@ -822,7 +821,7 @@ class Features:
         return "".join(f"\n{lines}" for feature in self._features if (lines := feature.instructions(agent)))
 
     def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
-        """Have all features change how a kernel is started."""
+        """Change how a kernel is started, by all features in turn."""
         for feature in self._features:
             spec = feature.kernel(agent, spec)
         return spec

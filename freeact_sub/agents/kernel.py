@@ -1,9 +1,9 @@
-"""`AgentKernel`: the kernel of an agent or a node, the wall and the folders that it has, and what lives with it.
+"""Kernels of agents and nodes (`AgentKernel`), with their wall, their folders and the features that live with them.
 
-`KernelPast` has the variables that a new kernel gets back, and what its model reads about them.
+`KernelPast` has the variables that a new kernel gets back, and the text about them for its model.
 
 A kernel is new where its conversation is not: the conversation goes on in another program, or a kernel behind another wall
-has taken its place. Before the next cell it gets what is saved of the one before. `KernelVariables` are what is saved.
+has taken its place. Before the next cell it gets the variables saved from the one before (`KernelVariables`).
 """
 
 import asyncio
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from freeact_sub.kernels.snapshot_reports import LeftOut, RestoreReport
 
 SAVE_SECONDS: Final = 20.0
-"""Seconds to wait until the variables are saved, when their kernel is about to end."""
+"""Seconds to save the variables of a kernel that is about to end."""
 NAMED: Final = 30
 """Variables that a sentence names."""
 NONE_SAVED: Final = "none are saved"
@@ -60,17 +60,17 @@ OF_NOW: Final = "What the last cells changed in the variables is not in them, be
 KERNEL_IS_NEW: Final = "[Your kernel is new: the variables and imports of the conversation so far are gone.]"
 
 News: TypeAlias = Callable[[], Awaitable[str]]
-"""Brings back what can be had of a kernel's variables, and returns what the model reads of it."""
+"""A function that brings back a kernel's variables, as far as it can, and returns text about it for the model."""
 Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
-"""Asks rules, and if need be a person. Raises: ApprovalDeniedError: It is denied."""
+"""A function that asks rules, and if need be a person. Raises: ApprovalDeniedError: Denied."""
 MAX_DEATHS: Final = 3
-"""After so many deaths in one run, no kernel is started for it any more."""
+"""Deaths in one run after which no kernel is started for it any more."""
 SWAP_SECONDS: Final = 5.0
 UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
 UNREAD_CHARS: Final = 500
 OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
 WROTE: Final = FileWrite(path="")
-"""Stands for all files that code writes."""
+"""A stand-in for all files that code writes."""
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
 
 logger = logging.getLogger(__name__)
@@ -80,14 +80,14 @@ class KernelVariables:
     """The variables of one agent's kernel, saved in a folder."""
 
     def __init__(self, folder: Path, agent_id: str, kernel: UsedKernel, ask: Ask, notice: Callable[[str], None]) -> None:
-        """Save nothing yet.
+        """Make the keeper; save nothing.
 
         Args:
-            folder: For these variables alone.
+            folder: A folder for these variables alone.
             agent_id: The agent.
-            kernel: Its own.
-            ask: On its behalf.
-            notice: Tells people something.
+            kernel: The agent's own kernel.
+            ask: Asks on the agent's behalf.
+            notice: Shows people a notice.
         """
         self.folder = folder
         self.agent_id = agent_id
@@ -99,14 +99,14 @@ class KernelVariables:
 
     @property
     def are_saved(self) -> bool:
-        """Whether any are."""
+        """Whether any are saved."""
         return self.folder.is_dir()
 
     def changed(self) -> None:
-        """Called when the variables are others, though no cell of the agent has ended."""
+        """Called when the variables change though no cell of the agent has ended."""
 
     async def save(self) -> str:
-        """Save the variables as they are now, because the kernel is about to be replaced. Return why they are not saved."""
+        """Save the variables of a kernel that is about to be replaced. Return why they are not saved; empty if they are."""
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self.write()
@@ -117,15 +117,15 @@ class KernelVariables:
         return ""
 
     async def write(self, max_bytes: int | None = None) -> None:
-        """Save the variables. Args: max_bytes: None: no bound but that of kernels. Raises: KernelError, OSError."""
+        """Save the variables. Args: max_bytes: None: only kernels' own bound. Raises: KernelError, OSError."""
         kernel = branching(await self.kernel.get(), KernelSnapshotError)
         await kernel.snapshot(self.folder, max_bytes=max_bytes, keep=self.left_out)
 
     async def restore(self, problem: str = "") -> str:
-        """Bring the variables back into the new kernel. Returns what the model reads about them.
+        """Bring the variables back into the new kernel. Returns text about them for the model.
 
         Args:
-            problem: Why the variables of the kernel before were not saved at its end. Empty: they were.
+            problem: The reason why the previous kernel's variables were not saved. Empty: they were.
         """
         last_cell = await self.last_cell()
         if not self.are_saved:
@@ -151,16 +151,16 @@ class KernelVariables:
         return 0.0
 
     def saved_up_to(self) -> float:
-        """Return when the last cell ended that is saved. 0: nobody knows."""
+        """Return when the newest cell that is saved ended. 0: nobody knows."""
         return 0.0
 
     def _none(self, reason: str) -> str:
-        """Tell people that no variables came back, and return what the model reads about it."""
+        """Tell people that no variables came back, and return text about it for the model."""
         self.notice(f"its saved variables did not come back: {reason}")
         return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {reason}]"
 
     async def _read(self) -> "RestoreReport":
-        """Bring back what this kernel may have, and, if a person agrees, the rest."""
+        """Bring back the variables that this kernel may have, and, if a person agrees, the rest."""
         kernel = branching(await self.kernel.get(), KernelSnapshotError)
         report = await kernel.restore(self.folder)
         if not report.left_out:
@@ -180,38 +180,38 @@ class KernelVariables:
 class KernelPast:
     """The past of one agent's kernel.
 
-    The kernel and the model are given it at different times: a program's own cell needs the variables long before the model
+    The kernel and the model get it at different times: a program's own cell needs the variables long before the model
     reads of them.
     """
 
     def __init__(self, agent: TreeAgent, kernel: UsedKernel) -> None:
         self._agent, self._kernel = agent, kernel
         self.due: News | None = None
-        """Gives the kernel what it has not been given yet. None: it has all, or is as old as the conversation."""
+        """The step that gives the kernel what it lacks. None: it has all, or is as old as the conversation."""
         self.untold = ""
-        """What the model has not read yet of what the kernel was given."""
+        """News about the kernel that the model has not read yet."""
         self.saved: KernelVariables | None = None
-        """Variables that a feature saves, to keep them for longer than the agent lives. None: none does."""
+        """The variables that a feature saves for longer than the agent lives."""
         self._carried: KernelVariables | None = None
-        """Those that are carried over without it, from the moment their kernel is replaced until a new one has all."""
+        """The variables that are carried over without a feature, from a kernel's replacement until the new one has all."""
 
     def assign(self, holder: TreeAgent) -> None:
-        """Note who has the kernel now."""
+        """Note the new holder of the kernel."""
         self._agent = holder
 
     def tell(self, news: str) -> None:
-        """Have the model read this too, with its next prompt."""
+        """Add news that the model reads with its next prompt."""
         self.untold = "\n".join(filter(None, [self.untold, news]))
 
     def begin_again(self) -> None:
-        """Note that the conversation has had another kernel: before the next cell this one gets what is saved of it."""
+        """Note that the conversation had another kernel, whose saved variables this one gets before the next cell."""
         self.due = self._restored
 
     async def _restored(self) -> str:
         return KERNEL_IS_NEW if self.saved is None else await self.saved.restore()
 
     def changed(self) -> None:
-        """Note that the variables are others now, though no cell of the agent has ended."""
+        """Note that the variables have changed though no cell of the agent has ended."""
         if self.saved is not None:
             self.saved.changed()
 
@@ -223,7 +223,7 @@ class KernelPast:
             self.due = lambda: variables.restore(problem)
 
     async def bring_back(self) -> None:
-        """Give the kernel what is due. A call that is cancelled has not done so: the next one does."""
+        """Give the kernel the variables that are due. If this is cancelled, the next call does it."""
         if self.due is not None:
             news = await self.due()
             self.due = None
@@ -232,7 +232,7 @@ class KernelPast:
             self.forget()
 
     def forget(self) -> None:
-        """Remove what is carried over."""
+        """Remove the variables that are carried over."""
         if self._carried is not None:
             remove_soon(self._carried.folder.parent)
             self._carried = None
@@ -289,59 +289,59 @@ def _later(saved_up_to: float, last_cell: float) -> str:
 class AgentKernel:
     """The kernel of an agent or a node, and what lives with it: answers to its code, and the parts of features.
 
-    It starts in the background, is watched, and is replaced when it dies. It is closed with its agent or node.
+    It starts in the background, is watched, replaced when it dies, and closed with its agent or node.
     """
 
     def __init__(self, agent: TreeAgent, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
-        """Nothing is started yet.
+        """Make the holder; start nothing.
 
         Args:
             agent: The agent, which holds it from now on.
-            branch_of: It starts as a copy of this one. None: it starts empty.
-            own_files: The copy works in a copy of the workspace.
+            branch_of: The kernel to start as a copy of. None: it starts empty.
+            own_files: Whether the copy works in a copy of the workspace.
         """
         self._agent = agent
         self._branch_of = branch_of
         self.is_branch = branch_of is not None
-        """It starts as a copy of another kernel."""
+        """Whether the kernel starts as a copy of another one."""
         self.past = KernelPast(agent, self)
         self._bringing_back = asyncio.Lock()
         self.requests = HostRequests(agent)
-        """Answers what code in it asks."""
+        """The answers to requests of its code."""
         self._own_files = own_files
         self.description, self._plain_spec = place_of(self._agent, own_files=self._own_files)
         self._judged: Policy | None = None
         self._hook: AuditSettings | None = None
-        """What that policy lets a kernel's hook pass."""
+        """The actions that the policy lets a kernel's hook pass."""
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._closed = False
         self._lost_reason = ""
         self._untold = ""
-        """Why its last kernel was lost, if no result of a cell has said so."""
+        """The reason why the last kernel was lost, if no result of a cell has said so."""
         self._unsent: KernelLost | None = None
-        """A kernel was lost when there was no run to say it in."""
+        """The loss of a kernel when there was no run to report it in."""
         self.deaths = 0
-        """In the present run."""
+        """Deaths in the present run."""
         self._unread = self._told = ""
-        """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
+        """Unread output of dead kernels; and the part of it that the last run reported."""
         self.mode = agent.policy.mode
-        """The mode whose wall the present kernel has. `bring_back` replaces a kernel that has the wall of another mode."""
+        """The mode whose wall the present kernel has. `bring_back` replaces a kernel with another mode's wall."""
         self._is_of_node = False
-        """It belongs to a node, so it is not replaced."""
+        """Whether the kernel belongs to a node, and so is not replaced."""
         self.is_used = False
-        """It has been handed out, so code may have run in it."""
+        """Whether the kernel has been handed out, so that code may have run in it."""
         self.has_own_files = False
-        """It works in a copy of the workspace."""
+        """Whether the kernel works in a copy of the workspace."""
         self._traced_later: list[EarlierWork] = []
-        """The start of a kernel that began before there was a run to lie in."""
+        """Spans of a kernel's start that began before there was a run to lie in."""
         self.parts = agent.shared.features.kernel_parts(agent, self)
-        """Those of features."""
+        """Parts of features."""
         self._serve(agent)
         agent.kernel = self
 
     def use_mode(self) -> None:
-        """Bring the root into the mode that was chosen for it last, before a run of it begins.
+        """Bring the root into the mode that was chosen last, before a run begins.
 
         The kernel is replaced before the next cell, behind the wall of that mode, and keeps its variables.
         """
@@ -377,9 +377,9 @@ class AgentKernel:
         return self.past.due is not None or self._to_be_replaced
 
     async def bring_back(self) -> None:
-        """Put the kernel behind the wall of the agent's mode, and give it the variables that it is to have.
+        """Put the kernel behind the wall of the agent's mode, and give it the variables that are due.
 
-        Nothing is lost by a cancel: what the old kernel had is saved before it ends, and waits for the next call.
+        A cancel loses nothing: the old kernel's variables are saved before it ends, and wait for the next call.
         """
         if in_cell_of(self._agent.agent_id):
             return  # the kernel runs a cell, so it has them, or this cell makes them again
@@ -395,7 +395,7 @@ class AgentKernel:
         return replace(self._plain_spec, audit=self._audit(self._agent.shared.rule_files.rules))
 
     def _audit(self, rules: Rules) -> AuditSettings | None:
-        """The actions that the agent's code takes without asking."""
+        """Return the actions that the agent's code takes without asking."""
         policy = self._agent.policy.with_rules(rules).with_scratch(())  # a kernel knows its own folders
         if policy != self._judged:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
@@ -416,7 +416,7 @@ class AgentKernel:
             self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._agent.agent_id}")
 
     async def get(self) -> Kernel:
-        """Returns the live kernel; starts one if needed."""
+        """Return the live kernel; start one if needed."""
         self.is_used = True
         while not self._closed:
             if self.deaths >= MAX_DEATHS:
@@ -433,16 +433,16 @@ class AgentKernel:
         raise KernelLostError(self._lost_reason if self._is_of_node and self._lost_reason else "the agent is closed")
 
     async def take(self, variable: str, output: Any, *, trust: bool = False) -> Any:
-        """Return the value of a variable: see `Agent.get`."""
+        """Return the value of a variable, as `Agent.get` does."""
         seconds = self._agent.shared.config.kernel.cell_timeout_seconds
         return await take_value(variable, await self.get(), output=output, trust=trust, seconds=seconds)
 
     async def variables(self) -> dict[str, str]:
-        """Return a line on each variable: see `Agent.variables`."""
+        """Return a line on each variable, as `Agent.variables` does."""
         return await described_variables(await self.get(), self._agent.shared.config.kernel.cell_timeout_seconds)
 
     async def live(self) -> Kernel:
-        """Return the live kernel; another one is not started where it has died.
+        """Return the live kernel; start no other if it has died.
 
         Raises:
             KernelStartError: It failed to start.
@@ -456,8 +456,8 @@ class AgentKernel:
     def assign(self, holder: TreeAgent) -> None:
         """Make an agent or a node the holder of the kernel, and of the place for a live one.
 
-        Nowhere else does a kernel change hands. Nothing in it waits, so no kernel is ever seen with two holders or none;
-        who must know that the kernel is alive awaits `live` before. A node's kernel is not replaced when it dies.
+        Nowhere else does a kernel change hands. Nothing waits, so no kernel is ever seen with two holders or none; a
+        caller that needs a live kernel awaits `live` first. A node's kernel is not replaced when it dies.
         """
         before, self._agent, self._is_of_node = self._agent, holder, holder.owner is not None
         before.kernel, holder.kernel = None, self
@@ -494,8 +494,8 @@ class AgentKernel:
         """Branch the live kernel; the caller closes it or passes it to `exchange`.
 
         Args:
-            handler: Answers the requests of its code. None: as this agent's are.
-            change: Changes how the copy is started; it does not count as a use of the kernel. None: as this kernel is.
+            handler: Answers the requests of its code. None: the agent's handler.
+            change: Changes how the copy is started; does not count as a use of the kernel.
 
         Raises:
             KernelError: The kernel failed to start, or cannot be branched.
@@ -512,12 +512,11 @@ class AgentKernel:
         """Switch to another kernel.
 
         Args:
-            new: One that `copy` made. None: a new one.
-            mode: The mode whose wall it has. If the agent's is another one by now, it is replaced before the next cell.
-                None: it has the agent's.
+            new: A kernel that `copy` made. None: a new one.
+            mode: The mode of its wall, by default the agent's; another mode's wall is replaced before the next cell.
 
         Returns:
-            The previous kernel, for the caller to close. None: it had died.
+            The previous kernel, for the caller to close, unless it had died.
         """
         old: Kernel | None = None
 
@@ -541,7 +540,7 @@ class AgentKernel:
         return old
 
     def news(self) -> list[str]:
-        """Warnings about what code has put out after the last cell, for the end of a run."""
+        """Return warnings about output after the last cell, for the end of a run."""
         starting = self._starting
         live = starting.result() if starting is not None and starting.done() and not self._failed(starting) else None
         unread = self._unread + (live.unread if live is not None else "")
@@ -549,7 +548,7 @@ class AgentKernel:
         return [UNREAD.format(text=one_line(unread, UNREAD_CHARS))] if unread.strip() and unread != told else []
 
     async def reset(self) -> None:
-        """Replaces the kernel with a new one, which has nothing."""
+        """Replace the kernel with a new, empty one."""
         self.past.forget()
         await self._replaced()
 
@@ -560,7 +559,7 @@ class AgentKernel:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether the kernel has ended for good."""
         return self._closed
 
     async def end(self) -> None:
@@ -622,13 +621,13 @@ class AgentKernel:
             emitter.put(lost)
 
     def take_loss(self) -> str:
-        """Return why the kernel before this one was lost, for the one result that says so. Empty: none is to be said."""
+        """Return why the previous kernel was lost, for the one result that says so. Empty: nothing to say."""
         self.tell_loss()
         reason, self._untold = self._untold, ""
         return reason
 
     def _follow(self, kernel: Kernel, rules: Rules) -> None:
-        """Have the kernel's hook know the rules as they are saved: code that writes unasked makes no request."""
+        """Update the rules in the kernel's hook when they are saved: code that writes unasked makes no request."""
         if audit := self._audit(rules):
             kernel.ask_about(audit.asked)
 
@@ -649,14 +648,14 @@ class AgentKernel:
 
 
 def place_of(agent: TreeAgent, *, own_files: bool) -> tuple[str, KernelSpec]:
-    """Return the sentences that tell the model where its kernel runs, and the spec that a kernel is started with.
+    """Return sentences for the model on where its kernel runs, and the spec of a new kernel.
 
     Args:
         agent: The agent; its mode decides on the wall.
-        own_files: It works in a copy of the workspace.
+        own_files: Whether it works in a copy of the workspace.
 
     Raises:
-        ConfigError: Such an agent can have no kernels.
+        ConfigError: This agent can have no kernel.
     """
     settings = agent.shared.config.kernel
     place = agent.shared.provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
@@ -674,11 +673,11 @@ def place_of(agent: TreeAgent, *, own_files: bool) -> tuple[str, KernelSpec]:
 
 
 def folders_of(agent: TreeAgent, kernel: Kernel) -> tuple[Path, ...]:
-    """The agent's own folders besides the workspace."""
+    """Return the agent's own folders besides the workspace."""
     own = own_files_of(kernel)
     return (*also_writable(agent), *filter(None, (kernel.scratch, None if own is None else own.root)))
 
 
 def also_writable(agent: TreeAgent) -> tuple[Path, ...]:
-    """Folders besides the workspace to which the agent's wall grants write access."""
+    """Return folders besides the workspace that the agent's wall lets it write to."""
     return agent.shared.config.kernel.writable if agent.policy.mode == "auto" else ()

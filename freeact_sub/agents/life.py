@@ -1,7 +1,7 @@
-"""One life of an agent: who it is (`TreeAgent`), the state of its run (`PresentRun`), and all agents of a root (`Tree`).
+"""Lives of agents: identity (`TreeAgent`), the state of a run (`PresentRun`), and all agents of a root (`Tree`).
 
-`RunRecord` is the part of a run that can be written to disk. Other code changes a run only through its methods. At its end
-it gives back its limits, its slot and its place for a kernel; the record and the account remain.
+`RunRecord` is the part of a run that can be written to disk. Other code changes a run only through its methods. At the
+end a run gives back its limits, its slot and its place for a kernel; the record and the account remain.
 
 Spans have the ids of agents, so that a trace can be read beside their events.
 """
@@ -45,15 +45,15 @@ from freeact_sub.tools import ChildRequest
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
 NAME: Final = "freeact-sub"
-"""Of an agent without a type: names of spans are few, so that viewers can group them."""
+"""The name of an agent without a type: names of spans are few, so that viewers can group them."""
 
 MAX_ENDED: Final = 200
-"""Children that have ended and are still listed; each takes about 30 kB."""
+"""The number of ended children that are still listed; each takes about 30 kB."""
 MAX_HISTORIES: Final = 100
 MAX_BYTES: Final = 64 * 2**20
 """Bytes of the conversations of all children that have ended, as text."""
 MAX_TRIES: Final = 10_000
-"""After so many, an id may share its short id with another agent: there are 65,536 of them."""
+"""Tries after which an id may share its short id, of which there are 65,536, with another agent."""
 
 
 class AtWork(Protocol):
@@ -61,26 +61,26 @@ class AtWork(Protocol):
 
     @property
     def expected(self) -> Sequence[ModelMessage]:
-        """The conversation so far, and what waits for the next request."""
+        """The conversation so far, and the messages for the next request."""
         ...
 
     def send(self, text: str | TextContent, *, of_person: bool = False) -> bool | None:
-        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
+        """Send the model a text before its next request. Return None before its first request, False after its last."""
         ...
 
     def give_up(self) -> None:
-        """Declares its run ended."""
+        """Declare the run ended."""
         ...
 
 
 class RunClock:
-    """The time one run may take.
+    """The clock of one run.
 
     It stops while a person is asked on behalf of the run or a descendant, and while the run waits for a slot or a kernel.
     """
 
     def __init__(self, seconds: float | None, reached: Callable[[str, float, float], LimitReachedError]) -> None:
-        """Args: seconds: the bound; None: no bound. reached: makes the error from a limit, an amount and a bound."""
+        """Make the clock. Args: seconds: the bound, if any. reached: makes the error from a limit, an amount and a bound."""
         self._reached = reached
         self._seconds = seconds
         self._watch = Stopwatch(self._set_deadline)
@@ -93,12 +93,12 @@ class RunClock:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the run has taken, without those for which it stood still."""
+        """Seconds that the run has taken, without the time that the clock stood still."""
         return self._watch.seconds
 
     @property
     def stood_still(self) -> float:
-        """For how many seconds it has stood still."""
+        """Seconds that the clock has stood still."""
         return self._watch.paused_seconds
 
     @property
@@ -137,9 +137,9 @@ class RunRecord:
     history: list[ModelMessage] = field(default_factory=list)
     """The conversation; a root continues that of its last run."""
     model_is_closed: bool = False
-    """The root was closed since, and with it the models that were made for children."""
+    """Whether the root, and with it the children's models, was closed since."""
     acted_outside: bool = False
-    """The agent or a descendant was allowed an action with an effect besides its answer."""
+    """Whether the agent or a descendant was allowed an action with an effect besides its answer."""
 
 
 NO_PARAMETERS: Final = ModelRequestParameters()
@@ -162,29 +162,29 @@ class PresentRun:
     holder: KernelHolder
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
-    """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
+    """The scope of the whole run: cancelling it cancels all descendants that do not outlive it."""
     parameters: ModelRequestParameters = field(default_factory=lambda: NO_PARAMETERS)
-    """Instructions and tools of its last request."""
+    """Instructions and tools of the last request."""
     is_to_end: Callable[[], bool] = _is_not
-    """Whether it is decided that its model makes no more requests but a last report."""
+    """A function that tells whether the model makes no more requests but a last report."""
     must_end: ApprovalDeniedError | None = None
-    """Why it must end once the present call of its model has. None: undecided."""
+    """The reason why the run must end after the present call of its model. None: undecided."""
     cell_notes: dict[str | None, list[str]] = field(default_factory=dict)
-    """Notes on calls of code, which the model reads with the result of their cell, by its call."""
+    """Notes on calls of code, by the call of their cell, with whose result the model reads them."""
     features: RunParts = NO_PARTS
-    """What features do in it."""
+    """Parts of features."""
     at_work: AtWork | None = None
-    """The agent in it. None: it has not begun, or has ended."""
+    """The agent at work in the run. None: it has not begun, or has ended."""
     prompt: Sequence[UserContent] = ()
     """The prompt in parts, as the model reads it, while features may change it."""
     has_model: bool = True
-    """A model does the work, not a program."""
+    """Whether a model does the work, not a program."""
     fan_out: FanOut | None = None
-    """The last one that was quoted."""
+    """The fan-out that was quoted last."""
     resumed: Sequence[ModelMessage] = ()
-    """The conversation as it was when the last run of its child ended, until this one begins. Empty: the child is new."""
+    """The conversation of the resumed child's last run, until this one begins. Empty: the child is new."""
     children_asked: int = 0
-    """The number of children that the latest response of its model starts, and waits for."""
+    """The number of children that the model's latest response starts, and waits for."""
     clock: RunClock = field(init=False)
     _holds_slot: bool = False
     _calls_waiting: int = 0
@@ -200,7 +200,7 @@ class PresentRun:
 
     @property
     def so_far(self) -> RunResult:
-        """What features know of the run at this moment."""
+        """The facts that features know of the run at this moment."""
         return self.features.facts(RunResult(value="", status="cancelled"))
 
     @property
@@ -215,22 +215,22 @@ class PresentRun:
 
     @property
     def seconds(self) -> float:
-        """Seconds that it has taken, as `Budget.seconds` counts them: a person who is asked takes none of them."""
+        """Seconds that the run has taken, as `Budget.seconds` counts them: without the time that people take."""
         return self.clock.seconds if self.is_live else self.record.seconds
 
     @property
     def usage(self) -> Usage:
-        """The spending of the agent itself in this run, up to now."""
+        """The agent's own spending in this run, without its children's."""
         return self.account.own_usage
 
     @property
     def left(self) -> Budget:
-        """The most that a child could be given at this moment."""
+        """The budget that a child could be given at this moment."""
         return self.account.remaining(seconds=self.clock.left)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it, or the run of an ancestor, is being cancelled."""
+        """Whether the run, or an ancestor's, is being cancelled."""
         return any(run.scope is not None and run.scope.cancel_called for run in self._with_ancestors())
 
     @property
@@ -239,7 +239,7 @@ class PresentRun:
         return self.record.history if self.at_work is None else self.at_work.expected
 
     def tell(self, text: str | TextContent) -> bool | None:
-        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
+        """Send the model a text before its next request. Return None before its first request, False after its last."""
         return False if self.at_work is None else self.at_work.send(text)
 
     def advisers(self, asker: Asker) -> Sequence[Adviser]:
@@ -270,7 +270,7 @@ class PresentRun:
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None
 
     def cancel(self) -> bool:
-        """Cancel the run. Returns False if it is not live."""
+        """Cancel the run. Return False if it is not live."""
         if self.scope is None:
             return False
         self.scope.cancel()
@@ -357,78 +357,78 @@ class KeptAgent:
     agent_id: str
     key: str
     parent_id: str | None
-    """None: the root."""
+    """The id of the parent; None for the root."""
     description: str
     agent_type: str | None
     model: str
-    """The name of its model."""
+    """The name of the model."""
     address: str
-    """The name and the server of its model. Empty: not known."""
+    """The name and the server of the model. Empty: not known."""
     mode: Mode
     choices: Mapping[str, Any]
-    """The choices for it, see `ChildChoices.kept`."""
+    """The choices for the agent, from `ChildChoices.kept`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreeAgent:
     """An agent, or a node: a live kernel without an agent, whose code is a part of its owner's run.
 
-    Its identity never changes. Its run, its kernel and its policy do, and features complete the rights of the root.
+    The identity never changes; run, kernel and policy do, and features complete the rights of the root.
     """
 
     shared: Shared
     agent_id: str
     key: str
-    """The only source of the agent's depth."""
+    """The durable name, and the only source of the agent's depth."""
     parent: "TreeAgent | None"
     choices: ChildChoices = NO_CHOICES
-    """The choices for it, as the factory, its type and its parent completed them. The root has none."""
+    """The choices for the agent, as the factory, its type and its parent completed them. The root has none."""
     policy: Policy
-    """Decides on its calls at this moment; includes the folders of its kernel."""
+    """The policy that decides on its calls at this moment, with the folders of its kernel."""
     model: Model
     rights: Rights = field(default_factory=Rights)
     tool_call_id: str | None = None
-    """The parent's call that started it. None: a program did."""
+    """The parent's call that started the agent. None: a program did."""
     in_background: bool = False
-    """Its parent continues while it works; the two can exchange messages."""
+    """Whether the parent continues while the agent works; the two can exchange messages."""
     detached: bool = False
-    """It may outlive its parent's run."""
+    """Whether the agent may outlive its parent's run."""
     continues: bool = False
-    """It reads its parent's whole conversation, and what it may differs in nothing that its model is told in front of it."""
+    """Whether the agent continues its parent's whole conversation, under the same system prompt and tools."""
     owner: "TreeAgent | None" = None
-    """It is a node, and this is the agent that keeps it. None: it is an agent."""
+    """The agent that keeps this node. None: this is an agent."""
     kernel: UsedKernel | None = None
-    """The kernel that it holds. None: it has none, or somebody else has taken it over."""
+    """The kernel. None: the agent has none, or somebody else has taken it over."""
     own_run: PresentRun = field(init=False)
-    """Its present or last run. A node has none."""
+    """The present or last run. A node has none."""
 
     @property
     def run(self) -> PresentRun:
-        """Its present or last run; a node's is its owner's."""
+        """The present or last run; a node's is its owner's."""
         return self.principal.own_run
 
     @property
     def description(self) -> str:
-        """The label of its work. Empty: it has none."""
+        """The label of the work. Empty: there is none."""
         return self.choices.description
 
     @property
     def keeps_kernel(self) -> bool:
-        """Whether its kernel outlives its run as a node."""
+        """Whether the kernel outlives the run as a node."""
         return self.choices.keep
 
     @property
     def config(self) -> Config:
-        """The settings of its root."""
+        """The settings of the root."""
         return self.shared.config
 
     @property
     def principal(self) -> "TreeAgent":
-        """The agent whose run its code belongs to: itself, or the one above a node."""
+        """The agent in whose run the code runs: this one, or the owner of a node."""
         return self if self.owner is None else self.owner.principal
 
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """Note a new kernel. Args: folders: its own folders besides the workspace."""
+        """Note a new kernel. Args: folders: the agent's own, besides the workspace."""
         self.policy = self.policy.with_scratch(folders)
 
     async def ask_person(
@@ -440,17 +440,17 @@ class TreeAgent:
 
     @property
     def waits_for_child(self) -> bool:
-        """Whether its run cannot end before a child's."""
+        """Whether the run cannot end before a child's."""
         return self.run.waits_for_child
 
     @cached_property
     def depth(self) -> int:
-        """Distance from the root."""
+        """The distance from the root."""
         return depth_of(self.key)
 
     @property
     def parent_id(self) -> str | None:
-        """None for the root."""
+        """The id of the parent; None for the root."""
         return self.parent.agent_id if self.parent else None
 
     @property
@@ -461,12 +461,12 @@ class TreeAgent:
 
     @property
     def begins_as(self) -> "TreeAgent":
-        """The agent with whose tools and system prompt its requests begin: itself, or the one that it continues."""
+        """The agent whose tools and system prompt begin the requests: this one, or the one that it continues."""
         return self.parent.begins_as if self.continues and self.parent is not None else self
 
     @property
     def window_tokens(self) -> int | None:
-        """The size of the window of its model. None: nobody knows it."""
+        """The size of the model's window, if known."""
         return self.shared.config.context.window_tokens or self.model.context_window
 
     @property
@@ -476,13 +476,13 @@ class TreeAgent:
 
     @property
     def emitter(self) -> Emitter:
-        """Writes its events to the root's present stream."""
+        """The writer of the agent's events to the root's present stream."""
         channel, of = self.shared.stream.channel, self.principal
         return Emitter(channel=channel, agent_id=of.agent_id, parent_id=of.parent_id, depth=of.depth)
 
     @property
     def label(self) -> str:
-        """The agent's name for models, which name it by its whole id."""
+        """The agent's name for models: its whole id."""
         return self._named(self.agent_id)
 
     @property
@@ -522,7 +522,7 @@ class TreeAgent:
 
     @property
     def kept(self) -> KeptAgent:
-        """The agent as it is resumed later."""
+        """The agent in the form from which it is resumed."""
         return KeptAgent(
             agent_id=self.agent_id,
             key=self.key,
@@ -550,26 +550,26 @@ class TreeAgent:
         return f"<{type(self).__name__} {self.label}>"
 
     def ancestors(self) -> Iterator["TreeAgent"]:
-        """The agent itself, its parent, and so on up to the root."""
+        """Yield the agent itself, its parent, and so on up to the root."""
         agent: TreeAgent | None = self
         while agent is not None:
             yield agent
             agent = agent.parent
 
     def outlives(self, above: "TreeAgent") -> bool:
-        """Whether it may continue after the run of this ancestor has ended."""
+        """Return whether the agent may continue after the run of this ancestor has ended."""
         return any(agent.detached for agent in itertools.takewhile(lambda agent: agent is not above, self.ancestors()))
 
 
 def chosen_model(named: str | Model | None, agent_type: AgentType | None, parent: TreeAgent) -> str | Model | None:
-    """Return the model that a child gets: the call names it, else its type, else the setting. None: its parent's."""
+    """Return the model of a child: the call names it, else its type, else the setting. None: its parent's."""
     of_type = agent_type.model if agent_type is not None else None
     chosen = named or of_type or parent.shared.config.subagents.model
     return None if chosen == INHERIT else chosen
 
 
 def with_model_named(call: SpawnCall, parent: TreeAgent) -> SpawnCall:
-    """Return the call with the model that the child gets, if it is not the usual one, so that people and rules judge it."""
+    """Return the call with the child's model, if that is not the usual one, so that people and rules judge it."""
     if call.resume:
         return replace(call, model="" if call.model == INHERIT else call.model)
     names = call.agent.split(", ") if call.agent else [""]  # a plan names a type for each of its children
@@ -582,25 +582,25 @@ def with_model_named(call: SpawnCall, parent: TreeAgent) -> SpawnCall:
 
 
 def tree_agent(agent: FeatureAgent) -> TreeAgent:
-    """Return an agent or a node with all that it has, for the core and the features of this package."""
+    """Return the whole agent or node, for the core and the features of this package."""
     if not isinstance(agent, TreeAgent):
         raise TypeError(f"{agent!r} is no agent of a tree")
     return agent
 
 
 def name_of(agent: TreeAgent) -> str:
-    """The name of its runs' spans."""
+    """Return the name of the spans of an agent's runs."""
     return agent.rights.type_name or NAME
 
 
 def conversation_of(agent: TreeAgent) -> str:
-    """The id that all agents of its tree share: that of their session, if it is kept."""
+    """Return the id that all agents of the tree share: their session's, if it is kept."""
     return agent.shared.recorded.session_id or list(agent.ancestors())[-1].agent_id
 
 
 @contextmanager
 def traced_run(agent: TreeAgent) -> Iterator[None]:
-    """Around what a model drives, in the span that pydantic-ai has made of it."""
+    """Stand around a run of a model, in the span that pydantic-ai has made of it."""
     with part_of(conversation_of(agent)):
         note_here(**{"gen_ai.agent.id": agent.agent_id}, depth=agent.depth, mode=agent.policy.mode)
         yield
@@ -609,7 +609,7 @@ def traced_run(agent: TreeAgent) -> Iterator[None]:
 
 @contextmanager
 def traced_program(agent: TreeAgent, program: Callable[..., Any]) -> Iterator[None]:
-    """Around what a program drives."""
+    """Stand around a run of a program."""
     name = getattr(program, "__name__", "") or "program"
     named = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": name}
     with span(f"invoke_workflow {name}", **named), part_of(conversation_of(agent)):
@@ -630,18 +630,18 @@ class Tree:
 
     shared: Shared
     agents: dict[str, TreeAgent] = field(default_factory=dict)
-    """By id, oldest first, so the root comes first."""
+    """The agents by id, oldest first, so the root comes first."""
     at_work: dict[str, AtWork] = field(default_factory=dict)
-    """By agent id, oldest first."""
+    """The working agents by id, oldest first."""
     outliving: set[Callable[[], Awaitable[None]]] = field(default_factory=set)
-    """Each closes what has outlived an agent's run; called when the root is closed."""
+    """Functions that close parts of a run that have outlived it; called when the root is closed."""
     ledger: Ledger = field(default_factory=Ledger)
     answered_by: dict[str, str] = field(default_factory=dict)
-    """By the id of a child that was given the answer of another one: that one."""
+    """The child whose answer was given to another one, by the id of that other one."""
     _histories: dict[str, int] = field(default_factory=dict)
-    """The bytes of conversations of children that have ended, oldest first."""
+    """Bytes of the conversations of ended children, oldest first."""
     _short_ids: set[str] = field(default_factory=set)
-    """Those of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""
+    """Short ids of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""
 
     @property
     def root(self) -> TreeAgent:
@@ -656,11 +656,11 @@ class Tree:
             self.root.emitter.put(Notice(content=text))
 
     def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> TreeAgent:
-        """Make the root. Features make their parts for it once they are attached: see `add_parts`.
+        """Make the root. Features add their parts once they are attached (`add_parts`).
 
         Args:
             history: The conversation to continue.
-            agent_id: Its id in the resumed session.
+            agent_id: The id in the resumed session.
         """
         shared, agent_id = self.shared, agent_id or self._new_id()
         root = TreeAgent(
@@ -679,7 +679,7 @@ class Tree:
         return root
 
     def add_parts(self) -> None:
-        """Have the features, which are attached now, make their parts for the root while it is idle."""
+        """Let the attached features make their parts for the idle root."""
         self.root.run.features = self.shared.features.run(self.root)
 
     def begin_root(self, budget: Budget) -> None:
@@ -706,13 +706,13 @@ class Tree:
         """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
 
         Args:
-            parent: Starts it.
-            request: Its budget is cut to what the parent has left, and its mode to the parent's.
-            agent_type: None: it has that of the agent above it.
-            model: None: its parent's.
-            in_background: The parent does not wait for it.
-            earlier: The child is resumed: the agents between the parent and it, then the child itself.
-            payer: An account below that of the parent's run, which pays. None: the run's.
+            parent: The agent that starts it.
+            request: The request; the parent bounds its budget and its mode.
+            agent_type: None: the parent's.
+            model: None: the parent's.
+            in_background: Whether the parent does not wait for it.
+            earlier: For a resumed child, the agents from below the parent down to the child.
+            payer: The account that pays, below the parent's. None: the parent's.
         """
         config, policy = self.shared.config.subagents, parent.policy
         choices = request.choices.model_copy(update={"thinking": request.thinking or parent.choices.thinking})
@@ -747,7 +747,7 @@ class Tree:
         return agent
 
     def _forget_ended(self) -> None:
-        """Forget the children that ended first, but those that hold a kernel or stand above an agent at work."""
+        """Forget the children that ended first, except holders of kernels and ancestors of agents at work."""
         at_work = {above.agent_id for agent_id in self.at_work for above in self.agents[agent_id].ancestors()}
         needed = at_work | {holder.agent_id for holder in self.shared.kernel_places.holders} | {self.root.agent_id}
         ended = [agent_id for agent_id in self.agents if agent_id not in needed]
@@ -755,11 +755,11 @@ class Tree:
             del self.agents[agent_id]
 
     def keep_history(self, agent: TreeAgent, reused_from: str) -> None:
-        """Keep the conversation of a child that ends, so that it can be resumed; the oldest make room.
+        """Keep the conversation of an ended child, so that it can be resumed; the oldest make room.
 
         Args:
             agent: The child.
-            reused_from: The agent whose answer it was given. Empty: it has answered itself.
+            reused_from: The agent whose answer it was given, if any.
         """
         kept, messages = self._histories, agent.run.record.history
         kept.pop(agent.agent_id, None)
@@ -778,7 +778,7 @@ class Tree:
 
         Args:
             agent: The child.
-            before: Its earlier entry, if it was resumed. None: it had none.
+            before: The earlier entry of a resumed child.
         """
         agent.run.account.withdraw()
         del self.agents[agent.agent_id]
@@ -786,7 +786,7 @@ class Tree:
             self.agents[agent.agent_id] = before
 
     def _add_ended(self, kept: KeptAgent, parent: TreeAgent) -> TreeAgent:
-        """Add an agent of an earlier program as the ancestor of a resumed child; it does not run."""
+        """Add an agent of an earlier program, which does not run, as the ancestor of a resumed child."""
         choices = ChildChoices(description=kept.description, **kept.choices)
         kind = self.shared.types[kept.agent_type] if kept.agent_type else None
         agent = TreeAgent(

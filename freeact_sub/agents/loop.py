@@ -1,4 +1,4 @@
-"""`AgentLoop`: one prompt to one answer by one agent. The turns are pydantic-ai's; the ending is ours.
+"""The way of one agent from a prompt to an answer (`AgentLoop`). The turns are pydantic-ai's; the ending is ours.
 
 `run` covers the whole life of a run: start, slot, model and tools, ending, closing, and finally exactly one `AgentFinished`,
 whatever happens in between. The status follows from what the host observed, never from the wording of a text.
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """Drives the runs of one agent."""
+    """The runs of one agent, one after another."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class AgentLoop:
         parent: ChildOwner | None = None,
         begin_run: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Make the loop; start nothing.
 
         Args:
             agent: The agent.
-            tree: All agents of its root.
-            kernel: Its kernel.
-            output_type: The type of its answer, as pydantic-ai's `output_type`.
-            parent: Owns the agent. None: it is the root.
+            tree: All agents of the root.
+            kernel: The agent's kernel.
+            output_type: The type of the answer, as pydantic-ai's `output_type`.
+            parent: The owner. None: the agent is the root.
             begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
         """
         self.agent, self.tree, self.kernel = agent, tree, kernel
@@ -84,7 +84,7 @@ class AgentLoop:
 
     @cached_property
     def run_requests(self) -> "RunRequests":
-        """Answers what its code asks of its run; a program asks by the same object."""
+        """The answers to requests of the agent's code to its run; a program uses the same object."""
         from freeact_sub.agents.run_requests import RunRequests  # noqa: PLC0415  # most runs are asked nothing
 
         return RunRequests(self.agent, self.kernel, self.children, self.single_requests)
@@ -94,9 +94,9 @@ class AgentLoop:
 
         Args:
             child: The child.
-            kernel: Its kernel.
-            output_type: The type of its answer, as pydantic-ai's `output_type`.
-            bring_back: It has ended before: its new kernel gets the variables that it had.
+            kernel: The child's kernel.
+            output_type: The type of the answer, as pydantic-ai's `output_type`.
+            bring_back: Whether its new kernel gets its earlier variables.
         """
         loop = AgentLoop(child, self.tree, kernel, output_type=output_type, parent=self.children)
         if bring_back:
@@ -112,7 +112,7 @@ class AgentLoop:
         self.agent.emitter.put(ev.Notice(content=text))
 
     def begin(self, budget: Budget) -> None:
-        """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
+        """Begin a run of the root, which can be cancelled even before `run`. A child's begins when it is created."""
         self.kernel.use_mode()
         self.tree.begin_root(budget)
         self.children.open()
@@ -199,7 +199,7 @@ class AgentLoop:
 
     @property
     def expected(self) -> Sequence[ModelMessage]:
-        """The conversation so far, and what waits for the next request."""
+        """The conversation so far, and the messages for the next request."""
         return self.agent.run.record.history if self._turns is None else self._turns.expected
 
     def rewrite(self, messages: Sequence[ModelMessage]) -> None:
@@ -213,8 +213,8 @@ class AgentLoop:
         The steps are pushed in reverse order.
 
         Args:
-            ending: How the run ends.
-            parts: Those of features in it.
+            ending: The run's ending.
+            parts: The features' parts in it.
         """
         async with AsyncExitStack() as stack:
             if self._parent is not None:
@@ -287,7 +287,7 @@ class AgentLoop:
         self._finish(RunResult(status="cancelled", value=self._last_text, error="it did not end in time"))
 
     def send(self, text: str | TextContent, *, of_person: bool = False) -> bool | None:
-        """Send what the model reads before its next request. Returns None before its first request, False after its last."""
+        """Send the model a text before its next request. Return None before its first request, False after its last."""
         if not self._takes_messages or self._turns is None:
             return None if self._takes_messages else False
         return self._turns.send(text, of_person=of_person)
@@ -376,7 +376,7 @@ class AgentLoop:
         return task.result()
 
     def tool_context(self, tool_call_id: str) -> ToolContext:
-        """Return what a tool may use in this call."""
+        """Return the context of a tool in this call."""
         agent, parent, emitter = self.agent, self._parent, self.agent.emitter
         return ToolContext(
             config=agent.shared.config,
@@ -395,5 +395,5 @@ class AgentLoop:
 
     @property
     def _last_text(self) -> str:
-        """Return the model's latest text in this run, the partial output of a run that did not complete."""
+        """The model's latest text in this run: the partial output of a run that did not complete."""
         return self._turns.last_text if self._turns is not None else ""

@@ -1,4 +1,4 @@
-"""Money, tokens and other amounts: what a request may take (`Estimate`), and what all runs of a root may spend (`Ledger`).
+"""Money, tokens and other amounts: bounds of a request (`Estimate`), and of all runs of a root (`Ledger`).
 
 Each run has an `Account` in the ledger.
 
@@ -12,10 +12,10 @@ Spending is booked as the `Usage` of the account and of its ancestors; a run rep
 `Account.counts` under their name in the budget.
 
 A run's last report (the salvage) is paid from an amount reserved since its first request; before that there is nothing to
-report. `estimate_request` estimates what a request may use at most; under a bound on tokens or money the provider gets it as
-`max_tokens`. A bound is exceeded only by what a provider spends past that.
+report. `estimate_request` makes an upper bound for a request; under a bound on tokens or money the provider gets it as
+`max_tokens`. Only a provider that spends more exceeds a bound.
 
-Without a bound on money a prompt has the usual one, which reserves nothing: it ends what passes it, after it was booked.
+Without a bound on money a prompt has the usual one, which reserves nothing: a run that passes it ends after the booking.
 
 Estimated input is the provider's count of the conversation so far plus one token for three bytes of everything new, which is
 more than tokenizers produce for text or code. A picture counts as `IMAGE_TOKENS`. Output is bounded by `max_tokens`, which
@@ -44,13 +44,13 @@ from freeact_sub.models.observers import models_in
 OUTPUT_TOKENS: Final = 4_096
 """`max_tokens` of a request under a budget if the settings name none; current models can answer that much."""
 REPORT_TOKENS: Final = 512
-"""Reserved for the text of a last report."""
+"""Tokens reserved for the text of a last report."""
 IMAGE_TOKENS: Final = 1_600
 OVERHEAD_TOKENS: Final = 64
-"""For roles and separators, which providers do not report."""
+"""Tokens for roles and separators, which providers do not report."""
 BYTES_PER_TOKEN: Final = 3
 OUTDATED: Final = "freeact_sub_outdated_count"
-"""Mark in the metadata of responses, see `outdated`."""
+"""A mark in the metadata of responses (`outdated`)."""
 LEAST_COUNT: Final = 0.6
 """The least share of our estimate that a provider's count must reach; a lower one, such as new tokens only, is ignored."""
 
@@ -64,7 +64,7 @@ class Amount:
 
     @classmethod
     def of(cls, usage: Usage) -> Self:
-        """The same part of a usage; what is not known counts as nothing."""
+        """Return the bounded part of a usage; unknown amounts count as nothing."""
         return cls(**{name: known for name in AMOUNTS if (known := getattr(usage, name)) is not None})
 
     def __add__(self, other: Self) -> Self:
@@ -78,7 +78,7 @@ AMOUNTS: Final = tuple(amount.name for amount in fields(Amount))
 """Bounds whose use is known only after a request."""
 NOTHING: Final = Amount()
 LEAST: Final = Amount(tokens=256)
-"""A request that could not answer even this much is not made."""
+"""The least output worth a request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +88,16 @@ class Estimate:
     input_tokens: int = 0
     output_tokens: int = 0
     price: Callable[[int, int], Decimal | None] = field(default=lambda _input, _output: None)
-    """The price of input and output tokens. None: unknown."""
+    """A function that returns the price of input and output tokens. None: unknown."""
     report_tokens: int = 0
-    """The output reserved for a last report that may follow at a limit. 0: none follows."""
+    """Output tokens reserved for a last report that may follow at a limit. 0: none follows."""
 
     def amount(self, output_tokens: int) -> Amount:
-        """Return what the request takes with this much output."""
+        """Return the bound for the request with this much output."""
         return self._of(self.input_tokens, output_tokens)
 
     def report_amount(self, output_tokens: int) -> Amount:
-        """Return what the last report takes after a response with this much output."""
+        """Return the bound for a last report after a response with this much output."""
         return self._of(self.input_tokens + output_tokens, self.report_tokens) if self.report_tokens else NOTHING
 
     def _of(self, input_tokens: int, output_tokens: int) -> Amount:
@@ -109,8 +109,8 @@ def estimate_request(request: ModelRequestContext, *, priced: bool, last: bool =
 
     Args:
         request: The request as prepared.
-        priced: Money is bounded.
-        last: This is a last report.
+        priced: Whether money is bounded.
+        last: Whether this is a last report.
     """
     settings: Any = request.model_settings or {}
     wanted = int(settings.get("max_tokens") or OUTPUT_TOKENS)
@@ -133,7 +133,7 @@ def estimate_input(messages: Sequence[ModelMessage], parameters: ModelRequestPar
 
 
 def estimate_uncounted(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
-    """Return the same, ignoring the provider's counts."""
+    """Return the estimate without the provider's counts."""
     return _tokens(messages, more=instructions_size(parameters) + tools_size(parameters))
 
 
@@ -151,7 +151,7 @@ def tools_size(parameters: ModelRequestParameters) -> int:
 
 
 def outdated(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage]:
-    """Return the messages, marked as counted by the provider in a longer conversation."""
+    """Yield the messages, marked as counted by the provider in a longer conversation."""
     for message in messages:
         if isinstance(message, ModelResponse) and message.usage.input_tokens:
             yield replace(message, metadata={**(message.metadata or {}), OUTDATED: True})
@@ -165,7 +165,7 @@ def _tokens(messages: Sequence[ModelMessage], *, more: int = 0) -> int:
 
 
 def highest_price_of(model: Model) -> Callable[[int, int], Decimal | None]:
-    """Return the most that input and output tokens of a model may cost: all the input may be written to the cache."""
+    """Return the highest price of input and output tokens of a model: all the input may be written to the cache."""
     price = price_of(model)
 
     @lru_cache(maxsize=16)  # a request asks for the same few prices once for each agent above it
@@ -233,7 +233,7 @@ class ContextUse:
     """The size of the window. None: unknown (setting `context.window_tokens`)."""
     instructions: int
     tools: int
-    """0 before the first request."""
+    """Tool definitions; 0 before the first request."""
     messages: int
     """Prompts, the model's replies and the code in them."""
     outputs: int
@@ -246,14 +246,14 @@ class ContextUse:
 
 
 def request_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
-    """Return a request's tokens: the provider's count plus an upper estimate of what is new, or of everything."""
+    """Return a request's tokens: the provider's count plus an upper estimate of the rest."""
     return max(estimate_input(messages, parameters), round(estimate_uncounted(messages, parameters) * LEAST_COUNT))
 
 
 def context_use(
     messages: Sequence[ModelMessage], parameters: ModelRequestParameters, window_tokens: int | None
 ) -> ContextUse:
-    """Return what fills the window. Args: parameters: those of the last request."""
+    """Return the use of the window. Args: parameters: those of the last request."""
     uncounted = estimate_uncounted(messages, parameters)
     factor = request_tokens(messages, parameters) / uncounted / BYTES_PER_TOKEN
     parts = [part for message in messages for part in message.parts]
@@ -282,7 +282,7 @@ class Reservation:
             above.in_flight += self._amount
 
     def give_up(self) -> None:
-        """Release the reservation; what the request took is booked."""
+        """Release the reservation of a request that is booked."""
         account = self._account
         if account.open_reservation is not self:
             return
@@ -309,18 +309,18 @@ class Account:
     own_usage: Usage = Usage()
     """The spending of the agent itself, `ask` and compaction included."""
     turns_of_asks: int = 0
-    """The responses to `ask` and compaction among them, which have accounts of their own and are no turns of the run."""
+    """The responses to `ask` and compaction in `own_usage`, which are no turns of the run."""
     in_flight: Amount = NOTHING
-    """Reserved for requests in flight."""
+    """The reservations of requests in flight."""
     for_reports: Amount = NOTHING
-    """Reserved for last reports in the whole subtree."""
+    """The reservations for last reports in the whole subtree."""
     for_own_report: Amount = NOTHING
     has_report_request: bool = False
-    """A request is reserved for its own last report."""
+    """Whether a request is reserved for the run's own last report."""
     open_reservation: Reservation | None = None
     usual_cost_usd: Decimal | None = None
-    """The money after which no request is made but last reports, if no bound was given. None: a bound was given, or it is no
-    root's. What a person agrees to spend on a fan-out is added."""
+    """The money after which only last reports are made, plus the amounts that a person agrees to for fan-outs. None: a bound
+    was given, or the run is no root's."""
 
     @property
     def root(self) -> "Account":
@@ -337,7 +337,7 @@ class Account:
 
     @property
     def spent(self) -> Amount:
-        """The bounded part of its usage."""
+        """The bounded part of the usage."""
         return Amount.of(self.usage)
 
     @property
@@ -359,7 +359,7 @@ class Account:
                 above.turns_of_asks += usage.turns * (above is not self)
 
     def remaining(self, *, seconds: float | None = None) -> Budget:
-        """Return the most that a child may be given now. Args: seconds: the run's remaining time."""
+        """Return the budget that a child may be given now. Args: seconds: the run's remaining time."""
         bounds: dict[str, Any] = {}
         for name in Budget.model_fields:
             limited = [account for account in self._counting(name) if account.bound(name) is not None]
@@ -373,7 +373,7 @@ class Account:
         return getattr(self.budget, name)
 
     def taken(self, name: str) -> Any:
-        """Return what counts against a bound, by its name in the budget, without requests in flight."""
+        """Return the amount that counts against a bound, by its name in the budget, without requests in flight."""
         if name in AMOUNTS:
             return getattr(self.spent, name)
         if name in Budget.OWN:
@@ -388,7 +388,7 @@ class Account:
                 raise account.limit_error(name, account.taken(name), bound)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count what is taken, here and in all ancestors."""
+        """Count a quantity, here and in all ancestors."""
         for account in self.self_and_ancestors():
             account.counts[name] += number
 
@@ -461,11 +461,11 @@ class Account:
         """Return the error that names the limit and its owner.
 
         Args:
-            limit: Its name in the budget.
-            amount: What is spent.
-            bound: What may be.
-            needed: What one more request takes. None: not known.
-            setting: What changes it. Empty: the setting of that name.
+            limit: The name in the budget.
+            amount: The amount spent.
+            bound: The amount allowed.
+            needed: The amount for one more request, if known.
+            setting: The way to change it. Empty: the setting of that name.
         """
         of_child = f"`subagents.budget.{limit}`, or what it was given"
         return LimitReachedError(
@@ -478,7 +478,7 @@ class Account:
         )
 
     def shortage(self, needed: Amount) -> LimitReachedError | None:
-        """Return the error for a request that needs more than is left here. None: enough is left."""
+        """Return the error for a request that needs more than is left here."""
         taken = self.spent + self.in_flight + needed
         for name, bound in self.amount_bounds().items():
             if getattr(taken, name) > bound or not bound:
@@ -524,16 +524,16 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Payer:
-    """What a request or a child of a fan-out runs with."""
+    """The account and the model of a request or a child of a fan-out."""
 
     account: Account | None = None
-    """An account below that of the run. None: that of the run."""
+    """An account below the run's. None: the run's."""
     model: str | None = None
-    """The cheaper model that a person has chosen. None: the one that they name."""
+    """The cheaper model that a person has chosen. None: the named one."""
 
 
 NO_PAYER: Final = Payer()
-"""The run pays, and the models are those that are named."""
+"""The payer where the run pays, and models are as named."""
 
 
 class Ledger:
@@ -560,13 +560,13 @@ class Ledger:
         return account
 
     async def reserve(self, account: Account, estimate: Estimate, *, last: bool = False, wait: bool = True) -> Reservation:
-        """Reserve what a request may take, in its account and all ancestors; wait while requests in flight may leave enough.
+        """Reserve for a request, in its account and all ancestors; wait while requests in flight may leave enough.
 
         Args:
-            account: That of the requesting agent.
+            account: The requesting agent's.
             estimate: The upper bound on the request's usage.
-            last: It is the last report, which may use what is reserved for it.
-            wait: False: refuse a request that does not fit at this moment.
+            last: The request is the last report, which may use the reservation for it.
+            wait: False: refuse a request that does not fit now.
 
         Raises:
             LimitReachedError: Not enough is left.

@@ -1,4 +1,4 @@
-"""`OwnedNode`: a live kernel without an agent, either a kept child's or a branch without a model.
+"""Nodes (`OwnedNode`): live kernels without an agent, either a kept child's or a branch without a model.
 
 Code that runs in a node is a cell of its owner, the agent that made it: the owner's run asks for approval, counts it and
 emits its events. The node's own mode and type, which may be narrower, decide what it may do.
@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 
 class InRun(Protocol):
-    """Where nodes work: in their owner's run."""
+    """The run of the owner, in which nodes work."""
 
     async def __call__(self, work: Callable[[], Coroutine[Any, Any, T]], /) -> T:
-        """Do work in the agent's run: see `ChildOwner.in_run`."""
+        """Do work in the agent's run, as `ChildOwner.in_run` does."""
 
 
 class OwnedNode(KernelNode):
@@ -59,30 +59,30 @@ class OwnedNode(KernelNode):
 
     @property
     def node_id(self) -> str:
-        """Its id: the child's whose kernel it was, or its own."""
+        """The id of the child whose kernel this was, or the node's own."""
         return self.code.agent_id
 
     @property
     def description(self) -> str:
-        """Its label, or its child's."""
+        """The label of the node, or its child's."""
         return self.code.description
 
     @property
     def history(self) -> list[ModelMessage]:
-        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
+        """The conversation of the child whose kernel this was; a branch of a node has that node's."""
         return [*self._history]
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not closed; its kernel may have died."""
+        """Whether the node is not closed; its kernel may have died."""
         return self._closing is None and not self._given_away
 
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run a cell of the program's own code: nobody is asked about it. See `KernelNode.execute`."""
+        """Run a cell of the program's own code, without asking anybody."""
         return await self._execute(code, is_asked=False)
 
     async def execute_asked(self, code: str) -> CodeExecutionOutput:
-        """Run a cell that needs approval like any cell of the owner's model. See `KernelNode.execute_asked`."""
+        """Run a cell that needs approval like any cell of the owner's model."""
         return await self._execute(code, is_asked=True)
 
     async def _execute(self, code: str, *, is_asked: bool) -> CodeExecutionOutput:
@@ -95,22 +95,22 @@ class OwnedNode(KernelNode):
         )
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
-        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
+        """Make a node whose kernel starts as a copy of this one, as `Agent.branch` does."""
         self.check_open()
         async with self._lock:  # no cell runs while its files are copied
             return await self._owner.branch(self, description, own_files=own_files)
 
     async def variables(self) -> dict[str, str]:
-        """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
+        """Return a line on each variable, by name, as `Agent.variables` does."""
         self.check_open()
         return await self.kernel.variables()
 
     async def own_files(self) -> "OwnFiles | None":
-        """The copy of the workspace in which it works. None: the workspace itself."""
+        """Return the node's copy of the workspace. None: it works in the workspace itself."""
         return own_files_of(await self.kernel.get())
 
     async def diff(self) -> "Changes":
-        """Return what it has changed in its copy of the workspace; empty if it has none."""
+        """Return the changes in the node's copy of the workspace; empty if it has none."""
         self.check_open()
         own = await self.own_files()
         if own is None:
@@ -121,7 +121,7 @@ class OwnedNode(KernelNode):
             return await asyncio.to_thread(own.look)
 
     async def close(self) -> None:
-        """Close its kernel; its branches live on. Can be called again."""
+        """Close the kernel; branches of it live on. Can be called again."""
         if self._given_away:
             return
         if self._closing is None:
@@ -129,7 +129,7 @@ class OwnedNode(KernelNode):
         await carry_out(_joined(self._closing))
 
     def give_away(self) -> None:
-        """It is closed, and what it has open is somebody else's. Raises: FreeactError: Code is at work in it."""
+        """Mark the node closed; its kernel now belongs to the caller. Raises: FreeactError: Code is at work in it."""
         if self._lock.locked():
             raise FreeactError(f"{self.code.label} is at work: wait for its end")
         self._given_away = True
@@ -171,9 +171,9 @@ class Nodes:
         """Start without nodes.
 
         Args:
-            agent: Owns the nodes.
-            kernel: The agent's.
-            in_run: Does work in the agent's run: see `ChildOwner.in_run`.
+            agent: The owner.
+            kernel: The owner's.
+            in_run: Does work in the owner's run.
         """
         self._agent = agent
         self._kernel = kernel
@@ -233,7 +233,7 @@ class Nodes:
         return self._add(OwnedNode(code, kernel, self, child.run.record.history))
 
     def of_child(self, agent_id: str, mode: Mode) -> OwnedNode | None:
-        """The open node of a child that will work in this mode. None: it has none.
+        """Return the open node of a child that will work in this mode, if it has one.
 
         Raises:
             InvalidRequestError: The node's kernel has the wall of another mode.

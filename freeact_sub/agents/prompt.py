@@ -1,7 +1,7 @@
-"""What an agent's model reads before its first turn: instructions, the conversation that it continues, and its prompt.
+"""Prompts: the instructions, the continued conversation and the prompt that a model reads before its first turn.
 
 Features let a model read texts with names. Such a text is a `TextContent` of pydantic-ai, whose metadata names it. So it is
-known by what put it there and not by its words, is never there twice, and stays when the rest is summarised
+known by its maker and not by its words, is never there twice, and stays when the rest is summarised
 (`features/compaction.py`). A name that ends with `/` is that of a folder.
 """
 
@@ -47,9 +47,9 @@ KNOWS: Final = {
     "none": "You see nothing of its conversation and share no variables with it.",
     "all": "What stands before is its conversation, which you continue for this piece; you share no variables with it.",
 }
-"""By whether the child reads of its parent's conversation."""
+"""Sentences for a child, by the share of its parent's conversation that it reads."""
 MAX_FILE_BYTES: Final = 50_000_000
-"""Of a file in a prompt; providers take less."""
+"""Bytes of the largest file in a prompt; providers take less."""
 CONTENTS: Final = (BinaryContent, ImageUrl, AudioUrl, DocumentUrl, VideoUrl)
 EMPTY: Final = "the prompt is empty: say what to do"
 BRANCHED: Final = (
@@ -64,14 +64,14 @@ def named_text(name: str, text: str) -> TextContent:
 
 
 def name_in(part: Any) -> str:
-    """Return the name of the text that a part of a prompt is; empty if it is none."""
+    """Return the name of a text in a prompt; empty if the part is none."""
     metadata = part.metadata if isinstance(part, TextContent) else None
     name = metadata.get(KEY) if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def is_folder(name: str) -> bool:
-    """Whether a text is about a folder: it is there again when the folder is used again."""
+    """Return whether a text is about a folder: it comes again when the folder is used again."""
     return name.endswith("/")
 
 
@@ -95,7 +95,7 @@ def _texts_in(message: ModelMessage) -> Iterator[TextContent]:
 
 
 def loaded_only(part: Any) -> bool:
-    """Whether a part of a message holds named texts and nothing else."""
+    """Return whether a part of a message holds named texts and nothing else."""
     content = part.content if isinstance(part, UserPromptPart) else ""
     return not isinstance(content, str) and all(map(name_in, content))
 
@@ -116,7 +116,7 @@ def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 
 def last_exchanges(history: Sequence[ModelMessage], wanted: History) -> list[ModelMessage]:
-    """Return what a child reads of a conversation: nothing, all, or the last exchanges; the present one is the last.
+    """Return a child's share of a conversation: nothing, all, or the last exchanges, ending with the present one.
 
     An exchange begins with a prompt that follows a complete answer, so that no result stands without its call.
     """
@@ -143,14 +143,14 @@ def _begins_exchange(message: ModelMessage) -> bool:
 def opening_prompt(
     prompt: Sequence[UserContent], *, note: str, messages: Sequence[str], kernel_news: str, branched: bool, values: str
 ) -> str | list[UserContent]:
-    """Return the prompt of a run, with what else its model has to know.
+    """Return the prompt of a run, with the news for its model.
 
     Args:
-        prompt: What to do, in order: texts, pictures and files.
-        note: What the front end adds to it.
+        prompt: The task, in order: texts, pictures and files.
+        note: The front end's addition.
         messages: Answers of children since the last run.
-        kernel_news: What to say about a kernel that is younger than the conversation.
-        branched: The kernel started as a copy of the parent's.
+        kernel_news: News of a kernel that is younger than the conversation.
+        branched: Whether the kernel started as a copy of the parent's.
         values: A description of the variables put into the kernel for this run.
     """
     content: list[UserContent] = []
@@ -163,11 +163,10 @@ def opening_prompt(
 
 
 def read_prompt(prompt: Prompt) -> tuple[str, tuple[UserContent, ...]]:
-    """Return a prompt as people read it, and its parts as the model does; there are none if it is one text.
+    """Return a prompt as people read it, and its parts as the model does; no parts if it is one text.
 
     Raises:
-        InvalidRequestError: It is empty; a file cannot be read; or a part is neither text, nor a path, nor a content of
-            pydantic-ai.
+        InvalidRequestError: The prompt is empty, a file is unreadable, or a part is no text, path or content of pydantic-ai.
     """
     if isinstance(prompt, str):
         if not prompt.strip():
@@ -196,7 +195,7 @@ def read_prompt(prompt: Prompt) -> tuple[str, tuple[UserContent, ...]]:
 
 
 def _file(path: Path) -> UserContent:
-    """A file as the model reads it: a text as text."""
+    """Return a file as the model reads it: a text as text."""
     try:
         data = read_file(path, MAX_FILE_BYTES)
     except OSError as error:
@@ -211,7 +210,7 @@ def _file(path: Path) -> UserContent:
 
 
 def instructions(agent: TreeAgent, kernel: str) -> str:
-    """Return the system prompt of a run: the same for all agents of a type, so that they read one prefix from a cache.
+    """Return the system prompt of a run; equal for all agents of a type, so that they read one prefix from a cache.
 
     Args:
         agent: The agent; one that continues its parent's conversation has its parent's system prompt.
@@ -235,7 +234,7 @@ def instructions(agent: TreeAgent, kernel: str) -> str:
 
 
 def with_child_note(note: str, agent: TreeAgent) -> str:
-    """Return what stands behind the prompt of a run: for a child also who it is, and what it may spend."""
+    """Return the addition to the prompt of a run: for a child also its name and its budget."""
     if agent.parent is None:
         return note
     told = _template("child.md").substitute(

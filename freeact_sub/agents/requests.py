@@ -1,10 +1,10 @@
-"""What code in a kernel asks the host: `HostRequests` hands its requests on, `CodeCalls` carries out the calls among them.
+"""Requests of code in a kernel: `HostRequests` hands them on, `CodeCalls` carries out the calls among them.
 
-Code in the kernel wrote everything in a request, so none of it is trusted: what a request may do is decided from what the
-host itself knows about the agent.
+Code in the kernel wrote everything in a request, so none of it is trusted: the host decides by its own knowledge of the
+agent.
 
-Here stand the handlers of what a cell does that may need a person: actions (`check`), commands outside the wall (`shell`),
-tools, `input()`. `run_requests.py` has those that the agent's own run answers; features bring more (`Feature.requests`,
+Here stand the handlers of requests that may need a person: actions (`check`), commands outside the wall (`shell`),
+tools, `input()`. `run_requests.py` has the ones that the agent's own run answers; features bring more (`Feature.requests`,
 `KernelPart.requests`).
 
 A kernel's hook asks `check` before code starts a program, changes a file or connects. An action that rules and mode allow
@@ -55,7 +55,7 @@ END_SECONDS: Final = 10.0
 MAX_PROBLEM_CHARS: Final = 1000
 MAX_PROMPT_CHARS: Final = 10_000
 MAX_COMMAND_CHARS: Final = 100_000
-"""Nobody could judge a longer one."""
+"""Characters of the longest command; nobody could judge a longer one."""
 MAX_NAME_CHARS: Final = 8_000
 MAX_ADDRESSES: Final = 1_000
 """Addresses that one host name may have."""
@@ -70,7 +70,7 @@ _numbers = itertools.count(1)
 
 
 class Params(BaseModel):
-    """The parameters of a request, which code in a kernel has written."""
+    """Parameters of a request, as code in a kernel has written them."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -81,7 +81,7 @@ class HostRequests:
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
         self._makers: list[Callable[[], Mapping[str, Handler]]] = []
-        """Make handlers, once the code asks something."""
+        """Functions that make handlers, once the code asks something."""
         self._handlers: dict[str, Handler] = {}
 
     def add(self, make: Callable[[], Mapping[str, Handler]]) -> None:
@@ -109,27 +109,27 @@ class HostRequests:
 
 
 def new_call_id() -> str:
-    """The id of a call from code."""
+    """Return the id of a call from code."""
     return f"call-{secrets.token_hex(4)}"
 
 
 class CodeCalls:
-    """Carries out the calls of code in an agent's cells, if the agent has the tool."""
+    """The calls of code in an agent's cells, carried out if the agent has the tool."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self.agent = agent
         self._open: set[asyncio.Task[Any]] = set()
-        """The tasks of open calls."""
+        """Tasks of open calls."""
 
     async def check(self, call: Call, clock: CellClock | None) -> Decision | None:
-        """Asks the rules, then perhaps a person, whether a call may be made: see `permit`."""
+        """Ask the rules, then perhaps a person, whether a call may be made."""
         decision = await permit(call, self.asker(clock))
         if isinstance(call, ShellCommand):
             self.agent.run.features.did(self.agent, call)
         return decision
 
     def asker(self, clock: CellClock | None) -> Asker:
-        """The code that asks."""
+        """Return the code as an asker."""
         return Asker(agent=self.agent, by="code", tool_call_id=tool_call_id_of(clock), clock=clock)
 
     async def carry_out(
@@ -141,7 +141,7 @@ class CodeCalls:
         work: Callable[[], Awaitable[EndedCall[T]]],
         call_id: str = "",
     ) -> T:
-        """Carry out a call as if the model had made it, and return the value for the code: see `make`.
+        """Carry out a call as if the model had made it, and return the value for the code.
 
         Raises:
             FreeactError: The call is denied or fails.
@@ -191,7 +191,7 @@ def validated(validate: Callable[[Any], T], params: Any, what: str) -> T:
     Args:
         validate: A pydantic validation.
         params: The parameters.
-        what: Begins the message of the error.
+        what: The beginning of the error's message.
 
     Raises:
         InvalidRequestError: Parameters are invalid; the message names them.
@@ -213,7 +213,7 @@ def tool_call_id_of(clock: CellClock | None) -> str | None:
 
 
 class ActionRequests:
-    """Handles `check`; returning means that the action may happen, perhaps behind a wall (`reply_to_check`)."""
+    """Handler of `check`; a return means that the action may happen, perhaps behind a wall (`reply_to_check`)."""
 
     def __init__(self, calls: CodeCalls) -> None:
         self._calls = calls
@@ -229,7 +229,7 @@ class ActionRequests:
 
 
 def reply_to_check(decision: Decision | None) -> str | None:
-    """The reply to `check` for an action that may happen. `WALLED`: behind the wall for programs that only read."""
+    """Return the reply to `check` for an allowed action. `WALLED`: behind the wall for programs that only read."""
     return WALLED if decision is not None and decision.walled else None
 
 
@@ -237,7 +237,7 @@ def action_of(params: Mapping[str, Any], workspace: Path) -> Call:
     """Return the action that a request describes.
 
     Raises:
-        ApprovalDeniedError: It describes none.
+        ApprovalDeniedError: The request describes none.
     """
     match params.get("kind"):
         case "shell":
@@ -288,7 +288,7 @@ def _denied(name: str) -> ApprovalDeniedError:
 
 
 class ShellRequests:
-    """Handles `shell`."""
+    """Handler of `shell`."""
 
     def __init__(self, calls: CodeCalls, output_folder: Path) -> None:
         self._calls = calls
@@ -306,7 +306,7 @@ class ShellRequests:
         return self._run(command)
 
     async def _run(self, command: str) -> AsyncIterator[Any]:
-        """Run the command; yield its output as it comes, and finally how it ended."""
+        """Run the command; yield its output as it comes, and finally its outcome."""
         config = self._calls.agent.shared.config
         environment = config.kernel.environment()
         file = self._output_folder / f"shell-{next(_numbers):04}.txt"
@@ -335,10 +335,10 @@ class ShellRequests:
 
 
 class OwnToolRequests:
-    """Answers `own_tools` and `own_call`: functions of the program (`await agent.tools.NAME(...)`)."""
+    """Handler of `own_tools` and `own_call`: functions of the program (`await agent.tools.NAME(...)`)."""
 
     def __init__(self, calls: CodeCalls, kernel: Callable[[], Awaitable[Kernel]]) -> None:
-        """Args: kernel: the one in which the code runs that asks."""
+        """Make the handler. Args: kernel: the one whose code asks."""
         self._calls = calls
         self._kernel = kernel
         self.handlers = {"own_tools": self._tools, "own_call": self._call}
@@ -383,7 +383,7 @@ class OwnToolRequests:
             raise FreeactError(f"the result of the tool {name} cannot be passed to code: {error}") from error
 
     def _context(self, clock: CellClock | None) -> RunContext[Any]:
-        """What the functions get that take a `RunContext`."""
+        """Return the context for functions that take a `RunContext`."""
         agent = self._calls.agent
         return RunContext(
             deps=agent.shared.own_tools.deps,
@@ -395,14 +395,14 @@ class OwnToolRequests:
 
 
 class QuestionParams(Params):
-    """The parameters of a question."""
+    """Parameters of a question."""
 
     prompt: str = Field(max_length=MAX_PROMPT_CHARS)
     secret: bool = False
 
 
 class InputRequests:
-    """Handles `question`, for what reads from the keyboard (`input()`, `getpass`, a debugger)."""
+    """Handler of `question`, for readers of the keyboard (`input()`, `getpass`, a debugger)."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent

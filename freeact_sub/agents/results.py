@@ -1,4 +1,4 @@
-"""`RunResult`, how a run ended, and `AgentInfo`, an agent as front ends list it."""
+"""Outcomes of runs (`RunResult`), and agents as front ends list them (`AgentInfo`)."""
 
 import json
 from abc import ABC, abstractmethod
@@ -22,23 +22,22 @@ if TYPE_CHECKING:
     from freeact_sub.kernels.workspaces import Changes, OwnFiles
 
 AnswerT = TypeVar("AnswerT", default=Any)
-"""The type of an answer."""
 
 NO_BOUNDS: Final = Budget()
 
 AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
-"""The state of a live run, or how the last one ended. `waiting`: for children; `idle`: before the first run."""
+"""The state of a live run, or the outcome of the last one. `waiting`: for children; `idle`: before the first run."""
 
 ACTIVE: Final[tuple[AgentStatus, ...]] = ("running", "waiting")
 """The states of working agents; queued and starting ones do nothing yet."""
 
 
 PictureUse: TypeAlias = Literal["saved", "shown", "unseen"]
-"""How a cell's picture reaches the user: as the path of a file, displayed, or not at all."""
+"""The form in which a cell's picture reaches the user: as the path of a file, displayed, or not at all."""
 
 
 class KernelNode(ABC):
-    """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.
+    """A live kernel that an agent keeps. Counts towards `kernel.max_live` and ends with its owner at the latest.
 
     As an async context manager it closes on exit. `Agent.branch` makes it, and a child that is started with `keep`.
     """
@@ -46,29 +45,29 @@ class KernelNode(ABC):
     @property
     @abstractmethod
     def node_id(self) -> str:
-        """Its id: the child's whose kernel it was, or its own."""
+        """The id of the child whose kernel this was, or the node's own."""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """Its label, or its child's."""
+        """The label of the node, or its child's."""
 
     @property
     @abstractmethod
     def history(self) -> list["ModelMessage"]:
-        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
+        """The conversation of the child whose kernel this was; a branch of a node has that node's."""
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether it is not closed; its kernel may have died."""
+        """Whether the node is not closed; its kernel may have died."""
 
     @abstractmethod
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run a cell of the program's own code, as `Agent.execute` does in the agent's kernel: nobody is asked about it.
+        """Run a cell of the program's own code, as `Agent.execute` does in the agent's kernel, without asking anybody.
 
-        What it does (files, programs, connections, children) needs approval, and the node's mode decides what it may do. It
-        counts as a cell of the node's owner. Code that a model has written runs by `execute_asked`.
+        Its actions (files, programs, connections, children) need approval, and the node's mode bounds them. The cell counts
+        as one of the node's owner. Code that a model has written runs by `execute_asked`.
 
         Returns:
             The cell's `status`, `text` and `displays`. An error raised by the code is a `status`.
@@ -81,7 +80,7 @@ class KernelNode(ABC):
 
     @abstractmethod
     async def execute_asked(self, code: str) -> CodeExecutionOutput:
-        """Run a cell that needs approval like any cell of the owner's model, as the steps of a search do. See `execute`.
+        """Run a cell that needs approval like any cell of the owner's model, as the steps of a search do.
 
         Raises:
             ApprovalDeniedError: The cell was denied.
@@ -89,19 +88,19 @@ class KernelNode(ABC):
 
     @abstractmethod
     async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
-        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
+        """Make a node whose kernel starts as a copy of this one, as `Agent.branch` does."""
 
     @abstractmethod
     async def variables(self) -> dict[str, str]:
-        """Return a line on each variable of its kernel, by name. See `Agent.variables`."""
+        """Return a line on each variable, by name, as `Agent.variables` does."""
 
     @abstractmethod
     async def own_files(self) -> "OwnFiles | None":
-        """The copy of the workspace in which it works. None: the workspace itself."""
+        """Return the node's copy of the workspace. None: it works in the workspace itself."""
 
     @abstractmethod
     async def diff(self) -> "Changes":
-        """Return what it has changed in its copy of the workspace; empty if it has none.
+        """Return the changes in the node's copy of the workspace; empty if it has none.
 
         Raises:
             KernelLostError: The node's kernel has ended, and its copy with it.
@@ -110,7 +109,7 @@ class KernelNode(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Close its kernel; its branches live on. Can be called again."""
+        """Close the kernel; branches of it live on. Can be called again."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,7 +122,7 @@ class KernelNode(ABC):
 class RunResult(Ending, Generic[AnswerT]):
     """The outcome of a run: status, answer, spending.
 
-    `output` is the answer and nothing else: of a run that did not complete there is none, and reading it raises TaskError,
+    `output` is the answer and nothing else: a run that did not complete has none, and reading it raises TaskError,
     which says why. The last words of such a run are its `text`.
     """
 
@@ -131,10 +130,9 @@ class RunResult(Ending, Generic[AnswerT]):
     """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
     agent_id: str = ""
     node: KernelNode | None = field(default=None, compare=False)
-    """Its kernel, if `keep` was set. None: it was not, the child was cancelled or its time was up, or it had
-    no live kernel."""
+    """The kernel, if `keep` was set, unless the child was cancelled, ran out of time or had no live kernel."""
     exception: Exception | None = field(default=None, compare=False)
-    """What `error` says in a sentence, with its traceback. None: no exception ended the run, or another program ran it."""
+    """The exception behind `error`, with its traceback. None: no exception ended the run, or another program ran it."""
 
     @property
     def output(self) -> AnswerT:
@@ -165,7 +163,7 @@ class RunResult(Ending, Generic[AnswerT]):
 
 
 RESULT_FIELDS: Final = frozenset(("output", "text", *(fact.name for fact in fields(RunResult))))
-"""The names of what a result has."""
+"""Names of the fields and properties of a result."""
 
 
 def text_of(output: Any) -> str:
@@ -190,14 +188,14 @@ class AgentInfo:
     description: str
     status: AgentStatus
     usage: Usage
-    """The agent's own spending in its present or last run."""
+    """The agent's own spending in the present or last run."""
     seconds: float
-    """The duration of its present or last run, as `Budget.seconds` counts it."""
+    """The duration of the present or last run, as `Budget.seconds` counts it."""
     key: str = ""
-    """The agent's durable name, which shows its ancestors."""
+    """The durable name, which shows the ancestors."""
     budget: Budget = NO_BOUNDS
-    """The budget of its present or last run."""
+    """The budget of the present or last run."""
     action: str = ""
-    """Its activity in one line: a call, a question to a person, a model request. Empty: none."""
+    """The activity in one line: a call, a question to a person, a model request. Empty: none."""
     fan_out: FanOut | None = None
-    """What the rest of its last fan-out takes, as it was quoted. None: none was."""
+    """The rest of the last fan-out, as it was quoted, if one was."""

@@ -1,4 +1,4 @@
-"""A child that is resumed after its run has ended: its identity, its conversation and its model.
+"""Children that are resumed after their runs have ended: identity, conversation and model.
 
 A feature may know of children that are no longer in memory, even those of an earlier program (`KnowsEarlier`).
 """
@@ -24,39 +24,39 @@ from freeact_sub.tools import ChildRequest
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierChild:
-    """A child that is resumed."""
+    """A child to resume."""
 
     lineage: tuple[KeptAgent, ...]
-    """The child, last; before it the agents between the one that asks and it, from above."""
+    """The agents from below the caller down to the child, which is last."""
     model: Model | None
-    """None: find it by its name."""
+    """The model. None: find it by its name."""
     history: list[ModelMessage]
     written: Sequence[ModelMessage]
-    """The part of it that there was when the child ended; what follows tells of what was cut off."""
+    """The messages that existed when the child ended; later ones tell of its cut-off work."""
 
     @property
     def agent_id(self) -> str:
-        """Its id."""
+        """The id of the child."""
         return self.lineage[-1].agent_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptChild:
-    """All that is kept of an ended child, which is not in memory any more."""
+    """The record of an ended child that is not in memory any more."""
 
     agents: Sequence[KeptAgent]
-    """The child, and at least those above it."""
+    """The child, and at least its ancestors."""
     written: Sequence[ModelMessage]
     cut_off: Sequence[ModelMessage]
-    """See `EarlierChild.written`."""
+    """The messages that tell of its cut-off work."""
 
 
 @runtime_checkable
 class KnowsEarlier(Protocol):
-    """The part of a feature that keeps ended children for longer than memory does."""
+    """A part of a feature that keeps ended children for longer than memory does."""
 
     async def earlier(self, agent_id: str) -> KeptChild | None:
-        """Return what is kept of a child. None: nothing is. Raises: InvalidRequestError: It cannot be read."""
+        """Return the record of a child, if there is one. Raises: InvalidRequestError: It cannot be read."""
         ...
 
 
@@ -101,10 +101,10 @@ async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> Earlier
 
 
 def ended_child(agent_id: str, tree: Tree) -> TreeAgent | None:
-    """A child. None: it is of an earlier program.
+    """Return a child that has ended. None: an earlier program had it.
 
     Raises:
-        InvalidRequestError: It is at work.
+        InvalidRequestError: The child is at work.
     """
     agent = tree.agents.get(agent_id)
     if agent is not None and agent.parent is not None and agent.run.is_live:
@@ -115,7 +115,7 @@ def ended_child(agent_id: str, tree: Tree) -> TreeAgent | None:
 
 
 def as_it_was(request: ChildRequest, earlier: EarlierChild, caller: TreeAgent) -> ChildRequest:
-    """The request, with what the child had where it says nothing. The mode is never more than it was.
+    """Complete a request by the child's earlier settings. The mode never allows more than before.
 
     A child of the caller's own type needs no name of a type, as when it was started.
 
@@ -138,12 +138,12 @@ def as_it_was(request: ChildRequest, earlier: EarlierChild, caller: TreeAgent) -
 
 
 async def model_of(earlier: EarlierChild, other: Model, agent: TreeAgent) -> Model:
-    """The model that a child had. If somebody has chosen another one for the session that had the same, that one.
+    """Return a child's model; or the one chosen since, if the session had the same model and now has another.
 
     Args:
         earlier: The child.
         other: The model of a new child of its type.
-        agent: Who asks.
+        agent: The caller.
 
     Raises:
         InvalidRequestError: No setting leads to its model any more.
@@ -171,7 +171,7 @@ async def model_of(earlier: EarlierChild, other: Model, agent: TreeAgent) -> Mod
 
 
 def _is_that(model: Model, name: str, address: str) -> bool:
-    """Whether it is the model of this name at this address: the same name may be at another server."""
+    """Return whether a model has this name and address: another server may have the same name."""
     return model.model_id == name and address in ("", addresses(model)[0])
 
 
@@ -184,10 +184,10 @@ def _no_child(agent_id: str) -> InvalidRequestError:
 
 
 def _chain(agent_id: str, caller_id: str, agents: Sequence[KeptAgent]) -> list[KeptAgent]:
-    """The agents from below the one that asks down to the child.
+    """Return the agents from below the caller down to the child.
 
     Raises:
-        InvalidRequestError: The child is none of its own.
+        InvalidRequestError: The caller has no such child.
     """
     by_id = {agent.agent_id: agent for agent in agents}
     chain: list[KeptAgent] = []

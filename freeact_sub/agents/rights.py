@@ -1,4 +1,4 @@
-"""`Rights`: the tools, servers, skills and types that an agent may use. `AgentType`: a named type, which narrows them.
+"""Tools, servers, skills and types that an agent may use (`Rights`), and named types that narrow them (`AgentType`).
 
 The root may use what the settings name. A child may use what its parent may use, but for what its type and its list of tools
 take away. A child without a type has its parent's. What a type forbids (`deny`, `mcp`, `skills`, `allow_agents`) also
@@ -34,45 +34,45 @@ class AgentType:
 
     name: str
     description: str
-    """The purpose of the type; the model chooses by it."""
+    """The purpose, by which the model chooses."""
     file: str = ""
-    """The path of its file."""
+    """The path of the type's file."""
     prompt: str = ""
-    """Added to the system prompt of its agents."""
+    """A text added to the system prompt of its agents."""
 
     allow: tuple[str, ...] | None = None
     """The only tools of its agents, by name; `*` matches any characters. None: all."""
     deny: tuple[str, ...] = ()
-    """Tools that its agents and all below them do not have. Overrides `allow`."""
+    """Tools that its agents and their descendants do not have. Overrides `allow`."""
     mcp: tuple[str, ...] | None = None
-    """Its MCP servers, out of the parent's. None: all of them."""
+    """MCP servers, out of the parent's. None: all of them."""
     servers: Mapping[str, McpServerConfig] = field(default_factory=dict)
-    """Servers that its agents and all below them have besides."""
+    """Further servers of its agents and their descendants."""
     skills: tuple[str, ...] | None = None
-    """Its skills, out of the parent's. None: all of them."""
+    """Skills, out of the parent's. None: all of them."""
     allow_agents: tuple[str, ...] | None = None
     """The types that its agents may start. None: all."""
 
     mode: Mode | None = None
-    """Never more than the parent's. None: the parent's."""
+    """The mode, never more than the parent's. None: the parent's."""
     model: str | None = None
     """A name in `config.models`, or `PROVIDER:NAME`. None: the parent's model."""
     fallback_models: tuple[str, ...] | None = None
-    """The models that stand in for `model`, as the setting of this name. None: the setting."""
+    """The models that stand in for `model`. None: the setting of this name."""
     thinking: Thinking | None = None
-    """How much its model thinks. None: as the parent."""
+    """The amount of thinking. None: the parent's."""
     own_files: bool = False
-    """Its agents work in copies of the workspace."""
+    """Whether its agents work in copies of the workspace."""
     code_actions: CodeActions | None = None
-    """How its model submits code. None: as for the parent."""
+    """The form in which its model submits code. None: the parent's."""
     budget: Budget = Budget()
-    """Overrides the defaults; a call may override it in turn."""
+    """The budget. Overrides the defaults; a call may override it in turn."""
     max_depth: int | None = None
     """The depth down to which its agents may start others. None: the setting."""
     output: dict[str, Any] | None = None
-    """The JSON schema of its answer. None: text."""
+    """The JSON schema of the answer. None: text."""
     hooks: "tuple[CommandHook, ...]" = ()
-    """Hooks of a person for its agents and all below them. The core only carries them."""
+    """Hooks of a person for its agents and their descendants. The core only carries them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,22 +80,22 @@ class Rights:
     """The tools, servers, skills and types that an agent may use."""
 
     types: tuple[AgentType, ...] = ()
-    """Its type, then those of all above it, from below, each once. Empty: it has none."""
+    """The agent's type, then the ancestors' from below, each once."""
     lists: tuple[tuple[str, ...], ...] = ()
-    """Lists of tools, its own and those of the agents above it. It has only tools that stand in all of them."""
+    """Lists of tools of the agent and its ancestors; only tools that stand in all of them are allowed."""
     servers: Mapping[str, McpServerConfig] = field(default_factory=dict)
-    """The MCP servers that it may use, by name."""
+    """MCP servers, by name."""
     skills: frozenset[str] | None = None
-    """The names of the skills that it may load. None: all."""
+    """Names of skills. None: all."""
     startable: Mapping[str, AgentType] = field(default_factory=dict)
-    """The types that its children may have, by name."""
+    """Types that its children may have, by name."""
 
     def for_child(self, agent_type: AgentType | None = None, tools: tuple[str, ...] | None = None) -> "Rights":
         """Return the rights of a child.
 
         Args:
-            agent_type: Its type. None: it has its parent's.
-            tools: The only tools that it and all below it are to have. None: all.
+            agent_type: The child's type. None: the parent's.
+            tools: The only tools for it and its descendants. None: all.
         """
         lists = self.lists if tools is None or tools in self.lists else (*self.lists, tools)
         if agent_type is None or agent_type is self.agent_type:
@@ -113,25 +113,25 @@ class Rights:
 
     @property
     def agent_type(self) -> AgentType | None:
-        """Its type. None: it has none."""
+        """The agent's type, if it has one."""
         return self.types[0] if self.types else None
 
     @property
     def type_name(self) -> str | None:
-        """The name of its type. None: it has none."""
+        """The name of the agent's type, if it has one."""
         return self.types[0].name if self.types else None
 
     @property
     def prompt(self) -> str:
-        """The text that its type adds to its system prompt."""
+        """The text that the type adds to the system prompt."""
         return self.types[0].prompt if self.types else ""
 
     def denied_by(self, tool: str) -> AgentType | None:
-        """The type, its own or one above it, that denies a tool. None: none does."""
+        """Return the type, its own or an ancestor's, that denies a tool, if one does."""
         return next((each for each in self.types if _matches(tool, each.deny)), None)
 
     def has_tool(self, name: str) -> bool:
-        """Whether it has a tool."""
+        """Return whether the agent has a tool."""
         if self.denied_by(name) or (name in SPAWNING and self.denied_by("task")):
             return False
         allowed = self.types[0].allow if self.types else None
@@ -149,10 +149,10 @@ class Rights:
             raise ApprovalDeniedError(f"{who} not have the tool {name}")
 
     def check_names(self, known: Collection[str], servers: Iterable[str]) -> None:
-        """Refuse a type that names a tool which does not exist. Args: known: all tools. servers: all MCP servers.
+        """Refuse a type with an unknown tool. Args: known: all tools. servers: all MCP servers.
 
         Raises:
-            ConfigError: Its type does.
+            ConfigError: The agent's type names such a tool.
         """
         for agent_type in self.types[:1]:
             for name in (*(agent_type.allow or ()), *agent_type.deny):
@@ -173,7 +173,7 @@ def unknown_tool(name: str, known: Collection[str], servers: Iterable[str]) -> s
 
 
 def _is_of_a_server(name: str, servers: Iterable[str]) -> bool:
-    """Whether it may be an MCP tool, `SERVER_TOOL`; a server's tools are known only once it runs."""
+    """Return whether this may be an MCP tool, `SERVER_TOOL`; a server's tools are known only once it runs."""
     return any(name.startswith(f"{server}_") or fnmatch.fnmatchcase(f"{server}_", name) for server in servers)
 
 

@@ -1,6 +1,6 @@
-"""`Root`: the root of a tree of agents. It is opened and closed, and begins runs one after the other.
+"""The root of a tree of agents (`Root`), which is opened and closed, and begins runs one after the other.
 
-The arguments of `Agent` are checked as they are given: a wrong part is named here, not by whoever meets it in a run.
+The arguments of `Agent` are checked as they are given: a wrong part is named here, not where a run meets it.
 """
 
 import asyncio
@@ -61,18 +61,18 @@ TASK_FIELDS: Final = frozenset(ChildRequest.model_fields) - {
     "tool_call_id",
     "output_schema",
 }
-"""The options of `Agent.task` that are fields of the request."""
+"""Options of `Agent.task` that are fields of the request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The arguments of an `Agent`, which says what they are."""
+    """Arguments of an `Agent`, under their names there."""
 
     config: Config
     model: Model | None
-    """None: that of the settings."""
+    """The model. None: the settings'."""
     features: Sequence[Feature]
-    """All of them, with those that other arguments ask for."""
+    """All features, with those that other arguments ask for."""
     tools: Sequence[Tool[Any] | Callable[..., Any]]
     deps: Any
     toolsets: Sequence[AbstractToolset[Any]]
@@ -84,13 +84,13 @@ class Arguments:
     history: Sequence[ModelMessage]
     approve: Approve | None
     root_id: str | None = None
-    """The id of the root, which an earlier program has made. None: a new one."""
+    """The id of the root in an earlier program. None: a new one."""
     notices: Sequence[str] = ()
-    """Told to people in its first run, before anything else is."""
+    """Notices shown to people at the start of the first run."""
 
 
 def arguments_of(given: Mapping[str, Any], features: Sequence[Feature]) -> Arguments:
-    """Return what is given to `Agent`. Args: given: checked, by name.
+    """Return the arguments of `Agent`. Args: given: checked, by name.
 
     Raises:
         ConfigError: Another model has the name of a setting, or is no model.
@@ -123,10 +123,10 @@ def check_config(config: Any) -> None:
 
 
 def check_arguments(given: Mapping[str, Any]) -> None:
-    """Check the other arguments. Args: given: their values, by name; those that have checks of their own may be missing.
+    """Check the other arguments. Args: given: values by name; arguments with checks of their own may be missing.
 
     Raises:
-        ConfigError: One is of another kind than `Agent` says; the message has its name and the way to write it.
+        ConfigError: One has the wrong type; the message has its name and the way to write it.
     """
     for name, check in ITEMS.items():
         for item in _items(name, given.get(name)):
@@ -146,7 +146,7 @@ def _items(name: str, value: Any) -> Sequence[Any]:
 
 
 def _shown(value: Any) -> str:
-    """A wrong value in a message: a function by its name."""
+    """Return a wrong value for a message: a function by its name."""
     if inspect.isroutine(value):
         return f"the function {value.__name__}"
     if isinstance(value, type):
@@ -232,23 +232,23 @@ VALUES: Final[Mapping[str, Callable[[Any], str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DebugState:
-    """A snapshot. Its fields may change in any version."""
+    """A snapshot, whose fields may change in any version."""
 
     agents: Mapping[str, TreeAgent]
-    """By id, in the order in which they started; the root comes first."""
+    """The agents by id, in the order in which they started; the root comes first."""
     at_work: tuple[str, ...]
     """The ids of the agents with a live run."""
     free_slots: int
     kernel_holders: tuple[str, ...]
     """The ids of the agents and nodes that hold a place for a kernel, sorted."""
     waiting_for_kernels: int
-    """Agents that wait for a place."""
+    """The number of agents that wait for a place."""
     waiting_for_budget: int
-    """Model requests that wait until others return budget."""
+    """The number of model requests that wait until others return budget."""
     waiting_messages: tuple[str, ...]
     """Messages that the root's model reads before its next prompt."""
     open_tasks: int
-    """Calls of `agent.task` by code in the root's kernel that have not returned."""
+    """The number of `agent.task` calls by code in the root's kernel that have not returned."""
 
     @property
     def root(self) -> TreeAgent:
@@ -280,7 +280,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Root:
-    """What the methods of `Agent` act on."""
+    """The state behind the methods of `Agent`."""
 
     def __init__(
         self,
@@ -290,34 +290,34 @@ class Root:
         output_type: Any,
         closes_provider: bool,
     ) -> None:
-        """Nothing is started yet.
+        """Make the root; start nothing.
 
         Args:
             tree: All agents.
             agent: The root among them.
             output_type: The type of the root's answer.
-            closes_provider: The provider of kernels is closed with the root.
+            closes_provider: Whether the provider of kernels is closed with the root.
         """
         self.tree, self.agent = tree, agent
         self.taps: Sequence[Tap] = ()
-        """Called with every event."""
+        """Functions called with every event."""
         self.loop: AgentLoop | None = None
-        """None: it is not open."""
+        """The loop. None: the root is not open."""
         self._output_type = check_output(output_type, "Agent")
         self._closes_provider = closes_provider
         self.live_run: Course | None = None
         """The run that has started and not ended."""
         self.home: asyncio.AbstractEventLoop | None = None
-        """The event loop that opened it; its kernel, connections and tasks live there."""
+        """The event loop that opened the root; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
         self._judging: asyncio.Task[None] | None = None
         self._loop_end: AsyncGenerator[None] | None = None
-        """Closes it when its event loop ends: see `_until_loop_ends`."""
+        """A generator that closes the root when its event loop ends (`_until_loop_ends`)."""
         self._outlived_loop = False
-        """It was closed because its event loop had ended."""
+        """Whether the root was closed because its event loop had ended."""
 
     def find(self, agent_id: str) -> TreeAgent | None:
-        """Return an agent of the tree. None: there is none with this id, or it is forgotten."""
+        """Return an agent of the tree. None: none has this id, or it is forgotten."""
         return self.tree.agents.get(agent_id)
 
     def notice(self, text: str) -> None:
@@ -326,11 +326,11 @@ class Root:
 
     @property
     def mode(self) -> Mode:
-        """How much the agent and its children may do unasked. It may be set at any time."""
+        """The mode: the actions that the agent and its children may take unasked. Can be set at any time."""
         return self.tree.shared.gate.mode or self.tree.shared.policy.mode
 
     def use_mode(self, mode: Mode) -> None:
-        """Set how much the agent and its children may do unasked. Raises: ConfigError: There is no such mode."""
+        """Set the mode. Raises: ConfigError: There is no such mode."""
         shared = self.tree.shared
         if mode not in MODES:
             raise ConfigError(f"the mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -349,7 +349,7 @@ class Root:
 
     @property
     def opened(self) -> AgentLoop:
-        """Its loop. Raises: FreeactError: It is not open."""
+        """The loop of the open root. Raises: FreeactError: It is not open."""
         if self.loop is None:
             raise FreeactError(NOT_OPEN if not self._outlived_loop else LOOP_ENDED)
         check_event_loop(self.home)
@@ -365,12 +365,12 @@ class Root:
         return loop
 
     def begin(self, work: Work, budget: Budget = NO_BOUNDS) -> Run[Any]:
-        """Make a run, which begins when it is first used. Raises: see `Agent.run`."""
+        """Make a run, which begins when it is first used. Raises as `Agent.run` does."""
         return Run(self._course(work, budget))
 
     @property
     def present_run(self) -> Run[Any] | None:
-        """The live run. None: no run is live."""
+        """The live run, if there is one."""
         course = self.live_run
         return None if course is None else (course.run and course.run()) or Run(course)
 
@@ -382,13 +382,13 @@ class Root:
         return Course(self, loop, work, channel=channel, budget=budget)
 
     def _ending_run(self) -> Course | None:
-        """Return the run whose end another one has to await. Raises: AgentBusyError: A run is live and not about to end."""
+        """Return the run that must end before another one. Raises: AgentBusyError: A run is live and not about to end."""
         if self.live_run is not None and not (self.live_run.is_ending or self.live_run.gives_way):
             raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
         return self.live_run
 
     def take(self, run: Course) -> Course | None:
-        """Make a run the live one. Returns the run whose end it has to await.
+        """Make a run the live one. Returns the run that must end first.
 
         Raises:
             AgentBusyError: A run is live and not about to end.
@@ -415,7 +415,7 @@ class Root:
         budget: Budget,
         pictures: Sequence[BinaryContent],
     ) -> Run[Any]:
-        """Make a run that does what the prompt says; it begins when it is first used, see `Run`."""
+        """Make a run that carries out the prompt; it begins when it is first used."""
         if (
             isinstance(pictures, str)
             or not isinstance(pictures, Sequence)
@@ -441,7 +441,7 @@ class Root:
         return self.begin(Work(prompt=code, program=partial(_run_user_cell, self.opened, code)))
 
     def run_program(self, program: AgentProgram, budget: Budget = NO_BOUNDS) -> Run[Any]:
-        """Make a run that a program drives. Raises: see `Agent.run`."""
+        """Make a run that a program drives. Raises as `Agent.run` does."""
         check_program(program)
         return self.begin(Work(prompt=_title_of(program), program=program), budget)
 
@@ -486,7 +486,7 @@ class Root:
             await self.live_run.ended()
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Call this when the root is closed, before what was opened earlier is closed."""
+        """Call this when the root is closed, before earlier additions."""
         self._resources.push_async_callback(close)
 
     async def open(self) -> None:
@@ -506,7 +506,7 @@ class Root:
             raise
 
     async def aclose(self) -> None:
-        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel.
+        """Close the agent and everything in it. It can be opened again, with its history and a new kernel.
 
         If its event loop was closed, only its processes can be ended, and it cannot be opened again.
         """
@@ -583,7 +583,7 @@ class Root:
 
 
 def check_program(program: Any) -> None:
-    """Check what `run_program` gets. Raises: InvalidRequestError: It is no function that can be called without arguments."""
+    """Check the function for `run_program`. Raises: InvalidRequestError: It cannot be called without arguments."""
     if inspect.isawaitable(program):
         if inspect.iscoroutine(program):
             program.close()  # nobody will await it
@@ -600,7 +600,7 @@ def check_program(program: Any) -> None:
 
 
 def _title_of(program: AgentProgram) -> str:
-    """What a program is for: the first line of its docstring, else its name."""
+    """Return the purpose of a program: the first line of its docstring, else its name."""
     told = (inspect.getdoc(program) or "").partition("\n")[0] if inspect.isroutine(program) else ""
     name = getattr(program, "__name__", "").replace("<lambda>", "")
     return told or f"[program {name}]".replace(" ]", "]")
@@ -623,7 +623,7 @@ async def _run_user_cell(loop: AgentLoop, code: str) -> str:
 
 
 def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]:
-    """Return what puts values into a kernel and describes them for its model: see `Work.prepare`."""
+    """Return a function that puts values into a kernel and describes them for its model."""
 
     async def prepare(kernel: Kernel) -> str:
         lines = "\n".join(f"- {line}" for line in await put_values(values, kernel))
@@ -633,12 +633,12 @@ def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]
 
 
 def request_for(request: ChildRequest | str) -> ChildRequest:
-    """Return the request for a child. Args: request: it, or the prompt of the child."""
+    """Return the request for a child. Args: request: a request, or the prompt of the child."""
     return request if isinstance(request, ChildRequest) else request_of(request, {})
 
 
 def request_of(prompt: "Prompt", options: Mapping[str, Any]) -> ChildRequest:
-    """Return the request for a child. Args: options: see `Agent.task`.
+    """Return the request for a child. Args: options: those of `Agent.task`.
 
     Raises:
         InvalidRequestError: An option is invalid; the message names it.
@@ -669,7 +669,7 @@ async def outcome(work: Awaitable[AnswerT]) -> AnswerT | Exception:
 
 
 def make_shared(arguments: Arguments, on_notice: Callable[[str], None]) -> Shared:
-    """Make what the agents of a new root share. Args: on_notice: shows a text to people.
+    """Make the shared state of a new root's agents. Args: on_notice: shows a text to people.
 
     Raises:
         ConfigError: No model is set, or it cannot be built; or a rule file is invalid.
@@ -703,7 +703,7 @@ def make_shared(arguments: Arguments, on_notice: Callable[[str], None]) -> Share
 
 
 def make_root(arguments: Arguments) -> Root:
-    """Make the root of a new tree. Raises: see `Agent`."""
+    """Make the root of a new tree. Raises as `Agent` does."""
 
     def notice(text: str) -> None:
         tree.notice(text)
@@ -723,7 +723,7 @@ def make_root(arguments: Arguments) -> Root:
 
 
 def whole_root(root: FeatureRoot) -> Root:
-    """Return a root with all that it has, for features with methods of `Agent`."""
+    """Return the whole root, for features with methods of `Agent`."""
     if not isinstance(root, Root):
         raise TypeError(f"{root!r} is no root of a tree")
     return root

@@ -1,8 +1,6 @@
-"""`Run`: a run of the root in a program's hands; `Course`: its course, from its begin to its end, whoever reads it.
+"""Runs of the root: `Run`, in a program's hands; `Course`, its course from beginning to end; `EventStream`, its events.
 
 What drives a run refers to its course, and not to the `Run`, so that a program that drops its `Run` has dropped it.
-
-`EventStream` is a run of which only the events are read.
 """
 
 import asyncio
@@ -31,10 +29,10 @@ if TYPE_CHECKING:
 
 NEVER_BEGAN: Final[RunResult[Any]] = RunResult(value="", status="cancelled", error="the run was closed before it began")
 END_SECONDS: Final = 30.0
-"""Seconds to wait for the end of a cancelled run. Its own bounds are shorter."""
+"""Seconds to wait for the end of a cancelled run, whose own bounds are shorter."""
 
 BegunBy: TypeAlias = Literal["nobody", "reader", "block", "start"]
-"""Whose a run is: its reader's, an `async with` block's, or the agent's, where `start` has begun it."""
+"""The owner of a run: its reader, an `async with` block, or the agent, where `start` has begun it."""
 READ_TWICE: Final = (
     "another task reads this run, and each event goes to one reader: read it in one task, and await `result()` there, or "
     "after that task has ended"
@@ -54,47 +52,47 @@ class Course:
     """One run of the root."""
 
     def __init__(self, root: "Root", loop: AgentLoop, work: Work, *, channel: EventChannel, budget: Budget) -> None:
-        """Nothing is started yet.
+        """Make the course; start nothing.
 
         Args:
-            root: Its root.
-            loop: The root's.
+            root: The root.
+            loop: The root's loop.
             work: The work to do.
-            channel: Takes its events to the reader.
-            budget: What it may spend.
+            channel: The channel of its events to the reader.
+            budget: The bounds of its spending.
         """
         self._root, self._home, self.tree = root, root.home, root.tree
         self.loop, self.work, self.channel = loop, work, channel
         self._budget = budget
         self.pictures: PictureUse = "saved"
         self.present: PresentRun | None = None
-        """Its state. None: it has not begun, or still waits for the end of the run before."""
+        """The state. None: the run has not begun, or waits for the one before."""
         self.task: asyncio.Task[RunResult[Any]] | None = None
-        """Drives it. None: it has not begun."""
+        """The task that drives the run. None: it has not begun."""
         self._before: Course | None = None
-        """The run whose end it waits for."""
+        """The run that must end first."""
         self.begun_by: BegunBy = "nobody"
         self.is_used = False
-        """A program has done something with it."""
+        """Whether a program has used the run."""
         self.run: weakref.ref[Run[Any]] | None = None
         """The `Run` in a program's hands."""
         self._has_reader = True
-        """Somebody reads its events and can answer questions."""
+        """Whether somebody reads the events and can answer questions."""
         self.is_read = False
-        """Somebody waits for its next event."""
+        """Whether somebody waits for the next event."""
         self.is_left = False
-        """A loop over its events was left, and nobody has read on."""
+        """Whether a loop over the events was left, and nobody has read on."""
         self.closed = False
-        """It was closed, or cancelled before it began."""
+        """Whether the run was closed, or cancelled before it began."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, or never begins."""
+        """Whether the run has ended, or never begins."""
         return self.task.done() if self.task is not None else self.closed
 
     @property
     def is_ending(self) -> bool:
-        """Whether it ends soon without anybody's help, so that the next run can wait for it."""
+        """Whether the run ends soon without help, so that the next one can wait for it."""
         children = self.loop.children
         if self.closed or (self.present is not None and (self.present.is_cancelled or not children.is_open)):
             return True
@@ -102,12 +100,12 @@ class Course:
 
     @property
     def gives_way(self) -> bool:
-        """Whether it is cancelled for the next run: its reader has left it."""
+        """Whether the run is cancelled for the next one: its reader has left it."""
         return self.begun_by == "reader" and self.is_left and not self.is_read
 
     @property
     def ends_first(self) -> "Course | None":
-        """The run that must end before one can begin for a child. None: this run takes the child, or refuses it."""
+        """The run that must end before a child's can begin. None: this run takes the child, or refuses it."""
         return self._before if self.present is None else None if self._has_reader else self
 
     def start(self, begun_by: BegunBy) -> None:
@@ -136,7 +134,7 @@ class Course:
         self.start("start")
 
     def cancel(self) -> bool:
-        """Cancel it. Returns False if it has ended."""
+        """Cancel the run. Returns False if it has ended."""
         self.is_used = True
         if self.present is not None:
             return self.present.cancel()
@@ -147,12 +145,12 @@ class Course:
         return True
 
     async def end(self) -> None:
-        """Cancel it, and read its events to the end: a reader that was cancelled does it."""
+        """Cancel the run, and read its events to the end, for a reader that was cancelled."""
         self.cancel()
         await carry_out(self._read_to_the_end(), timeout_seconds=END_SECONDS)
 
     async def aclose(self) -> None:
-        """Cancel it without a reader, and wait until it has ended."""
+        """Cancel the run without a reader, and wait until it has ended."""
         self.is_used = True
         check_event_loop(self._home)
         self._leave()
@@ -160,19 +158,19 @@ class Course:
             await carry_out(self.ended(), timeout_seconds=END_SECONDS)
 
     def leave(self) -> None:
-        """Cancel it without a reader and without waiting for the end, from any thread."""
+        """Cancel the run without a reader and without waiting for the end, from any thread."""
         self.closed = True
         if not self.has_ended and self._home is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the run with it
                 self._home.call_soon_threadsafe(self._leave)
 
     async def ended(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the run has ended."""
         if self.task is not None:
             await asyncio.wait({self.task})
 
     async def outcome(self) -> RunResult[Any]:
-        """Wait until it has ended, and return its result."""
+        """Wait until the run has ended, and return its result."""
         return NEVER_BEGAN if self.task is None else await asyncio.shield(self.task)
 
     def _leave(self) -> None:
@@ -243,7 +241,7 @@ class Run(Generic[AnswerT]):
     """
 
     def __init__(self, course: Course) -> None:
-        """Programs do not call this. Args: course: its course."""
+        """Make the handle; not called by programs. Args: course: the run's."""
         self._course = course
         self._unsent: list[str] = []
         course.run = weakref.ref(self)
@@ -274,16 +272,16 @@ class Run(Generic[AnswerT]):
 
     @property
     def prompt(self) -> str:
-        """The work to do."""
+        """The text of the task."""
         return self._course.work.prompt
 
     def add_note(self, text: str) -> None:
-        """Have the model read a text after its prompt; a front end does this before the run starts."""
+        """Add a text that the model reads after its prompt; a front end does this before the run starts."""
         self._course.work = replace(self._course.work, note=text)
 
     @property
     def pictures(self) -> PictureUse:
-        """How pictures that cells display reach the user; a front end sets it before the run starts."""
+        """The form in which displayed pictures reach the user; a front end sets it before the run starts."""
         return self._course.pictures
 
     @pictures.setter
@@ -296,7 +294,7 @@ class Run(Generic[AnswerT]):
 
     @property
     def is_ending(self) -> bool:
-        """Whether it ends soon without anybody's help, so that the next run can wait for it."""
+        """Whether the run ends soon without help, so that the next one can wait for it."""
         return self._course.is_ending
 
     def cancel(self, agent_id: str | None = None) -> bool:
@@ -333,7 +331,7 @@ class Run(Generic[AnswerT]):
         return self._flush()
 
     def has_read(self, text: str, agent_id: str) -> bool:
-        """Whether an agent's model was given a text that was sent to it. Once the agent has ended, this does not change.
+        """Return whether an agent's model was given a text sent to it. Once the agent has ended, this does not change.
 
         Args:
             text: The message.
@@ -345,7 +343,7 @@ class Run(Generic[AnswerT]):
 
     @property
     def open_requests(self) -> tuple[ev.ApprovalRequest | ev.QuestionRequest, ...]:
-        """The approval requests and questions that wait for an answer, oldest first."""
+        """The open approval requests and questions, oldest first."""
         found: list[ev.ApprovalRequest | ev.QuestionRequest] = [*self._course.tree.shared.gate.open_requests]
         found += self._course.tree.shared.questions.open_requests
         return tuple(sorted(found, key=lambda request: request.seq))
@@ -372,7 +370,7 @@ class Run(Generic[AnswerT]):
         return questions.answer(request_id, ev.Answer(text=answer) if isinstance(answer, str) else answer)
 
     def withdraw(self, request_id: str, reason: str = "withdrawn") -> bool:
-        """Close an open request because nobody will answer it; whoever asks is told the reason, and the run goes on."""
+        """Close an open request that nobody will answer; the asker is told the reason, and the run goes on."""
         denied, absent = ev.Decision(allowed=False, reason=reason, nobody=True), ev.Answer(reason=reason, nobody=True)
         shared = self._course.tree.shared
         return shared.gate.answer(request_id, denied) or shared.questions.answer(request_id, absent)
@@ -404,7 +402,7 @@ class Run(Generic[AnswerT]):
         await self._course.aclose()
 
     async def ended(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the run has ended."""
         await self._course.ended()
 
     def start(self) -> None:
@@ -420,7 +418,7 @@ class Run(Generic[AnswerT]):
         return self.loop_over(self)
 
     def loop_over(self, events: AsyncIterator[ev.Event]) -> AsyncIterator[ev.Event]:
-        """Return what notes that a loop over the events was left. Args: events: the run, or its stream."""
+        """Return an iterator that notes when a loop over the events is left. Args: events: the run, or its stream."""
         self._course.is_used = True
         return EventLoop(events, self._course)
 
@@ -459,7 +457,7 @@ class Run(Generic[AnswerT]):
         return await self._course.outcome()
 
     def _flush(self) -> bool:
-        """Deliver the messages; returns False if nobody will read them."""
+        """Deliver the messages; return False if nobody will read them."""
         if self._course.present is None:
             return True
         taken: bool | None = True
@@ -475,7 +473,7 @@ class EventLoop(AsyncIterator[ev.Event]):
     """One loop over the events of a run."""
 
     def __init__(self, events: AsyncIterator[ev.Event], course: Course) -> None:
-        """Args: events: the run, or its stream."""
+        """Make the loop. Args: events: the run, or its stream."""
         self._events, self._course = events, course
         self._task = None if running_loop() is None else asyncio.current_task()
         self._cancels = 0 if self._task is None else self._task.cancelling()
@@ -490,14 +488,14 @@ class EventLoop(AsyncIterator[ev.Event]):
 
 
 class EventStream(AsyncGenerator[ev.Event, None]):
-    """Yields the events of a run; behaves like an async generator.
+    """An async generator of a run's events.
 
-    A generator that a loop leaves by `break` is closed by a task that runs later. A stream that is dropped has dropped its
-    run, which is cancelled at once, so that the next run knows that it only has to wait.
+    A generator that a loop leaves by `break` is closed by a task that runs later. A dropped stream
+    drops its run, which is cancelled at once, so that the next run knows that it only has to wait.
     """
 
     def __init__(self, run: Run) -> None:
-        """Args: run: begins with the first event that is read."""
+        """Make the stream. Args: run: begins when its first event is read."""
         self._run = run
 
     def __aiter__(self) -> AsyncIterator[ev.Event]:

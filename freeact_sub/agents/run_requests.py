@@ -1,8 +1,8 @@
-"""What code of an agent may ask that its own run answers: children and nodes, questions to a model, steps of strategies.
+"""Requests of code that the agent's own run answers: children and nodes, questions to a model, steps of strategies.
 
 Most runs are never asked, so `AgentLoop` imports this when code first asks something.
 
-A child from code (`await agent.task(...)`) is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval
+A child from code (`await agent.task(...)`) is like one from the `task` tool: `CodeCalls.carry_out` asks for approval
 and emits its events, `ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the
 requesting kernel knows the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for
 one. A frame or an array is taken from the child's kernel as the program takes it, and written for the requesting kernel.
@@ -44,7 +44,7 @@ STEP_CHARS: Final = 500
 """Characters of each text in a step: code in a kernel writes them."""
 MAX_NUMBER: Final = 10**9
 CHECK_SECONDS: Final = 30.0
-"""Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
+"""Seconds that the requesting kernel may take to validate an answer; after that only the final result is validated."""
 MAX_PROBLEM_CHARS: Final = 2000
 
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -52,7 +52,7 @@ TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 @dataclass
 class RunRequests:
-    """What code and programs may ask of the run of one agent."""
+    """The requests that the run of one agent answers."""
 
     agent: TreeAgent
     kernel: AgentKernel
@@ -61,21 +61,21 @@ class RunRequests:
 
     @cached_property
     def asks(self) -> AskRequests:
-        """Questions to a model."""
+        """The handler of questions to a model."""
         return AskRequests(self.kernel.calls, self.single_requests)
 
     @cached_property
     def tasks(self) -> "TaskRequests":
-        """Children that are waited for."""
+        """The handler of children whose ends are awaited."""
         return TaskRequests(self.kernel.calls, self.children, self.kernel.get)
 
     @cached_property
     def progress(self) -> "ProgressRequests":
-        """Steps of strategies."""
+        """The handler of steps of strategies."""
         return ProgressRequests(self.agent)
 
     def handlers(self) -> Mapping[str, Handler]:
-        """By the name of the request."""
+        """Return the handlers by the name of the request."""
         return {
             **self.tasks.handlers,
             **self.asks.handlers,
@@ -85,7 +85,7 @@ class RunRequests:
 
 
 class ProgressRequests:
-    """Handles `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
+    """Handler of `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
@@ -95,7 +95,7 @@ class ProgressRequests:
         await self.report(params, tool_call_id_of(clock))
 
     async def report(self, step: Mapping[str, Any], tool_call_id: str | None = None) -> None:
-        """Emit the event. Args: step: the fields of a `StrategyStep`.
+        """Emit the event. Args: step: fields of a `StrategyStep`.
 
         Raises:
             InvalidRequestError: A field is invalid.
@@ -124,18 +124,18 @@ def _step() -> TypeAdapter[StrategyStep]:
 
 
 class TaskParams(AskedChild):
-    """The parameters of `agent.task`."""
+    """Parameters of `agent.task`."""
 
     task_id: TaskId
     inputs: list[str] = Field(default_factory=list)
-    """One line for each value in the task's file. Empty: there is no file."""
+    """Lines on the values in the task's file, one each. Empty: there is no file."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
     """The digest of the values in the file. Empty: they are too large."""
     output: dict[str, Any] | None = None
     """The answer's JSON schema. None: text."""
     check: str | None = None
     verify: bool = False
-    """The type of the answer has a method `verify`."""
+    """Whether the type of the answer has a method `verify`."""
     by_value: Literal["", "pandas.DataFrame", "pandas.Series", "numpy.ndarray"] = ""
     """The type of an answer that is a variable of the child."""
     together: int = Field(default=1, ge=1)
@@ -167,14 +167,14 @@ class _WorkingChild:
     """The kernel's request that waits for an answer to validate."""
 
     async def check(self, value: Any) -> str:
-        """Return what the kernel finds wrong with an answer; empty if nothing, or if it does not reply."""
+        """Return the kernel's objection to an answer; empty if it has none, or does not reply."""
         try:
             return await self._ask(value, verify=False)
         except TimeoutError:
             return ""
 
     async def verify(self, value: Any) -> str:
-        """Return what `verify` of the answer's type finds wrong with it. Raises: TimeoutError: The kernel does not reply."""
+        """Return the objection of the type's `verify` to an answer. Raises: TimeoutError: The kernel does not reply."""
         return await self._ask(value, verify=True)
 
     async def _ask(self, value: Any, *, verify: bool) -> str:
@@ -188,10 +188,10 @@ class _WorkingChild:
 
 
 class TaskRequests:
-    """Handles `task`, `task_check` and `task_cancel`."""
+    """Handler of `task`, `task_check` and `task_cancel`."""
 
     def __init__(self, calls: CodeCalls, children: ChildOwner, kernel: Callable[[], Awaitable[Kernel]]) -> None:
-        """Args: kernel: the one whose code asks."""
+        """Make the handler. Args: kernel: the one whose code asks."""
         self._calls = calls
         self._children = children
         self._kernel = kernel
@@ -200,7 +200,7 @@ class TaskRequests:
 
     @property
     def open_tasks(self) -> int:
-        """Calls of `agent.task` that have not returned."""
+        """The number of `agent.task` calls that have not returned."""
         return len(self._tasks)
 
     async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:
@@ -301,11 +301,11 @@ def _wire(result: RunResult, file: str | None) -> dict[str, Any]:
 
 
 class NodeParams(Params):
-    """The parameters of a request about a node."""
+    """Parameters of a request about a node."""
 
     action: Literal["branch", "execute", "diff", "close", "adopt", "promote"]
     node: str = ""
-    """Its id. Empty: the agent's own kernel, which can be branched only."""
+    """The id. Empty: the agent's own kernel, which can be branched only."""
     description: str = ""
     own_files: bool = False
     code: str = ""
@@ -313,10 +313,10 @@ class NodeParams(Params):
 
 
 class NodeRequests:
-    """Handles `node`."""
+    """Handler of `node`."""
 
     def __init__(self, nodes: Nodes, kernel: Callable[[], Awaitable[Kernel]]) -> None:
-        """Args: nodes: of the agent. kernel: the kernel in which the code runs that asks."""
+        """Make the handler. Args: nodes: the agent's. kernel: the one whose code asks."""
         self._nodes = nodes
         self._kernel = kernel
         self.handlers = {"node": self._reply}

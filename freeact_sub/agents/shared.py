@@ -1,9 +1,9 @@
-"""`Shared`: the settings and services that all agents of one root share.
+"""Settings and services that all agents of one root share (`Shared`).
 
 Two bounds hold for all working children of a tree: slots, a semaphore, and `KernelPlaces` for live kernels. An agent gives
 its slot back while it waits for a child, but not its kernel, which holds its variables. So agents that wait for children may
-occupy all kernel places, and one more child would wait for ever. A child takes its kernel place before its slot: whoever
-waits for a kernel holds no slot that others need.
+occupy all kernel places, and one more child would wait for ever. A child takes its kernel place before its slot: a child
+that waits for a kernel holds no slot that others need.
 """
 
 import asyncio
@@ -42,39 +42,38 @@ class ExecutionContext:
 
     agent_id: str
     parent_id: str | None
-    """None for the root."""
+    """The id of the parent; None for the root."""
     depth: int
-    """Distance from the root."""
     _left: Callable[[], Budget] = field(repr=False, compare=False)
     _cancelled: Callable[[], bool] = field(repr=False, compare=False)
 
     @property
     def budget_left(self) -> Budget:
-        """The most that a child of the agent could be given at this moment."""
+        """The budget that a child of the agent could be given at this moment."""
         return self._left()
 
     @property
     def cancelled(self) -> bool:
-        """Whether its run, or an ancestor's, is being cancelled."""
+        """Whether the run, or an ancestor's, is being cancelled."""
         return self._cancelled()
 
 
 class RootStream:
-    """The channel of the root's present run, and what waits for the next one."""
+    """The channel of the root's present run, and the texts and events for the next one."""
 
     def __init__(self) -> None:
         self.channel: EventChannel = EventChannel()
-        """That of the present or last run."""
+        """The channel of the present or last run."""
         self.pictures: PictureUse = "saved"
-        """How pictures that cells display reach the user, in the present run."""
+        """The form in which displayed pictures reach the user in the present run."""
         self.messages: list[str] = []
-        """For the root's model: answers of children whose ancestors were all idle when they ended."""
+        """Answers for the root's model, of children whose ancestors were all idle when they ended."""
         self._notices: list[str] = []
-        """For people."""
+        """Notices for people."""
         self._events: list[AgentEvent] = []
         """Starts and ends of agents, with their headers: each agent starts and ends exactly once over all streams."""
         self._meanwhile: Callable[[], EventChannel] | None = None
-        """Makes the channel of background children while no run is live."""
+        """A function that makes the channel of background children while no run is live."""
 
     @property
     def is_followed(self) -> bool:
@@ -90,7 +89,7 @@ class RootStream:
         self.channel, self.pictures = channel, pictures
 
     def end(self) -> None:
-        """The run has ended, and its channel with it."""
+        """End the run, and its channel with it."""
         if self._meanwhile is not None:
             self.channel = self._meanwhile()
 
@@ -120,14 +119,14 @@ class RootStream:
 
 
 class OtherModels:
-    """Builds each model once."""
+    """The models besides the root's, each built once."""
 
     def __init__(self, config: Config, traffic: Traffic) -> None:
-        """Args: traffic: the root's."""
+        """Make the store. Args: traffic: the root's."""
         self._config = config
         self._traffic = traffic
         self._models: dict[tuple[str | int, Sequence[str] | None], Model] = {}
-        """By name, or by identity for a model object, as models need not be hashable; and by what stands in for it."""
+        """Models by name, or by identity for a model object, as models need not be hashable; and by their fallbacks."""
         self._lock = asyncio.Lock()
         self._open = AsyncExitStack()
 
@@ -137,11 +136,11 @@ class OtherModels:
         Args:
             wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. The address configured for the root's model
                 also applies to named models of the same provider.
-            fallbacks: What stands in for it, as the setting `fallback_models`. None: the setting.
+            fallbacks: Models that stand in for it. None: the setting `fallback_models`.
 
         Raises:
-            InvalidRequestError: It is none of these.
-            ConfigError: It cannot be built; the message says why.
+            InvalidRequestError: `wanted` is none of these.
+            ConfigError: The model cannot be built; the message says why.
         """
         full = self._config.models.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if not isinstance(full, str | Model):
@@ -164,21 +163,21 @@ class OtherModels:
 
 
 class KernelHolder(Protocol):
-    """Somebody who holds a place for a live kernel: an agent, or a node."""
+    """A holder of a place for a live kernel: an agent, or a node."""
 
     @property
     def agent_id(self) -> str:
-        """Its id."""
+        """The id."""
         ...
 
     @property
     def keeps_kernel(self) -> bool:
-        """Whether it holds its place until somebody closes it."""
+        """Whether the place is held until somebody closes the kernel."""
         ...
 
     @property
     def waits_for_child(self) -> bool:
-        """Whether it holds its place at least until a child has ended."""
+        """Whether the place is held at least until a child has ended."""
         ...
 
 
@@ -187,7 +186,7 @@ class _WaitingHolder:
     holder: KernelHolder
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
     refused: bool = False
-    """All places now belong to nodes and to waiting agents."""
+    """Whether all places now belong to nodes and to waiting agents."""
 
 
 class KernelPlaces:
@@ -204,7 +203,7 @@ class KernelPlaces:
         return len(self._holders) >= self.size
 
     def would_never_come(self, parent: KernelHolder) -> bool:
-        """Whether a child of this agent would wait for ever, because all holders are nodes or wait for children."""
+        """Return whether a child of this agent would wait for ever, because all holders are nodes or wait for children."""
         return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
 
     @property
@@ -214,7 +213,7 @@ class KernelPlaces:
 
     @property
     def waiting(self) -> int:
-        """Agents that wait for a place."""
+        """The number of agents that wait for a place."""
         return len(self._waiting)
 
     @property
@@ -280,12 +279,12 @@ def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
 
 @dataclass(kw_only=True)
 class Recorded:
-    """What is recorded of a tree of agents, by this program and earlier ones. The feature that records them keeps it."""
+    """The record of a tree of agents, by this program and earlier ones. The feature that writes it keeps it."""
 
     session_id: str = ""
     """The id of the record. Empty: there is none."""
     is_written: bool = False
-    """The record is open, and could be written when it was opened."""
+    """Whether the record is open, and could be written when it was opened."""
     runs: Counter[str] = field(default_factory=Counter)
     """The number of runs that each agent has begun."""
     replaced: Sequence[str] = ()
@@ -301,19 +300,18 @@ class Shared:
     provider: KernelProvider
     gate: Gate
     questions: OpenQuestions
-    """To the person, besides approvals."""
+    """Questions to the person, besides approvals."""
     rule_files: RuleFiles
     policy: Policy
-    """The root's; a child's is its parent's or narrower."""
+    """The root's policy; a child's is its parent's or narrower."""
     own_tools: OwnTools = field(default_factory=OwnTools)
-    """Functions of the program."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
     types: Mapping[str, AgentType] = field(default_factory=dict)
-    """All types of agents that there are, by name. A feature brings them."""
+    """All types of agents, by name. A feature brings them."""
     servers: Mapping[str, McpServerConfig] = field(init=False)
-    """All MCP servers that an agent of the tree may have, by name: those of the settings, and those of types."""
+    """All MCP servers of the tree, by name: those of the settings, and those of types."""
     traffic: Traffic
     """Slots and pauses that all model requests share."""
     stream: RootStream = field(default_factory=RootStream)
@@ -323,7 +321,7 @@ class Shared:
     kernel_places: KernelPlaces = field(init=False)
     other_models: OtherModels = field(init=False)
     slots: anyio.Semaphore = field(init=False)
-    """The right of children to work; more wait in order."""
+    """The slots of working children; more children wait in order."""
     prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -332,17 +330,17 @@ class Shared:
         self.renew()
 
     def request_settings(self, model: Model, thinking: Thinking | None = None) -> ModelSettings | None:
-        """The settings of each request to a model, as pydantic-ai takes them. None: there are none.
+        """Return the settings of each request to a model, as pydantic-ai takes them, if there are any.
 
-        What a program has set for a model of its own choice counts more than what is set for all, and what was chosen for
-        one agent most.
+        Settings of a program for a model of its own choice count more than settings for all, and choices for one agent
+        most.
         """
         own = model.settings if model is not self.model else None
         chosen = {} if thinking is None else {"thinking": False if thinking == "off" else thinking}
         return {**self.model_settings, **(own or {}), **chosen} or None  # type: ignore[return-value]  # the config leaves this TypedDict open
 
     def renew(self) -> None:
-        """Renew what belongs to an event loop: the root may be reopened in another one."""
+        """Renew everything that belongs to an event loop: the root may be reopened in another one."""
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.prefixes = Prefixes()

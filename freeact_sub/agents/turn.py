@@ -1,7 +1,7 @@
-"""One turn: a model request, its response, and the tool calls in it; our border to pydantic-ai.
+"""Turns: a model request, its response, and the tool calls in it; our border to pydantic-ai.
 
-A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do in them hangs in its hooks: the methods of
-`RunHooks`, which share `Turns`. One turn, in order:
+A run is a sequence of turns, which pydantic-ai's `Agent` makes. Our work hangs in its hooks: the methods of `RunHooks`,
+which share `Turns`. One turn, in order:
 
 1.  `prepare_tools`: the tools that the agent's type leaves it (`rights.py`). If no turn is left, the run must end, and no
     tools are offered.
@@ -11,10 +11,10 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
 3.  The capabilities of features, in front of a user's (`RunPart.capability`): a conversation that would fill the window of
     the model is shortened, which may take a request of its own (`SingleRequests`).
 4.  `before_model_request`: withholds the spawning tools if no child may be started. `Booking.reserve` estimates the request
-    and sets aside what it may take, for the agent and all above it; it may wait for requests of others. If too little is
+    and sets its bound aside, for the agent and all above it; it may wait for requests of others. If too little is
     left, the request becomes the last report (the salvage), or the run ends.
 5.  The request is made, and pydantic-ai streams it; `emit_events` emits text and thinking as they come.
-6.  `after_model_request`: `Booking.settle` books what the response took and emits UsageUpdated. `AnswerCheck.check`
+6.  `after_model_request`: `Booking.settle` books the response and emits UsageUpdated. `AnswerCheck.check`
     (`answers.py`) asks once more for an answer that is cut off or empty, or ends the run.
 7.  For each tool call in the response, side by side: the arguments are validated. If some are wrong or there is no such
     tool, pydantic-ai answers; `on_tool_validate_error` says in a sentence what is wrong with the arguments, and
@@ -27,11 +27,10 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
 9.  `after_node_run`: features read what a person has sent to the working agent, and it is handed on (`PersonMessages`). A
     model that would end its run while children are working is asked about them once, and features may have the run go on.
 
-Whoever decides that the run must end notes the reason (`Turns.ended`), because a user's capability may turn our refusal into
-a normal result; the loop makes the status of it. `ask.py` makes one request without tools (`ask`): steps 4 to 6.
+The decision that the run must end notes its reason (`Turns.ended`), because a user's capability may turn our refusal into a
+normal result; the loop makes the status of it. `ask.py` makes one request without tools (`ask`): steps 4 to 6.
 
-`Turns.ended` notes the reason of an ending when it is decided. `PersonMessages` holds what a person sends to a working agent
-until features have read it; then the model reads it.
+`PersonMessages` holds the messages of a person to a working agent until features have read them; then the model does.
 
 `Booking` reserves, makes and counts the model requests of one run, or of one question, one after another. Every request is
 booked exactly once. A request that was cut off is booked with an estimate.
@@ -103,10 +102,10 @@ from freeact_sub.text import whole_text
 from freeact_sub.tools import TOOL_NAMES
 
 FIRST_SECONDS: Final = 2.0
-"""Quicker requests show nothing."""
+"""Seconds before a request shows progress."""
 STEP_SECONDS: Final = 1.0
 UNREAD_TURNS: Final = 6
-"""The log warns of a run that has read nothing from its cache after this many turns."""
+"""Turns without a read from the cache after which the log warns."""
 logger = logging.getLogger(__name__)
 
 SALVAGE: Final = (
@@ -115,15 +114,15 @@ SALVAGE: Final = (
 
 
 class Booking:
-    """Pays for the requests of one agent."""
+    """Payment for the requests of one agent."""
 
     def __init__(self, agent: TreeAgent, account: Account, *, of_conversation: bool = True) -> None:
-        """Begin.
+        """Open the booking.
 
         Args:
             agent: The agent.
-            account: Pays for the requests: the agent's, or a descendant's.
-            of_conversation: The requests carry the agent's conversation. False: they are questions beside it.
+            account: The account that pays: the agent's, or a descendant's.
+            of_conversation: Whether the requests carry the agent's conversation, or are questions beside it.
         """
         self._agent = agent
         self._account = account
@@ -131,11 +130,11 @@ class Booking:
         self._reservation: Reservation | None = None
         self._bill = Bill(book=self._book_cut_off, check_again=account.check_again)
         self.shortened = False
-        """The request's output is bounded by the budget."""
+        """Whether the budget bounds the request's output."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Requests are made inside this block; leaving it ends an open one."""
+        """Make requests inside this block; leaving it ends an open one."""
         try:
             with charge_to(self._bill):
                 yield
@@ -145,7 +144,7 @@ class Booking:
     async def reserve(
         self, request: ModelRequestContext, *, salvage: bool, last: bool = False, wait: bool = True
     ) -> ModelRequestContext:
-        """Reserve what a request may take, and return the request to send.
+        """Reserve for a request, and return the request to send.
 
         Args:
             request: The request as prepared.
@@ -154,7 +153,7 @@ class Booking:
             wait: Wait for other requests that may leave enough.
 
         Raises:
-            LimitReachedError: There is not enough left.
+            LimitReachedError: Not enough is left.
             FreeactError: Money is bounded, and the model's price is unknown.
         """
         account = self._account
@@ -176,7 +175,7 @@ class Booking:
 
     @contextmanager
     def paid(self) -> Iterator[None]:
-        """A request is made inside the block; one that brings no response is given up."""
+        """Make a request inside the block; one that brings no response is given up."""
         try:
             yield
         except BaseException:
@@ -221,7 +220,7 @@ class Booking:
 
 
 def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
-    """Return the usage of a response. Args: attempt: produced it. None: nothing was sent."""
+    """Return the usage of a response. Args: attempt: its request. None: nothing was sent."""
     tokens, cost = response.usage, _cost_of(response)
     # some servers count the one and not the other
     estimated = attempt is not None and not (tokens.input_tokens and (tokens.output_tokens or not response.parts))
@@ -277,11 +276,11 @@ class PersonMessages:
 
     agent: TreeAgent
     ends: bool = False
-    """The run is about to end: no more is taken."""
+    """Whether the run is about to end: no more messages are taken."""
     _waiting: list[str] = field(default_factory=list)
 
     def put(self, ctx: RunContext[Any], text: str) -> bool:
-        """Take a message. Returns False if nobody will read it."""
+        """Take a message. Return False if nobody will read it."""
         if self.ends:
             return False
         try:
@@ -294,7 +293,7 @@ class PersonMessages:
         return True
 
     async def judge(self, ctx: RunContext[Any], *, at_end: bool) -> None:
-        """Let features read the messages that have come, and hand on those that the model may read.
+        """Let features read the new messages, and hand on the ones that the model may read.
 
         Args:
             ctx: The context of the present step.
@@ -320,11 +319,11 @@ class PersonMessages:
 
 @dataclass(kw_only=True)
 class RequestProgress:
-    """Emits ModelProgress for the requests of one run, which are made one after another: a slow model must not look dead."""
+    """Progress of the requests of one run, shown as ModelProgress: a slow model must not look dead."""
 
     emitter: Emitter
     _meter: Meter | None = field(default=None, init=False)
-    """Of the latest request whose state has changed."""
+    """The meter of the latest request whose state has changed."""
     _paused: bool = field(default=False, init=False)
 
     @contextmanager
@@ -377,17 +376,17 @@ class Turns:
     agent: TreeAgent
     answers: AnswerCheck
     account: InitVar[Account | None] = None
-    """Pays for the requests. None: the agent's."""
+    """The account that pays. None: the agent's."""
     is_question: InitVar[bool] = False
-    """They are a question beside the agent's conversation."""
+    """Whether the turns are a question beside the agent's conversation."""
     booking: Booking = field(init=False)
     progress: RequestProgress = field(init=False)
     person_messages: PersonMessages = field(init=False)
     inner_tasks: InnerTasks = field(default_factory=InnerTasks)
     ended: Exception | None = None
-    """Why the run must end. None: undecided."""
+    """The reason why the run must end. None: undecided."""
     reporting: bool = False
-    """The run is making its last request, a report without tools at a limit."""
+    """Whether the run is making its last request, a report without tools at a limit."""
     kept_answer: FinalResult[Any] | None = None
     """The answer to which the run returns after the model was asked about working children."""
     messages: Sequence[ModelMessage] = ()
@@ -403,7 +402,7 @@ class Turns:
 
     @property
     def expected(self) -> Sequence[ModelMessage]:
-        """The live history, and what waits for the next request."""
+        """The live history, and the messages for the next request."""
         waiting = (self.context and self.context.pending_messages) or ()
         return [*self.messages, *(message for pending in waiting for message in pending.messages)]
 
@@ -429,7 +428,7 @@ class Turns:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Requests are made inside."""
+        """Make requests inside this block."""
         with self.progress.watched(), self.booking.open():
             yield
 
@@ -439,11 +438,11 @@ class Turns:
         self.person_messages.ends = False
 
     def send(self, text: str | TextContent, *, of_person: bool) -> bool | None:
-        """Send what the model reads before its next request. Returns None before its first request, False after its last.
+        """Send the model a text before its next request. Return None before its first request, False after its last.
 
         Args:
             text: The message.
-            of_person: A person sends it, so that features read it first.
+            of_person: Whether a person sends it, so that features read it first.
         """
         if self.context is None:
             return None
@@ -456,7 +455,7 @@ class Turns:
         return True
 
     def check(self, response: ModelResponse, tools: Schemas | None = None) -> None:
-        """Check whether a response is a complete answer. Args: tools: see `AnswerCheck.check`.
+        """Check that a response is a complete answer. Args: tools: those that the model may call.
 
         Raises:
             ModelRetry: The model must be asked once more.
@@ -486,16 +485,16 @@ class Turns:
 
 @dataclass(kw_only=True)
 class RunHooks(AbstractCapability[Any]):
-    """Our hooks in the turns of one run. Notes in `Turns` why the run must end."""
+    """Hooks of this package in the turns of one run. They note in `Turns` why the run must end."""
 
     turns: Turns
     calls: ModelCalls
     verify: Callable[..., Awaitable[str]] | None
-    """Checks an answer: see `Verifier.reason_to_go_on`. None: nothing does."""
+    """A check of an answer (`Verifier.reason_to_go_on`), if there is one."""
     _is_cut_off: bool = field(default=False, init=False)
-    """The latest request was made, and has brought no response."""
+    """Whether the latest request was made and has brought no response."""
     _first: FirstRequest | None = field(init=False)
-    """The run's first request. None: nobody waits for it, and it waits for nobody."""
+    """The run's first request. None: no agent waits for it, and it waits for none."""
 
     def __post_init__(self) -> None:
         agent = self.turns.agent
@@ -513,10 +512,10 @@ class RunHooks(AbstractCapability[Any]):
         """Make turns up to the answer, and return it.
 
         Args:
-            prompt: The run's.
+            prompt: The run's prompt.
             output_type: The type of the answer, as pydantic-ai's `output_type`.
             instructions: The system prompt.
-            before: Their hooks come before those of a user's capabilities; ours come after them.
+            before: Capabilities whose hooks come before a user's; ours come after a user's.
         """
         agent, shared = self.turns.agent, self.turns.agent.shared
         turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
@@ -545,7 +544,7 @@ class RunHooks(AbstractCapability[Any]):
         return result.output
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
-        """See pydantic-ai. Calls that the run could not make are reported when it has ended."""
+        """Run pydantic-ai's graph; calls that the run could not make are reported when it has ended."""
         self.turns.step(ctx)
         try:
             with self.turns.inner_tasks.noted(), traced_run(self.turns.agent):
@@ -565,12 +564,12 @@ class RunHooks(AbstractCapability[Any]):
         return result
 
     def _let_others_go_on(self) -> None:
-        """Let the agents go on that wait for the first request of this run: it is answered, or has failed."""
+        """Release the agents that wait for the first request of this run: it is answered, or has failed."""
         if self._first is not None:
             self._first.is_known()
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
+        """Return the tools that the agent's type leaves it, or none if no turn is left."""
         turns = self.turns
         turns.step(ctx)
         rights, servers = turns.agent.begins_as.rights, turns.agent.shared.servers
@@ -583,7 +582,7 @@ class RunHooks(AbstractCapability[Any]):
         return [] if turns.ended else tools
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
-        """See pydantic-ai. Shows a request that takes long, and gives one up that brings no response."""
+        """Show a request that takes long, and give one up that brings no response."""
         del ctx
         self._is_cut_off = False
         if self._first is not None:
@@ -598,7 +597,7 @@ class RunHooks(AbstractCapability[Any]):
                 self._let_others_go_on()
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. Reserves what the request may take, makes it the last report of the run, or ends the run.
+        """Reserve for the request, make it the last report of the run, or end the run.
 
         The tools that start children are withheld if none may be started; a call to one is refused anyway.
         """
@@ -630,7 +629,7 @@ class RunHooks(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """See pydantic-ai. Books what the request took, before anybody reads the response, and checks an answer.
+        """Book the request before anybody reads the response, and check an answer.
 
         Calls in a last report are removed.
         """
@@ -660,7 +659,7 @@ class RunHooks(AbstractCapability[Any]):
         args: Any,
         error: ValidationError | ModelRetry,
     ) -> Any:
-        """See pydantic-ai. Says in one sentence what is wrong with arguments; JSON would fill a small model's context."""
+        """Say in one sentence what is wrong with arguments; JSON would fill a small model's context."""
         del ctx, call, args
         if isinstance(error, ModelRetry):
             raise error
@@ -669,26 +668,26 @@ class RunHooks(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """See pydantic-ai."""
+        """Approve calls that wait for approval."""
         del ctx
         return self.calls.approve(requests)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
-        """See pydantic-ai. Makes the call."""
+        """Make the call."""
         del ctx
         return await self.calls.make(call, tool_def, args, handler)
 
     async def on_tool_execute_error(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
     ) -> Any:
-        """See pydantic-ai. Turns a tool's exception into a result; its siblings continue."""
+        """Turn a tool's exception into a result; its siblings continue."""
         del ctx, call, tool_def, args
         return self.calls.failed(error)
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """See pydantic-ai. Hands on what a person has sent; lets features say why it must go on."""
+        """Hand on the messages of people; let features say why the run must go on."""
         del node
         turns = self.turns
         may_go_on = turns.ended is None and not turns.reporting and turns.may_go_on
@@ -748,7 +747,7 @@ def _as_salvage(request: ModelRequestContext, reason: Exception) -> ModelRequest
 def event_stream_handler_of(
     emitter: Emitter, on_event: Callable[[Any], None]
 ) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
-    """The `event_stream_handler` of pydantic-ai. Args: on_event: called with each event."""
+    """Return an `event_stream_handler` of pydantic-ai. Args: on_event: called with each event."""
 
     async def handle(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
         await emit_events(events, emitter, on_event)
@@ -769,17 +768,17 @@ async def emit_events(events: AsyncIterable[Any], emitter: Emitter, on_event: Ca
 
 
 class _Blocks:
-    """Makes events of the texts of a response; our streams do not tell of the end of a part."""
+    """Maker of events from the texts of a response; our streams do not tell of the end of a part."""
 
     def __init__(self) -> None:
         self._index = -1
-        """Of the newest part, if that is text or thinking."""
+        """The index of the newest part, if that is text or thinking."""
         self._texts: list[str] = []
-        """Of that part."""
+        """The texts of that part."""
         self._whole: type[ev.Response | ev.Thoughts] = ev.Response
 
     def read(self, event: Any) -> Iterator[ev.AgentEvent]:
-        """Return what an event of pydantic-ai says of texts."""
+        """Yield the events for the texts in an event of pydantic-ai."""
         told: list[ev.AgentEvent | None] = []
         if isinstance(event, PartDeltaEvent):
             told = [self._continued(event)]
@@ -788,7 +787,7 @@ class _Blocks:
         return (each for each in told if each is not None)
 
     def _begun(self, event: PartStartEvent) -> ev.AgentEvent | None:
-        """The newest part has begun. Returns its first chunk, if it has text already."""
+        """Begin the newest part. Return its first chunk, if it has text already."""
         part = event.part
         if not isinstance(part, TextPart | ThinkingPart):
             self._index = -1
@@ -797,7 +796,7 @@ class _Blocks:
         return self._chunk(event.index, ev.ResponseChunk if self._whole is ev.Response else ev.ThoughtsChunk, part.content)
 
     def _continued(self, event: PartDeltaEvent) -> ev.AgentEvent | None:
-        """A part has grown. Returns the chunk, if it is text."""
+        """Continue a part. Return the chunk, if it is text."""
         delta = event.delta
         if isinstance(delta, TextPartDelta):
             return self._chunk(event.index, ev.ResponseChunk, delta.content_delta)
@@ -806,7 +805,7 @@ class _Blocks:
         return None
 
     def ended(self) -> ev.AgentEvent | None:
-        """The newest part is whole, or there is none. Returns its block, if it has text."""
+        """End the newest part, if there is one. Return its block, if it has text."""
         text, self._texts = "".join(self._texts), []
         return self._whole(content=text) if text else None
 
@@ -819,7 +818,7 @@ class _Blocks:
 
 
 def prefix_of(agent: TreeAgent) -> Hashable | None:
-    """Return what tells the prefix of a child's first request from others. None: it has no sibling that could write it."""
+    """Return a key of the prefix of a child's first request. None: it has no sibling that could write it."""
     if agent.parent is None or not bills_cache_writes(agent.model, agent.shared.model_settings):
         return None
     if agent.run.record.history and not agent.continues:
@@ -829,7 +828,7 @@ def prefix_of(agent: TreeAgent) -> Hashable | None:
 
 
 def warn_of_unread_cache(agent: TreeAgent) -> None:
-    """Log it, once, if a run of several turns has read nothing from a cache that its provider has."""
+    """Log, once, that a run of several turns has read nothing from its provider's cache."""
     account = agent.run.account
     if account.taken("turns") != UNREAD_TURNS or account.own_usage.cache_read_tokens:
         return

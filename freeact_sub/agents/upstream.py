@@ -21,7 +21,7 @@ from freeact_sub.text import wrong_fields
 RETRIES: Final = 5
 """Unusable replies in a row that a model may send; the bound on turns applies as well."""
 COUNTED_BY_US: Final = 1_000_000_000
-"""The output retries that pydantic-ai is told: see `UnusableReplies`."""
+"""Output retries given to pydantic-ai: `UnusableReplies` counts."""
 END_SECONDS: Final = 0.5
 """Seconds that a cancelled run waits for tasks that pydantic-ai has left."""
 
@@ -59,7 +59,7 @@ class InnerTasks:
 
 
 class UnusableReplies:
-    """The replies in a row that the model was asked to correct.
+    """Replies in a row that the model was asked to correct.
 
     Report: "`retries={'output': n}` counts the unusable outputs of a whole run. A run of a hundred turns that corrects each
     of its six mistakes at once ends like one that repeats a mistake six times. Count those in a row, or let a capability
@@ -82,7 +82,7 @@ class UnusableReplies:
 
 
 def _problem_told(request: ModelRequestContext) -> str | None:
-    """The text of a request that tells the model about an unusable reply. None: it has no such text."""
+    """Return the text of a request that tells the model about an unusable reply, if it has one."""
     outputs = {tool.name for tool in request.model_request_parameters.output_tools}
     for part in request.messages[-1].parts if request.messages else ():
         is_retried = isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name in outputs
@@ -96,7 +96,7 @@ def _problem_told(request: ModelRequestContext) -> str | None:
 class UnmadeCalls:
     """The calls of the latest response of a run for which no tool was run.
 
-    Such a call counts as well, and is announced and reported: no tool has its name, or its arguments are not valid.
+    They count as well, and are announced and reported: no tool has the name, or the arguments are not valid.
 
     Report: "A call of an unknown tool, and one that is refused because retries are used up, passes no hook of a capability.
     `wrap_tool_execute`, or a hook of its own, could tell of each call of the model once." The events of pydantic-ai tell of
@@ -105,11 +105,11 @@ class UnmadeCalls:
 
     agent: TreeAgent
     over: LimitReachedError | None = None
-    """Such a call was one too many, so the run ends before its next request."""
+    """The error of one such call too many: the run ends before its next request."""
     _left: list[ToolCallPart] = field(default_factory=list)
 
     def responded(self, response: ModelResponse, outputs: Collection[str]) -> None:
-        """A response has come. Args: outputs: names of the tools that hand over an answer, which are no calls."""
+        """Note a new response. Args: outputs: names of the tools that hand over an answer, which are no calls."""
         self._left = [call for call in response.tool_calls if call.tool_name not in outputs]
 
     def made(self, call_id: str) -> None:

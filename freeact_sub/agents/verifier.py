@@ -1,7 +1,7 @@
-"""`Verifier`: checks the answer of a run before it is accepted, by `check` of who started it and `verify` of its type.
+"""Checks of an answer before it is accepted: by the starter's `check`, and by the type's `verify` (`Verifier`).
 
-Code that a parent's model has written runs in a branch of the child's kernel, which is dropped afterwards: it sees what the
-child has, and changes none of its variables. It needs approval like a cell of the parent, and so does what it does there.
+Code that a parent's model has written runs in a branch of the child's kernel, which is dropped afterwards: it sees the
+child's variables, and changes none. It needs approval like a cell of the parent, and so do its actions.
 A function of the program is the program's own and runs in it.
 """
 
@@ -27,7 +27,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.text import clean, one_line, shortened
 
 Check: TypeAlias = str | Callable[[Any], Any]
-"""Code that looks at `answer`, or a function of it. It fails if it raises, or if its value is false."""
+"""A check: code that looks at `answer`, or a function of it. It fails if it raises, or if its value is false."""
 MAX_CODE_CHARS: Final = 20_000
 PROBLEM_CHARS: Final = 1_500
 LINE_CHARS: Final = 500
@@ -48,29 +48,29 @@ class CopiedKernel(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Verifier:
-    """Checks the answers of one run, each time that it ends."""
+    """Checks of the answers of one run, each time that it ends."""
 
     check: Check | None = None
     verify: Callable[[Any], Awaitable[str]] | None = None
-    """`verify` of a type that only a parent's kernel knows: returns what is wrong with an answer, or nothing."""
+    """The `verify` of a type that only a parent's kernel knows: returns what is wrong with an answer, or nothing."""
     starter: TreeAgent | None = None
-    """Has started the run."""
+    """The agent that started the run."""
     of_program: bool = False
-    """The check is the program's own: nobody is asked whether it may run."""
+    """Whether the check is the program's own, and so runs unasked."""
     verified: bool = False
-    """The last answer has passed."""
+    """Whether the last answer has passed."""
     unverified: str = ""
-    """Why it has not. Empty: it has, or there is no check."""
+    """The reason why it has not. Empty: it has, or there is no check."""
     _sent_back: bool = False
 
     async def reason_to_go_on(self, answer: Any, agent: TreeAgent, kernel: CopiedKernel, *, may_go_on: bool) -> str:
-        """Check an answer. Return the text that sends it back to the model, at most once. Empty: it is accepted.
+        """Check an answer. Return the text that sends it back to the model, at most once. Empty: accepted.
 
         Args:
             answer: The answer.
-            agent: Gave it.
+            agent: The agent that gave it.
             kernel: The agent's.
-            may_go_on: The agent can make another request.
+            may_go_on: Whether the agent can make another request.
         """
         self.verified, self.unverified = False, ""
         if isinstance(answer, Refusal):
@@ -126,18 +126,18 @@ class Verifier:
 
 
 def stricter(starter: TreeAgent, agent: TreeAgent) -> TreeAgent:
-    """Whose rules count for a check: the kernel may have no wall where the starter's mode relies on one."""
+    """Return the agent whose rules count for a check: its kernel may lack the wall that the starter's mode relies on."""
     return min(starter, agent, key=lambda each: MODES.index(each.policy.mode))
 
 
 class CheckHost:
-    """Answers what the code of a check asks of its host."""
+    """The host of a check's code."""
 
     def __init__(self, starter: TreeAgent, agent: TreeAgent) -> None:
         self._starter, self._agent = starter, agent
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> str | None:
-        """Reply to a request of its code: actions need the approval that those of the parent need; nothing else is there."""
+        """Reply to the check's code: actions need the approval that the parent's need; nothing else is there."""
         if method == "files":  # what a check reads, its child has not read
             return None
         if method != "check":
@@ -160,7 +160,7 @@ async def _called(check: Callable[[Any], Any], answer: Any, agent: TreeAgent) ->
     """Call a function of the program, in a thread if it is not async; return what is wrong, or nothing.
 
     Raises:
-        TimeoutError: It takes longer than a cell may take.
+        TimeoutError: The function takes longer than a cell may.
     """
     async with asyncio.timeout(agent.shared.config.kernel.cell_timeout_seconds):
         if inspect.iscoroutinefunction(check):
@@ -180,7 +180,7 @@ async def _called(check: Callable[[Any], Any], answer: Any, agent: TreeAgent) ->
 
 
 def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """The value of a call, or its error, whatever it is: `sys.exit` and `pytest.fail` too. It may run in a thread."""
+    """Return the value of a call, or its error, `sys.exit` and `pytest.fail` too. It may run in a thread."""
     try:
         return call(), None
     except BaseException as error:  # noqa: BLE001  # as above
@@ -198,7 +198,7 @@ def checked_check(check: Check) -> Check:
     """Return a check that can be run.
 
     Raises:
-        InvalidRequestError: It cannot.
+        InvalidRequestError: The check cannot be run.
     """
     if isinstance(check, str):
         as_check(check)
@@ -211,7 +211,7 @@ def as_check(code: str) -> str:
     """Return code that raises an error if its last line, an expression, is false.
 
     Raises:
-        InvalidRequestError: It is not Python, or too long.
+        InvalidRequestError: The code is not Python, or too long.
     """
     if len(code) > MAX_CODE_CHARS:
         raise InvalidRequestError(f"check: it has more than {MAX_CODE_CHARS:,} characters: shorten it")
