@@ -42,9 +42,9 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Task(),
     Delegate(),
 )
-"""The tools of the core. Features have others (`ToolsFeature`)."""
+"""Tools of the core. Features have others (`ToolsFeature`)."""
 TOOL_NAMES: Final = built_in_names()
-"""The names of all built-in tools, those of features included."""
+"""Names of all built-in tools, those of features included."""
 
 __all__ = [
     "TOOLS",

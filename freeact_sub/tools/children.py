@@ -1,4 +1,4 @@
-"""The tools that have others work: `task` starts a child, `delegate` carries out a plan, `ask` makes one model request."""
+"""Tools that have others work: `task` starts a child, `delegate` carries out a plan, `ask` makes one model request."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from freeact_sub.tools.tool import Outcome, PlainTool, ToolContext, ToolResult
 
 
 class TaskArguments(AskedChild):
-    """The arguments of `task`."""
+    """Arguments of `task`."""
 
     background: bool = Field(default=False, description="Return its id at once; you are told when it has ended.")
 
@@ -29,17 +29,17 @@ class TaskArguments(AskedChild):
 
 
 class Task:
-    """Starts a child through the function that the agent placed in the context."""
+    """A tool that starts a child through the context's `spawn`."""
 
     name = "task"
     arguments = TaskArguments
 
     def call(self, arguments: TaskArguments) -> SpawnCall:
-        """See `Tool`."""
+        """Return the start of the child."""
         return arguments.request.call(background=arguments.background)
 
     async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Start the child, and wait for its end."""
         request = arguments.request.replace(tool_call_id=context.tool_call_id)
         if not arguments.background:
             return await context.spawn(request)
@@ -67,7 +67,7 @@ class Subtask(BaseModel):
 
 
 class DelegateArguments(BaseModel):
-    """See `tools/delegate.json`."""
+    """Arguments of `delegate`; `tools/delegate.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     plan: str = Field(min_length=1)
@@ -109,13 +109,13 @@ class _SubtaskOutcome:
 
 
 class Delegate:
-    """Carries out a plan through the context's `spawn`."""
+    """A tool that carries out a plan through the context's `spawn`."""
 
     name = "delegate"
     arguments = DelegateArguments
 
     def call(self, arguments: DelegateArguments) -> SpawnCall:
-        """See `Tool`."""
+        """Return the start of all children of the plan."""
         prompts = [f"{index}. {subtask.task}" for index, subtask in enumerate(arguments.subtasks)]
         count = len(arguments.subtasks)
         return SpawnCall(
@@ -125,7 +125,7 @@ class Delegate:
         )
 
     async def run(self, arguments: DelegateArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Carry out the plan, and return the answers in its order."""
         outcomes = await carry_out_plan(arguments, context)
         done = sum(outcome.completed for outcome in outcomes)
         lines = [f"{done} of {len(outcomes)} subtasks completed. The plan: {arguments.plan}"]
@@ -136,7 +136,7 @@ class Delegate:
 
 
 async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_SubtaskOutcome]:
-    """Runs each subtask once its dependencies have ended; returns the outcomes in the order of the plan."""
+    """Run each subtask once its dependencies have ended; return the outcomes in the order of the plan."""
     subtasks = arguments.subtasks
     states: list[PlanStatus] = ["pending"] * len(subtasks)
     at_work: dict[int, asyncio.Task[_SubtaskOutcome]] = {}
@@ -198,7 +198,7 @@ def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int]
 
 
 class AskArguments(BaseModel):
-    """See `tools/ask.json`."""
+    """Arguments of `ask`; `tools/ask.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     prompt: str = Field(min_length=1)
@@ -207,11 +207,11 @@ class AskArguments(BaseModel):
 
 
 class Ask(PlainTool):
-    """Asks a model through the function that the agent placed in the context."""
+    """A tool that asks a model through the context's `ask`."""
 
     name = "ask"
     arguments = AskArguments
 
     async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Ask the model."""
         return ToolResult(text=await context.ask(arguments.prompt, arguments.model or None))

@@ -1,4 +1,4 @@
-"""`execute_ipython_cell` runs one cell in the agent's kernel; `reset_kernel` restarts the kernel."""
+"""Tools for the agent's kernel: `execute_ipython_cell` runs one cell in it, `reset_kernel` restarts it."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ from freeact_sub.tools.tool import CellContext, PlainTool, ToolContext, ToolResu
 from freeact_sub.tools.toolset import IMAGE_MARKS, output_file
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
-"""Only the model reads this."""
+"""The result of a silent cell, for the model only."""
 LOST_BEFORE: Final = (
     "[ERROR] The kernel was lost before this cell: {reason}. The variables and imports of earlier cells are gone; "
     "this cell ran in a new kernel.\n"
@@ -37,34 +37,34 @@ SUFFIXES: Final = {
     "image/webp": ".webp",
     "image/svg+xml": ".svg",
 }
-"""By media type; the first type in a display counts."""
+"""Endings of picture files, by media type; the first type in a display counts."""
 MAX_SAVED: Final = 100
-"""Pictures of one cell that are saved."""
+"""Pictures of one cell that are saved, at most."""
 
 logger = logging.getLogger(__name__)
 
 
 class ExecuteArguments(BaseModel):
-    """See `tools/execute_ipython_cell.json`."""
+    """Arguments of `execute_ipython_cell`; `tools/execute_ipython_cell.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     description: Annotated[str, BeforeValidator(lambda given: given if isinstance(given, str) else "")] = ""
-    """A title never costs the model a second try."""
+    """The title of the cell; a wrong one never costs the model a second try."""
     code: str
 
 
 class ExecuteIPythonCell:
-    """Runs a cell. Its output streams as events; the model reads head and tail."""
+    """A tool that runs a cell, whose output streams as events; the model reads head and tail."""
 
     name = CELL_TOOL
     arguments = ExecuteArguments
 
     def call(self, arguments: ExecuteArguments) -> CodeAction:
-        """See `Tool`."""
+        """Return the cell as an action of code."""
         return CodeAction(code=arguments.code, description=own_title(arguments.description))
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Run the cell."""
         kernel = await context.kernel.get()
         output = await run_cell(arguments.code, kernel, context)
         if kernel.lost_reason is not None and not kernel.may_be_replaced:
@@ -79,7 +79,7 @@ class ExecuteIPythonCell:
 
 
 async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecutionOutput:
-    """Runs a cell to its end, however it ends; streams its output as events, and returns the last one."""
+    """Run a cell to its end, however it ends; stream its output as events, and return the last one."""
     settings = context.config.kernel
     started, lost_before = time.monotonic(), context.take_loss()
     root = context.config.workspace
@@ -110,7 +110,7 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
 
 
 async def _stream(cell: CellRun, context: CellContext) -> str:
-    """Emits a cell's output up to its end; returns the name of the last error."""
+    """Emit a cell's output up to its end; return the name of the last error."""
     is_to_clear, raised = False, ""
     async for output in cell:
         if isinstance(output, CellError):
@@ -161,7 +161,7 @@ def _images(displays: tuple[MimeBundle, ...]) -> Iterator[BinaryContent]:
 
 
 def save_pictures(displays: Sequence[MimeBundle], folder: Path, tool_call_id: str, *, root: Path) -> tuple[str, ...]:
-    """Saves the pictures among the displays of a cell; returns their paths in order. Blocks.
+    """Save the pictures among the displays of a cell; return their paths in order. Blocks.
 
     Args:
         displays: The displays of the cell.
@@ -197,19 +197,19 @@ def _pictures(displays: Sequence[MimeBundle]) -> Iterator[tuple[str, bytes]]:
 
 
 class ResetArguments(BaseModel):
-    """See `tools/reset_kernel.json`."""
+    """Arguments of `reset_kernel`; `tools/reset_kernel.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
 
 
 class ResetKernel(PlainTool):
-    """Replaces the kernel with a new one."""
+    """A tool that replaces the kernel with a new one."""
 
     name = "reset_kernel"
     arguments = ResetArguments
 
     async def run(self, arguments: ResetArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Replace the kernel."""
         del arguments
         await context.kernel.reset()
         return ToolResult(text="The kernel was restarted: all variables and imports are gone.")

@@ -1,4 +1,4 @@
-"""`OwnTools`: functions of the program as tools. Models call them as their own, and code in cells by `agent.tools`."""
+"""Functions of the program as tools (`OwnTools`): models call them as their own, code in cells by `agent.tools`."""
 
 import asyncio
 import inspect
@@ -29,13 +29,13 @@ class OwnTools:
     """The functions that a program gives its agents."""
 
     toolset: FunctionToolset[Any] | None = None
-    """None: there are none."""
+    """The functions, if there are any."""
     deps: Any = field(default=None, repr=False)
-    """What `RunContext.deps` is."""
+    """The value of `RunContext.deps`."""
 
     @property
     def toolsets(self) -> Sequence[AbstractToolset[Any]]:
-        """What a model's turns have."""
+        """The toolsets of a model's turns."""
         return () if self.toolset is None else (self.toolset,)
 
     @cached_property
@@ -44,7 +44,7 @@ class OwnTools:
         return () if self.toolset is None else tuple(self.toolset.tools)
 
     async def definitions(self, context: RunContext[Any]) -> list[ToolDefinition]:
-        """The tools that there are at this moment, with their descriptions and schemas."""
+        """Return the present tools, with their descriptions and schemas."""
         return [tool.tool_def for tool in (await self._tools(context)).values()]
 
     async def prepare(self, name: str, args: Mapping[str, Any], context: RunContext[Any]) -> "OwnCall":
@@ -87,15 +87,15 @@ class OwnCall:
     args: dict[str, Any]
     context: RunContext[Any]
     needs_approval: bool
-    """A person must agree, whatever mode and rules say."""
+    """Whether a person must agree, whatever mode and rules say."""
 
     async def run(self, *, approved: bool) -> Any:
-        """Run the tool and return what it returns.
+        """Run the tool and return its value.
 
         Raises:
-            ApprovalRequired: It says that a person must agree.
-            InvalidRequestError: It asks for other arguments.
-            FreeactError: It has failed.
+            ApprovalRequired: The tool says that a person must agree.
+            InvalidRequestError: The tool asks for other arguments.
+            FreeactError: The tool has failed.
         """
         name, context = self.tool.tool_def.name, replace(self.context, tool_call_approved=approved)
         try:

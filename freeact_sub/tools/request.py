@@ -1,4 +1,4 @@
-"""`ChildRequest`: a child as its parent asks for it. `AskedChild`: a child as a model, or code in a cell, asks for it.
+"""Requests for children: by a parent (`ChildRequest`), and by a model or its code (`AskedChild`).
 
 Both inherit the choices of `ChildChoices` (`calls.py`).
 """
@@ -22,7 +22,7 @@ class NodeHandle(Protocol):
 
     @property
     def node_id(self) -> str:
-        """Its id."""
+        """The id of the node."""
         ...
 
 
@@ -37,25 +37,25 @@ class ChildRequest(ChildChoices):
 
     prompt: str
     content: Annotated[tuple[UserContent, ...], SkipValidation] = ()
-    """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
+    """The prompt's texts, pictures and files in order, where it has more than text."""
     model: Annotated[str | Model | None, SkipValidation] = None
-    """A name in the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai; `inherit`: its parent's. None: its
-    type's, else that of the setting `subagents.model`, else its parent's."""
+    """The name of a model in the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai; `inherit`: the parent's.
+    None: the type's, else the setting `subagents.model`, else the parent's."""
     branch_of: Annotated[NodeHandle | str | None, SkipValidation] = None
-    """The child's kernel starts as a copy of this node's; an id names one of the parent's nodes."""
+    """The node whose kernel the child's starts as a copy of; an id names one of the parent's nodes."""
     output_type: Any = str
     """The type of the child's answer: pydantic-ai's `output_type`, or a type of frames or arrays, which come by value."""
     output_schema: Mapping[str, Any] | None = None
-    """The JSON schema that `output_type` was made from. None: it was not made from a schema."""
+    """The JSON schema behind `output_type`, if it was made from one."""
     check: Annotated[str | Callable[[Any], Any] | None, SkipValidation] = None
-    """Checks the answer before it is accepted (docs/receipts.md): code that looks at `answer`, in a branch of the child's
-    kernel, or a function of it. It fails if it raises, or if its value is false; a function may return nothing."""
+    """The check of the answer before it is accepted (docs/receipts.md): code that looks at `answer`, in a branch of the
+    child's kernel, or a function of it. It fails if it raises, or if its value is false; a function may return nothing."""
     verify: Annotated[Callable[[Any], Awaitable[str]] | None, SkipValidation] = None
-    """Checks it in the kernel that knows its type; returns what is wrong."""
+    """The check in the kernel that knows the answer's type; returns what is wrong."""
     prepare: Annotated[Callable[[Kernel], Awaitable[str]] | None, SkipValidation] = None
-    """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
+    """A function called with the child's kernel before its first turn; its text is added to the prompt."""
     inputs_digest: str = ""
-    """The digest of what `prepare` puts into the kernel. Empty: unknown."""
+    """The digest of the values that `prepare` puts into the kernel. Empty: unknown."""
     tool_call_id: str | None = None
     """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
 
@@ -82,24 +82,24 @@ class ChildRequest(ChildChoices):
 
     @property
     def is_branch(self) -> bool:
-        """Whether the child's kernel starts as a copy of its parent's live kernel. One with files of its own has to."""
+        """Whether the child's kernel starts as a copy of its parent's live kernel, as with files of its own it must."""
         return self.branch or (self.own_files and self.branch_of is None and self.resume is None)
 
     @property
     def choices(self) -> ChildChoices:
-        """The choices alone, which an agent keeps: no prompt, no functions of a program."""
+        """The choices that an agent keeps, without prompt and functions of a program."""
         own = {name: getattr(self, name) for name in ChildChoices.model_fields}
         node_id = getattr(self.branch_of, "node_id", self.branch_of)  # an agent that has ended holds no node
         return ChildChoices.model_construct(**own | {"branch_of": node_id})
 
     @property
     def continues_all(self) -> bool:
-        """Whether the child goes on where its parent is, with all that the parent has."""
+        """Whether the child continues its parent's conversation and state."""
         other = self.branch_of is not None or self.own_files or self.tools is not None or self.mode is not None
         return self.history == "all" and not other
 
     def call(self, *, background: bool = False) -> SpawnCall:
-        """The call that rules and people judge. Args: background: the parent does not wait for the child."""
+        """Return the call that rules and people judge. Args: background: the parent does not wait for the child."""
         return SpawnCall.of(self.prompt, self, background=background)
 
 
@@ -110,7 +110,7 @@ class AskedChild(ChildChoices):
     max_turns: int | None = Field(
         default=None, ge=1, description="Model responses that it may use.", json_schema_extra={"default": 10}
     )
-    """The bound `turns` of its budget. None: that of the setting."""
+    """The bound `turns` of the budget. None: the setting's."""
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ EMPTY: Final[tuple[Any, ...]] = ("", None, False, {}, [])
 
 
 def schema_for_models(arguments: type[AskedChild]) -> dict[str, Any]:
-    """Return the JSON schema of arguments as models read it: each request pays for it, so it says nothing twice."""
+    """Return the JSON schema of arguments for models, without repetition: each request pays for it."""
     schema = arguments.model_json_schema()
     fields = schema["properties"]
     ordered = {name: fields[name] for name in ("prompt", *(name for name in fields if name != "prompt"))}

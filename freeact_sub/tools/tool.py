@@ -1,6 +1,6 @@
-"""`Tool`, the interface of tools, and `ToolContext`, what a tool works with.
+"""The interface of tools (`Tool`), and the context of a call (`ToolContext`).
 
-A tool knows nothing of agents. What it needs of its agent stands in the context: a kernel, a way to emit events, a gate, and
+A tool knows nothing of agents. All that it needs stands in the context: a kernel, a way to emit events, a gate, and
 `spawn`, a function that the agent placed there.
 """
 
@@ -37,9 +37,9 @@ class ToolResult:
     sections: tuple[str, ...] = ()
     """The parts of a text; if the whole is too long, the model sees some of each. Empty: the text is one part."""
     bounded: bool = False
-    """The text is already within the model's bound."""
+    """Whether the text is already within the model's bound."""
     file: str | None = None
-    """A file that has all of a text that was cut."""
+    """A file with the whole of a text that was cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +49,17 @@ class ChildState:
     agent_id: str
     description: str
     task: str
-    """Its prompt."""
+    """The prompt."""
     status: str
-    """A live status such as `running`, or how it ended."""
+    """The live status, such as `running`, or the outcome."""
     ended: bool
     seconds: float
     usage: Usage
     """The spending of the child and its descendants."""
     output: Any = None
-    """Its answer once it has ended; if the status is not `completed`, its last text."""
+    """The answer once the child has ended; if the status is not `completed`, its last text."""
     error: str = ""
-    """Why the child did not complete."""
+    """The reason why the child did not complete."""
     report: str = ""
     """Status line and answer for its parent's model, once it has ended."""
     question: str = ""
@@ -69,10 +69,10 @@ class ChildState:
 
 
 class BackgroundChildren(Protocol):
-    """An agent's background children. They end with its run."""
+    """Background children of an agent, which end with its run."""
 
     async def start(self, request: ChildRequest) -> ChildState:
-        """Starts a child without waiting for it.
+        """Start a child without waiting for it.
 
         Raises:
             FreeactError: The child may not be started.
@@ -80,11 +80,11 @@ class BackgroundChildren(Protocol):
         ...
 
     def list(self) -> Sequence[ChildState]:
-        """Returns the children of this run, oldest first."""
+        """Return the children of this run, oldest first."""
         ...
 
     async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
-        """Waits until these children (default: all) have ended, one asks a question, or the time is up.
+        """Wait until these children (default: all) have ended, one asks a question, or the time is up.
 
         Raises:
             FreeactError: An id does not name a background child of this agent.
@@ -92,26 +92,26 @@ class BackgroundChildren(Protocol):
         ...
 
     async def message(self, agent_id: str, text: str, tool_call_id: str | None) -> str:
-        """Answers a child's question, or sends a message that its model reads before its next request.
+        """Answer a child's question, or send a message that its model reads before its next request.
 
-        A child that has ended is resumed in the background, with the text as its prompt. It needs approval like a new child.
+        An ended child is resumed in the background, with the text as its prompt. It needs approval like a new child.
 
         Args:
             agent_id: The child.
             text: The answer, the message or the prompt.
-            tool_call_id: The id of the call that does this.
+            tool_call_id: The id of the calling tool's call.
 
         Returns:
             The outcome, in one sentence.
 
         Raises:
             ApprovalDeniedError: Resuming the child was denied.
-            FreeactError: It is not a child of this agent, or it cannot begin another run.
+            FreeactError: The id is no child's of this agent, or the child cannot begin another run.
         """
         ...
 
     async def cancel(self, agent_id: str) -> ChildState:
-        """Cancels a child and its descendants; its state has what it found so far.
+        """Cancel a child and its descendants; its state has what it found so far.
 
         Raises:
             FreeactError: The id does not name a background child of this agent.
@@ -123,7 +123,7 @@ class KernelAccess(Protocol):
     """The agent's kernel, which may be starting, lost or replaced."""
 
     async def get(self) -> Kernel:
-        """Returns the live kernel; starts one if needed.
+        """Return the live kernel; start one if needed.
 
         Raises:
             KernelStartError: The kernel does not start.
@@ -132,7 +132,7 @@ class KernelAccess(Protocol):
         ...
 
     async def reset(self) -> None:
-        """Replaces the kernel with a new one."""
+        """Replace the kernel with a new one."""
         ...
 
 
@@ -145,11 +145,11 @@ class CellContext:
     output_folder: Path
     """The folder of the agent's long outputs."""
     emit: Callable[[AgentEvent], Awaitable[Any]]
-    """Writes an event with the agent's header and this call's id."""
+    """A function that writes an event with the agent's header and this call's id."""
     asked_seconds: Callable[[], float] = lambda: 0.0
-    """Returns for how many seconds people were asked so far on behalf of the agent and its descendants."""
+    """A function that returns the seconds that people were asked so far for the agent and its descendants."""
     take_loss: Callable[[], str] = lambda: ""
-    """Returns why an earlier kernel was lost, if no result has said so: this one does. Empty: nothing is to be said."""
+    """A function that returns why an earlier kernel was lost, for this result to say. Empty: nothing to say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,19 +158,19 @@ class ToolContext(CellContext):
 
     kernel: KernelAccess
     spawn: Callable[[ChildRequest], Awaitable[ToolResult]]
-    """Starts a child and waits for its end."""
+    """A function that starts a child and waits for its end."""
     children: BackgroundChildren
-    """The background children."""
     ask: Callable[[str, str | None], Awaitable[str]]
-    """Makes one model request. Args: the prompt; the name of a model in the settings, None: the agent's own."""
+    """A function that makes one model request. Args: the prompt; the name of a model in the settings, None: the agent's
+    own."""
     ask_user: Callable[[PersonQuestion], Awaitable[Answer]]
-    """Asks a person. The text of the answer is None if there is none."""
+    """A function that asks a person; an answer without text is none."""
     ask_parent: Callable[[str], Awaitable[str]] | None = None
-    """Asks the agent's parent a question, returns the answer. None: the parent waits for this agent and cannot answer."""
+    """A function that asks the agent's parent. None: the parent waits for this agent and cannot answer."""
 
 
 class Tool(Protocol):
-    """One tool. `tools/NAME.json` has its name, description and JSON schema."""
+    """A tool. `tools/NAME.json` has its name, description and JSON schema."""
 
     @property
     def name(self) -> str:
@@ -179,36 +179,36 @@ class Tool(Protocol):
 
     @property
     def arguments(self) -> type[BaseModel]:
-        """Validates the arguments; a test holds it against the JSON file."""
+        """The model that validates the arguments; a test holds it against the JSON file."""
         ...
 
     def call(self, arguments: Any) -> Call:
-        """The value that rules and people judge before the tool runs."""
+        """Return the value that rules and people judge before the tool runs."""
         ...
 
     async def run(self, arguments: Any, context: ToolContext) -> ToolResult:
-        """Runs the tool. A failure that the model can react to is a result; an exception ends the run."""
+        """Run the tool. A failure that the model can react to is a result; an exception ends the run."""
         ...
 
 
 class PlainTool:
-    """A tool that is judged by its name. It is harmless if its file says so: it touches only its agent and its children."""
+    """A tool that is judged by its name; harmless if its file says so: it touches only its agent and its children."""
 
     name: str
 
     def call(self, arguments: BaseModel) -> ToolCall:
-        """See `Tool`."""
+        """Return a call by the tool's name."""
         return ToolCall(tool_name=self.name, args=arguments.model_dump(), harmless=is_harmless(self.name))
 
 
 def is_harmless(name: str) -> bool:
-    """Whether a tool is built in, and its file has `"metadata": {"harmless": true}`."""
+    """Return whether a tool is built in, and its file has `"metadata": {"harmless": true}`."""
     return name in built_in_names() and bool((_told(name).get("metadata") or {}).get("harmless", False))
 
 
 @functools.cache
 def load_definition(name: str) -> ToolDefinition:
-    """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module.
+    """Load `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module.
 
     The schema of `task` is made from the choices for a child, which stand in one place only.
     """
@@ -228,7 +228,7 @@ def _told(name: str) -> dict[str, Any]:
 
 @functools.cache
 def built_in_names() -> frozenset[str]:
-    """The names of all built-in tools, also of those that an agent does not have."""
+    """Return the names of all built-in tools, including those that an agent does not have."""
     return frozenset(file.name.removesuffix(".json") for file in _definitions().iterdir() if file.name.endswith(".json"))
 
 

@@ -1,4 +1,4 @@
-"""`AgentToolset`: the built-in tools of an agent as pydantic-ai has them; and bounds for the results of all tools.
+"""The built-in tools of an agent for pydantic-ai (`AgentToolset`), and bounds for the results of all tools.
 
 The results of all tools pass through `bound_result` on their way to the model: cells, children, MCP servers and users' own
 tools; texts, pictures and values. A text past the bound goes whole to a file, and the model reads its head, its tail and the
@@ -38,28 +38,28 @@ MAX_RETRIES = 5
 
 
 class JudgedToolset(AbstractToolset[Any]):
-    """Tools that say what a call of them is, so that rules and people judge it as that."""
+    """Tools that describe their calls, so that rules and people can judge them."""
 
     @abstractmethod
     def call_of(self, name: str, tool_args: Any) -> Call | None:
-        """The call to judge before the tool runs. None: the tool is none of these."""
+        """Return the call to judge before the tool runs. None: the toolset has no such tool."""
 
 
 class AgentToolset(JudgedToolset):
     """The tools of one agent, by name."""
 
     def __init__(self, tools: Sequence[Tool], make_context: Callable[[str], ToolContext]) -> None:
-        """Args: make_context: makes the context for a tool call id."""
+        """Make the toolset. Args: make_context: makes the context for a tool call id."""
         self._tools = {tool.name: tool for tool in tools}
         self._make_context = make_context
 
     @property
     def id(self) -> str:
-        """See pydantic-ai."""
+        """The id for pydantic-ai."""
         return "freeact-sub"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """See pydantic-ai."""
+        """Return the tools by name."""
         del ctx
         return {
             name: ToolsetTool(
@@ -72,13 +72,13 @@ class AgentToolset(JudgedToolset):
         }
 
     async def call_tool(self, name: str, tool_args: Any, ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        """Runs a tool; its pictures follow its text."""
+        """Run a tool; its pictures follow its text."""
         del tool
         result = await self._tools[name].run(self._arguments(name, tool_args), self._make_context(ctx.tool_call_id or ""))
         return model_content(result)
 
     def call_of(self, name: str, tool_args: Any) -> Call | None:
-        """See `JudgedToolset`."""
+        """Return the call to judge before the tool runs."""
         tool = self._tools.get(name)
         return None if tool is None else tool.call(self._arguments(name, tool_args))
 
@@ -89,7 +89,7 @@ class AgentToolset(JudgedToolset):
 
 @functools.cache
 def validator_of(arguments: type[BaseModel]) -> Any:
-    """Return what checks the arguments of a tool."""
+    """Return a validator of a tool's arguments."""
     arguments.model_rebuild()  # it is built when it is first needed
     return arguments.__pydantic_validator__
 
@@ -102,12 +102,12 @@ IMAGE_MARKS: Final = {
 }
 """Image types that models read: their first bytes, and bytes that must follow."""
 MAX_IMAGE_BYTES: Final = 4_000_000
-"""Providers refuse larger ones."""
+"""Bytes of the largest picture; providers refuse larger ones."""
 MAX_IMAGES: Final = 5
 MAX_FILE_BYTES: Final = 20_000_000
-"""For sound, films and documents, which go to the model unchanged."""
+"""Bytes of the largest sound, film or document, which go to the model unchanged."""
 MIN_SHARE: Final = 400
-"""Parts of a text are joined if fewer characters than this are left for each."""
+"""Characters left for each part of a text, below which the parts are joined."""
 TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|toml|.*\+(json|xml))")
 
 _numbers = itertools.count(1)
@@ -125,7 +125,7 @@ class OwnReturn(ToolReturn[Any]):
 
 
 def model_content(result: ToolResult) -> ToolReturn[Any]:
-    """Converts a result for pydantic-ai; the metadata is for programs that read the history."""
+    """Convert a result for pydantic-ai; the metadata is for programs that read the history."""
     content = [result.text, *result.images] if result.images else result.text
     return OwnReturn(
         content,
@@ -137,7 +137,7 @@ def model_content(result: ToolResult) -> ToolReturn[Any]:
 
 
 def with_note(result: Any, note: str) -> ToolReturn[Any]:
-    """The result of a tool with a note in front, for the model."""
+    """Return a tool's result with a note for the model in front."""
     returned = result if isinstance(result, ToolReturn) else ToolReturn(result)
     value = returned.return_value
     values = value if isinstance(value, list) else [value]
@@ -147,7 +147,7 @@ def with_note(result: Any, note: str) -> ToolReturn[Any]:
 
 
 def outcome_of(result: Any) -> Outcome:
-    """Returns the outcome of a tool's return value; a user's tool that returns has succeeded."""
+    """Return the outcome of a tool's return value; a user's tool that returns has succeeded."""
     return result.outcome if isinstance(result, OwnReturn) else "success"
 
 
@@ -166,7 +166,7 @@ class Bounds:
 
 
 async def bound_result(result: Any, bounds: Bounds, tool_call_id: str) -> Any:
-    """Returns a result unchanged if it is within bounds, else cut, with notes on what is missing."""
+    """Return a result unchanged if it is within bounds, else cut, with notes on the rest."""
     returned = result if isinstance(result, ToolReturn) else ToolReturn(result)
     sections = returned.sections if isinstance(returned, OwnReturn) else ()
     bounded = isinstance(returned, OwnReturn) and returned.bounded
@@ -192,7 +192,7 @@ async def bound_result(result: Any, bounds: Bounds, tool_call_id: str) -> Any:
 
 
 async def bound_error(error: Exception, bounds: Bounds, tool_call_id: str) -> None:
-    """Cuts the message of a failed tool within its error."""
+    """Cut the message of a failed tool within its error."""
     if isinstance(error, ToolRetryError | ToolFailedError):
         part = error.tool_retry if isinstance(error, ToolRetryError) else error.tool_failed
         result = await bound_result(part.content, bounds, tool_call_id)
@@ -203,7 +203,7 @@ async def bound_error(error: Exception, bounds: Bounds, tool_call_id: str) -> No
 
 
 def head_and_tail(text: str, limit: int, where: str = "") -> str:
-    """Keeps the head and tail of a long text. Args: where: the place of the whole text, for the note between them."""
+    """Cut the middle of a long text. Args: where: the place of the whole text, for the note between head and tail."""
     left_out = len(text) - limit
     if left_out <= 0:
         return text
@@ -213,7 +213,7 @@ def head_and_tail(text: str, limit: int, where: str = "") -> str:
 
 
 def text_of(result: Any) -> str:
-    """A tool's result as people read it."""
+    """Return a tool's result as people read it."""
     if isinstance(result, ToolReturn) and isinstance(result.return_value, str) and result.content is None:
         return result.return_value
     if isinstance(result, ToolReturn):
@@ -225,16 +225,16 @@ def text_of(result: Any) -> str:
 
 
 class _ResultParts:
-    """Separates the texts of results from files such as pictures."""
+    """Collector that separates the texts of results from files such as pictures."""
 
     def __init__(self, pictures: bool) -> None:
         self._pictures = pictures
         self._seen = self._hidden = 0
         self.changed = False
-        """Something was left out or converted."""
+        """Whether something was left out or converted."""
 
     def take(self, value: Any) -> list[Any]:
-        """The texts and files of a value, in order."""
+        """Return the texts and files of a value, in order."""
         if value is None:
             return []
         if isinstance(value, str | CachePoint):
@@ -255,12 +255,12 @@ class _ResultParts:
         return [text, *(taken for file in files for taken in self._file(file))]
 
     def take_content(self, content: str | Sequence[Any] | None) -> list[Any]:
-        """The texts and files of the content beside a value."""
+        """Return the texts and files of the content beside a value."""
         items = [content] if content is None or isinstance(content, str) else content
         return [taken for item in items for taken in self.take(item)]
 
     def notes(self) -> list[str]:
-        """Notes on pictures that were left out."""
+        """Return notes on pictures that were left out."""
         if not self._hidden:
             return []
         why = "too many, too large, damaged, or of a kind that models do not read"
@@ -305,7 +305,7 @@ def _is_sound(picture: ImageUrl | BinaryContent) -> bool:
 
 
 def _without_files(value: Any, files: list[Any]) -> Any:
-    """Replaces each file in a value by a word; appends the files to the list."""
+    """Replace each file in a value by a word; append the files to the list."""
     if is_multi_modal_content(value):
         files.append(value)
         return f"[{value.media_type if isinstance(value, BinaryContent) else value.kind}]"  # a URL may hide the type
@@ -326,7 +326,7 @@ def _files(items: Iterable[Any]) -> list[Any]:
 
 
 def _cut(values: list[Any], extra: list[Any], limit: int, where: str) -> tuple[list[Any], list[Any]]:
-    """Cuts each text to its share; joins texts whose shares would be too small."""
+    """Cut each text to its share; join texts whose shares would be too small."""
     texts = [item for item in (*values, *extra) if isinstance(item, str)]
     if limit < MIN_SHARE * len(texts):
         return [head_and_tail("\n".join(texts), limit, where), *_files(values)], _files(extra)
@@ -346,7 +346,7 @@ def _cut(values: list[Any], extra: list[Any], limit: int, where: str) -> tuple[l
 
 
 def _shares(sizes: Sequence[int], limit: int) -> list[int]:
-    """Divides the limit: short texts stay whole, long ones share the rest equally."""
+    """Divide the limit: short texts stay whole, long ones share the rest equally."""
     shares = [0] * len(sizes)
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
     for done, index in enumerate(order):
@@ -356,7 +356,7 @@ def _shares(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 async def _keep_whole(text: str, bounds: Bounds, tool_call_id: str) -> str:
-    """Writes a whole text to a file; returns a note that names the file."""
+    """Write a whole text to a file; return a note that names the file."""
     file = output_file(bounds.folder, tool_call_id)
     try:
         await asyncio.to_thread(write_new, file, text.encode("utf-8", "backslashreplace"), root=bounds.root)
@@ -367,13 +367,13 @@ async def _keep_whole(text: str, bounds: Bounds, tool_call_id: str) -> str:
 
 
 def without_files(text: str, folder: Path) -> str:
-    """Removes the names of output files from a text: they are new each time."""
+    """Remove the names of output files from a text: they are new each time."""
     if str(folder) not in text:
         return text
     return re.sub(rf"{re.escape(str(folder))}/[\w.]+", "", text)
 
 
 def output_file(folder: Path, tool_call_id: str, suffix: str = ".txt") -> Path:
-    """A new file name for a call's output, unique among all agents and runs of the workspace."""
+    """Return a new file name for a call's output, unique among all agents and runs of the workspace."""
     name = re.sub(r"\W", "_", tool_call_id)[:40] or "call"
     return folder / f"{next(_numbers):04}-{name}{suffix}"
