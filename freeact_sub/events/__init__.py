@@ -67,7 +67,7 @@ class AgentEvent:
 
 @cache
 def _adapter() -> TypeAdapter[Any]:
-    """Reads events of all classes; made when it is first needed, because that takes a while."""
+    """Return the reader of events of all classes; making it takes a while."""
     return TypeAdapter(Annotated[Event, Field(discriminator="type")])
 
 
@@ -76,32 +76,32 @@ MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 
 
 class _WithContent:
-    """Gives an event with `content` the name `text`, which the text of every event has."""
+    """An event with `content`, under the name `text` that all events share."""
 
     content: str
 
     @property
     def text(self) -> str:
-        """The same as `content`."""
+        """The text of `content`."""
         return self.content
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentStarted(AgentEvent):
-    """An agent starts a run. Its `tool_call_id` is its parent's call: `task`, `delegate` or a cell; None: of a program."""
+    """An agent starts a run. `tool_call_id` is the parent's call: `task`, `delegate` or a cell; None: a program's."""
 
     type: Literal["AgentStarted"] = "AgentStarted"
     prompt: str
     description: str = ""
     """A short label of the work, if the parent gave one."""
     queued: bool = False
-    """True: the agent first waits for a slot among the working children, or for a kernel."""
+    """Whether the agent first waits for a slot among the working children, or for a kernel."""
     key: str = ""
     """The agent's durable name, which shows its ancestors: `agent:ROOT:subagent:ID`."""
     agent_type: str | None = None
-    """The name of its agent type. None: it has none."""
+    """The name of the agent's type, if it has one."""
     mode: Mode | None = None
-    """How much the agent may do without approval."""
+    """The mode: the actions that the agent may take without approval."""
     model: str = ""
     """The agent's model, `PROVIDER:NAME`. Empty: the agent is Python code."""
 
@@ -116,7 +116,7 @@ class AgentFinished(Ending, AgentEvent):
 
     @property
     def text(self) -> str:
-        """The same as `output`."""
+        """The text of `output`."""
         return self.output
 
 
@@ -161,11 +161,12 @@ class ToolCallStarted(AgentEvent):
     type: Literal["ToolCallStarted"] = "ToolCallStarted"
     tool_name: str
     args: dict[str, Any]
-    """The arguments; those of a cell without its title, which is the `label`."""
+    """The arguments; for a cell without its title, which is the `label`."""
     call_id: str = ""
-    """Distinguishes calls by code in one cell, which all have the cell's `tool_call_id`. Empty: the model's call."""
+    """The id that distinguishes calls by code in one cell, which all have the cell's `tool_call_id`. Empty: the model's
+    call."""
     label: str = ""
-    """What the caller named the call: the `label` of `ask`, the `description` of `task` and of a cell."""
+    """The caller's name for the call: the `label` of `ask`, the `description` of `task` and of a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,20 +178,20 @@ class ToolOutput(_WithContent, AgentEvent):
     content: str
     outcome: Literal["success", "failed", "denied", "retried"] = "success"
     call_id: str = ""
-    """The same as in its `ToolCallStarted`."""
+    """The `call_id` of its `ToolCallStarted`."""
     label: str = ""
-    """The same as in its `ToolCallStarted`."""
+    """The `label` of its `ToolCallStarted`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolProgress(CallProgress, AgentEvent):
-    """An MCP server tells how far a call is, at most five times a second. The session does not keep it."""
+    """An MCP server reports the progress of a call, at most five times a second. The session does not keep this event."""
 
     momentary = True
     type: Literal["ToolProgress"] = "ToolProgress"
     tool_name: str
     call_id: str = ""
-    """See `ToolCallStarted`."""
+    """The `call_id` of its `ToolCallStarted`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +200,11 @@ class CodeExecutionOutputChunk(AgentEvent):
 
     type: Literal["CodeExecutionOutputChunk"] = "CodeExecutionOutputChunk"
     output: Annotated[StreamText | DisplayData | ExecuteResult | CellError | ClearOutput, Field(discriminator="type")]
-    """`ClearOutput` removes the cell's output so far. A `DisplayData` with `update` replaces an earlier one."""
+    """The output. `ClearOutput` removes the cell's output so far. A `DisplayData` with `update` replaces an earlier one."""
 
     @property
     def text(self) -> str:
-        """Its text: what was printed, the plain text of a display or a value, the error in one line."""
+        """The printed text, the plain text of a display or a value, or the error in one line."""
         match self.output:
             case StreamText(text=text):
                 return text
@@ -261,12 +262,12 @@ class ApprovalDecided(AgentEvent):
     code: str | None = None
     """The code that runs instead of the cell's. None: the cell's own code."""
     model: str | None = None
-    """The model that does the rest of a fan-out. None: the one that was quoted."""
+    """The model that does the rest of a fan-out. None: the quoted one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionRequest(PersonQuestion, Answerable, AgentEvent):
-    """A model, code (`input()` in a cell) or an MCP server asks a person. Whoever asks waits; everything else continues.
+    """A model, code (`input()` in a cell) or an MCP server asks a person. The asker waits; everything else continues.
 
     Several agents may have open questions at once. They may be answered in any order.
     """
@@ -287,7 +288,7 @@ class QuestionAnswered(AgentEvent):
     values: dict[str, Any] | None = None
     """The values of the question's fields. None: it had none, or there is no answer."""
     reason: str = ""
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +302,7 @@ class UsageUpdated(AgentEvent):
     tree_usage: Usage
     """The spending of the agent and its descendants in the run so far."""
     context_tokens: int | None = None
-    """The tokens of the agent's conversation, with this response. None: they are as before."""
+    """The tokens of the agent's conversation, with this response. None: as before."""
     window_tokens: int | None = None
     """The size of the model's context window. None: unknown (setting `context.window_tokens`)."""
 
@@ -317,9 +318,9 @@ class ModelProgress(AgentEvent):
     tokens: int
     """The number of pieces received; many servers send one for each token. 0: none yet."""
     tokens_per_second: float | None = None
-    """Pieces per second since the first one. None: not known yet."""
+    """Pieces per second since the first one, once known."""
     paused_seconds: float | None = None
-    """Seconds until the request is repeated; told each second. None: no pause."""
+    """Seconds until the request is repeated; reported each second. None: no pause."""
     paused_because: str = ""
     """The reason of the pause, for people: the provider is busy, the server failed, the reply broke off."""
 
@@ -333,7 +334,7 @@ class ModelProgress(AgentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Compacted(AgentEvent):
-    """The agent's conversation was shortened, because it was about to fill the model's context window. Variables stay."""
+    """The agent's conversation was shortened before it filled the model's context window. Variables stay."""
 
     type: Literal["Compacted"] = "Compacted"
     tokens_before: int = 0
@@ -365,7 +366,7 @@ class Notice(_WithContent, AgentEvent):
 class AgentMessage(_WithContent, AgentEvent):
     """A message between a parent and one of its background children, in either direction.
 
-    The end of a background child is one too, a `status` with `success`, unless its parent waits for it or has cancelled it.
+    The end of a background child is a message too, a `status` with `success`, unless its parent awaits or cancelled it.
     """
 
     type: Literal["AgentMessage"] = "AgentMessage"
@@ -377,14 +378,14 @@ class AgentMessage(_WithContent, AgentEvent):
     task: str = ""
     """The prompt of the child that sent or receives the message."""
     success: bool | None = None
-    """For a response: whether it holds an answer. For a child's end: whether it completed. None: neither."""
+    """Whether a response holds an answer, or a child that ended completed. None: neither."""
     error: str = ""
-    """Why not."""
+    """The reason why not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanUpdated(PlanState, AgentEvent):
-    """An agent's plan as it is now: it replaces the one before with the same `plan_id`."""
+    """An agent's present plan, which replaces the one before with the same `plan_id`."""
 
     type: Literal["PlanUpdated"] = "PlanUpdated"
 
@@ -398,7 +399,7 @@ class StrategyProgress(StrategyStep, AgentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class SkillLoaded(AgentEvent):
-    """The agent's conversation has the text of a skill (docs/skills.md) from now on."""
+    """A skill (docs/skills.md) was loaded: the agent's conversation has its text from now on."""
 
     type: Literal["SkillLoaded"] = "SkillLoaded"
     name: str

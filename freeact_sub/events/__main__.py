@@ -1,4 +1,4 @@
-"""`python -m freeact_sub.events` writes the JSON Schema of events, as docs/events.schema.json has it."""
+"""The JSON Schema of events, as `python -m freeact_sub.events` writes it for docs/events.schema.json."""
 
 import ast
 import inspect
@@ -14,7 +14,7 @@ from freeact_sub.events import Event
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of what `AgentEvent.to_json` writes."""
+    """Return the JSON Schema of the output of `AgentEvent.to_json`."""
     adapter = TypeAdapter[Event](
         Annotated[Event, Field(discriminator="type")], config=ConfigDict(use_attribute_docstrings=True)
     )
@@ -27,7 +27,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _docs_of_fields(event: type) -> dict[str, str]:
-    """The docstrings of the fields, also of those that a class has from others: pydantic reads only its own."""
+    """Return the docstrings of the fields, with those of base classes: pydantic reads only a class's own."""
     found: dict[str, str] = {}
     for base in filter(is_dataclass, event.__mro__):
         (definition,) = ast.parse(dedent(inspect.getsource(base))).body

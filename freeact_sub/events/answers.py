@@ -1,4 +1,4 @@
-"""`Decision` closes an approval request, `Answer` a question; both go from a front end to the caller that waits."""
+"""Decisions, which close approval requests, and answers, which close questions; both go from a front end to the caller."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Never, Protocol, TypeAlias, get_args
 from freeact_sub.events.effects import CLOSED, Effects, EffectsSource
 
 Remember: TypeAlias = Literal["session", "project"]
-"""How long a decision applies to similar calls."""
+"""The time for which a decision applies to similar calls."""
 REMEMBERED: Final = get_args(Remember)
 BY_NAME: Final = 'approve() for this call, approve(remember="session") or approve(remember="project") for similar ones too'
 
@@ -20,17 +20,17 @@ class Decision:
     reason: str = ""
     """The reason for a denial, shown to the model."""
     remember: Remember | None = None
-    """Allow similar calls in this session, or always in this project. None: this call only."""
+    """Scope of similar calls to allow: this session, or always this project. None: this call only."""
     pattern: str | None = None
     """The pattern of similar calls. None: the request's suggestion."""
     code: str | None = None
     """Code to run instead of the cell's. None: the cell's own code."""
     model: str | None = None
-    """The model that does the rest of a fan-out. None: the one that its quote is about."""
+    """The model that does the rest of a fan-out. None: the quoted one."""
     nobody: bool = field(default=False, compare=False)
-    """True: nobody answered, and this decision counts instead."""
+    """Whether nobody answered, and this decision counts instead."""
     walled: bool = field(default=False, compare=False)
-    """True: a rule allows it behind the wall for programs that only read."""
+    """Whether a rule allows the call behind the wall for programs that only read."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.allowed, bool):
@@ -49,7 +49,7 @@ class Decision:
 
     @property
     def word(self) -> str:
-        """`allowed`, `denied`, `allowed by nobody` or `denied by nobody`."""
+        """The decision in words: `allowed`, `denied`, `allowed by nobody` or `denied by nobody`."""
         return ("allowed" if self.allowed else "denied") + (" by nobody" if self.nobody else "")
 
 
@@ -62,13 +62,13 @@ class Answer:
     """The answer to a question."""
 
     text: str | None = None
-    """None, and no values: no answer; the caller is told so."""
+    """The text. None, and no values: no answer; the caller is told so."""
     values: Mapping[str, Any] | None = None
-    """The values of the question's fields, by name. None: the question has none, or the text is its only one's."""
+    """The values of the question's fields, by name. None: it has none, or `text` is the value of its only one."""
     reason: str = ""
-    """Why there is no answer."""
+    """The reason why there is no answer."""
     nobody: bool = field(default=False, compare=False)
-    """True: nobody was there to answer."""
+    """Whether nobody was there to answer."""
 
 
 ABSENT: Final = Answer(reason="nobody is there to answer", nobody=True)
@@ -76,14 +76,14 @@ ABSENT: Final = Answer(reason="nobody is there to answer", nobody=True)
 
 
 class AnswerReceiver(Protocol):
-    """Receives decisions (the gate) or answers (`Questions`)."""
+    """The receiver of decisions (the gate) or answers (`Questions`)."""
 
     def answer(self, request_id: str, answer: Any) -> bool:
-        """Receives a decision or an answer, from any thread. Returns False if the request is already closed."""
+        """Receive a decision or an answer, from any thread. Return False if the request is already closed."""
         ...
 
     def shown(self, request_id: str) -> None:
-        """Notes that a front end shows the request to a person."""
+        """Note that a front end shows the request to a person."""
         ...
 
 
@@ -93,16 +93,16 @@ ASKED: Final[dict[str, AnswerReceiver]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What all requests to a person have."""
+    """The common part of all requests to a person."""
 
     request_id: str
     path: tuple[str, ...] = ()
     """The agents from the root to the asking one, by short id and label."""
     headless: bool = False
-    """True: no person is asked; the request ends at once."""
+    """Whether no person is asked; the request ends at once."""
 
     def shown(self) -> None:
-        """Notes that a front end shows the request, so that the log does not report it as forgotten."""
+        """Note that a front end shows the request, so that the log does not report it as forgotten."""
         if receiver := ASKED.get(self.request_id):
             receiver.shown(self.request_id)
 
@@ -115,25 +115,25 @@ class Answerable(_Asked):
     """The ways to answer a question."""
 
     def answer(self, given: str | Mapping[str, Any]) -> bool:
-        """Answers the question. Returns False if it is already closed.
+        """Answer the question. Return False if it is already closed.
 
         Args:
             given: The values of the question's fields, by name. A text answers a question with no field or with one.
 
         Raises:
-            ValueError: It is no answer to the question; the message says what is wanted, and the question stays open.
-            TypeError: It is neither a text nor values by name.
+            ValueError: The value is no answer; the message says what is wanted, and the question stays open.
+            TypeError: The value is neither a text nor values by name.
         """
         if not isinstance(given, str | Mapping):
             raise TypeError(f"an answer is a text, or values by the names of the question's fields, not {given!r:.60}")
         return self._answer(Answer(text=given) if isinstance(given, str) else Answer(values=given))
 
     def decline(self, reason: str = "") -> bool:
-        """Declines to answer; the caller gets the reason. Returns False if the question is already closed."""
+        """Decline to answer; the caller gets the reason. Return False if the question is already closed."""
         return self._answer(Answer(reason=reason))
 
     def skip(self) -> bool:
-        """Closes the question because nobody is there to answer. Returns False if it is already closed."""
+        """Close the question because nobody is there to answer. Return False if it is already closed."""
         return self._answer(ABSENT)
 
 
@@ -142,20 +142,20 @@ class Decidable(_Asked):
 
     @property
     def effects(self) -> Effects | None:
-        """What the cell did in its trial, or why it is not tried. None: nobody has called `effects_ready`, or it runs."""
+        """The effects of the cell in its trial, once known. None: `effects_ready` was not called, or the trial runs."""
         receiver = ASKED.get(self.request_id)
         return receiver.effects(self.request_id) if isinstance(receiver, EffectsSource) else None
 
     async def effects_ready(self, code: str | None = None) -> Effects:
-        """Tries the cell that waits for approval, and returns what it did: output, variables, files (docs/effects.md).
+        """Try the cell that waits for approval, and return its effects: output, variables, files (docs/effects.md).
 
-        It runs at once, in a copy of the kernel with its own copy of the workspace and without network, which is then
-        dropped: nothing is changed, whatever is decided. Called again, this returns the same `Effects` as long as the
-        workspace is as that trial found it; else the cell is tried again, and `Effects.outdated_by` names what has changed.
+        The cell runs at once, in a copy of the kernel with its own copy of the workspace and without network, which is then
+        dropped: nothing changes, whatever is decided. A second call returns the same `Effects` while the workspace stays as
+        that trial found it; else the cell is tried again, and `Effects.outdated_by` names the changed paths.
         A trial ends when the request is decided. Never raises for what the code does; `Effects.status` says if it was tried.
 
         Args:
-            code: Try this instead, which a person may then run (`approve(code=...)`). None: the cell's own code.
+            code: Code to try instead, which a person may then run (`approve(code=...)`). None: the cell's own code.
 
         Raises:
             ValueError: There is code although the call is not a cell.
@@ -171,7 +171,7 @@ class Decidable(_Asked):
         code: str | None = None,
         model: str | None = None,
     ) -> bool:
-        """Approves the call. Returns False if the request is already closed.
+        """Approve the call. Return False if the request is already closed.
 
         A rule for the project is saved after the decision. If it cannot be saved, a `Notice` says so, and it applies to this
         session only.
@@ -181,7 +181,7 @@ class Decidable(_Asked):
             remember: Allow similar calls in this session or in this project. None: this call only.
             pattern: The pattern of similar calls, such as `shell:git push *`. None: the suggestion.
             code: Code to run instead of the cell's; the model reads the change. None: the cell's own code.
-            model: One of the cheaper models of a `FanOut`, which does the rest of it. None: the one that was quoted.
+            model: One of the cheaper models of a `FanOut`, which does the rest of it. None: the quoted one.
 
         Raises:
             ValueError: `remember` is another word, the pattern is invalid, there is code although the call is not a cell, or
@@ -193,15 +193,15 @@ class Decidable(_Asked):
         return self.decide(Decision(allowed=True, remember=remember, pattern=pattern, code=code, model=model))
 
     def deny(self, reason: str = "") -> bool:
-        """Denies the call; the model reads the reason and continues. Returns False if the request is already closed."""
+        """Deny the call; the model reads the reason and continues. Return False if the request is already closed."""
         return self.decide(Decision(allowed=False, reason=reason))
 
     def decide(self, decision: Decision) -> bool:
-        """Decides the request. Returns False if it is already closed.
+        """Decide the request. Return False if it is already closed.
 
         Raises:
-            ValueError: See `approve`; the request stays open.
-            TypeError: It is no `Decision`.
+            ValueError: As for `approve`; the request stays open.
+            TypeError: `decision` is no `Decision`.
         """
         if not isinstance(decision, Decision):
             raise TypeError(f"decide takes a Decision, such as Decision(allowed=True), not {decision!r:.60}")

@@ -1,6 +1,6 @@
-"""`Effects`: what a cell did in a trial, while a person was asked whether it may run.
+"""Effects of a cell in a trial, while a person is asked whether it may run.
 
-A trial changes nothing: it is a copy of the kernel with its own copy of the workspace, and it is dropped.
+A trial changes nothing: it runs in a copy of the kernel with its own copy of the workspace, and both are dropped.
 """
 
 from collections.abc import Awaitable
@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 from freeact_sub.cells import MimeBundle, ReplyStatus
 
 TrialStatus: TypeAlias = Literal["done", "stopped", "refused"]
-"""`done`: the cell ran to its end; `stopped`: it ran up to something that must not happen unasked, or to a bound;
+"""`done`: the cell ran to its end; `stopped`: it ran up to an action that must not happen unasked, or to a bound;
 `refused`: it was not tried."""
 Changed: TypeAlias = Literal["new", "changed", "deleted", "perhaps"]
 """`perhaps`: the value is too large to be compared in time."""
@@ -23,10 +23,10 @@ class VariableChange:
     name: str
     what: Changed
     before: str = ""
-    """Its type, its shape and, if short, its value."""
+    """The type, the shape and, if short, the value."""
     after: str = ""
     imported: bool = False
-    """It is a module, or of one: the copy has imported it."""
+    """Whether the variable is a module, or part of one, that the copy has imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,44 +34,45 @@ class FileEffect:
     """One file, link or folder of the workspace that the cell changed."""
 
     path: str
-    """Relative to the workspace; an empty folder, or one with other permissions, ends with a slash."""
+    """The path relative to the workspace; an empty folder, or one with other permissions, ends with a slash."""
     what: Literal["added", "changed", "deleted"]
     diff: str = ""
-    """A unified diff of a text. Empty: it is none, or its lines are the same."""
+    """A unified diff of a text. Empty: the file is no text, or its lines are the same."""
     note: str = ""
-    """What the diff does not show: sizes, permissions, that it is cut."""
+    """Facts that the diff does not show: sizes, permissions, a cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """What a cell did in a trial."""
+    """Effects of a cell in a trial."""
 
     status: TrialStatus
     reason: str = ""
-    """Where it stopped, or why it was not tried."""
+    """The place where the trial stopped, or the reason why there was none."""
     cell: ReplyStatus | None = None
-    """How the cell ended; `timeout`: its time was up. None: it did not run, or was stopped before its end."""
+    """The end of the cell; `timeout`: its time was up. None: it did not run, or was stopped before its end."""
     output: str = ""
-    """Head and tail of what it put out."""
+    """Head and tail of the output."""
     displays: tuple[MimeBundle, ...] = ()
-    """Its pictures and tables."""
+    """Pictures and tables."""
     variables: tuple[VariableChange, ...] = ()
-    """As the trial describes them: what the cell has changed. Files are compared by the host."""
+    """Variables the cell changed, as the trial reports them; files are compared by the host."""
     files: tuple[FileEffect, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Changed paths that freeact or git obey, and what is neither file, link nor folder."""
+    """Changed paths that freeact or git obey, and paths of neither file, link nor folder."""
     seconds: float = 0.0
-    """From the beginning of the trial to its end."""
+    """Seconds from the beginning of the trial to its end."""
     off: bool = False
-    """Front ends show nothing of it: trials are off (setting `effects.enabled`, or the mode), or the question is closed."""
+    """Whether front ends show nothing: trials are off (setting `effects.enabled`, or the mode), or the question is
+    closed."""
     outdated_by: tuple[str, ...] = ()
     """Paths of the workspace that changed after an earlier trial of this cell, which was therefore tried again."""
 
     def shows_as(self, other: "Effects") -> bool:
-        """Whether a person who saw the others has seen these: where it ended, which variables and what of the files.
+        """Return whether a person who saw the others has seen these: the end, the variables and the files.
 
-        Not the output, nor the variables' values: the time, a duration or an address differs each time. Nor, where the
-        time was up in both, how far the cell had come by then.
+        Outputs and values of variables do not count: the time, a duration or an address differs each time. Where the time
+        was up in both, the progress of the cells does not count either.
         """
         if self.cell == other.cell == "timeout":
             return (self.status, self.reason) == (other.status, other.reason)
@@ -87,12 +88,12 @@ CLOSED: Final = Effects(status="refused", reason="the question is closed", off=T
 
 @runtime_checkable
 class EffectsSource(Protocol):
-    """Tries what open requests ask for."""
+    """The maker of trials for open requests."""
 
     def effects(self, request_id: str) -> Effects | None:
-        """What is known by now of the effects of a request."""
+        """Return the effects of a request, as far as they are known."""
         ...
 
     def effects_ready(self, request_id: str, code: str | None = None) -> Awaitable[Effects]:
-        """Tries what a request asks for, or other code, unless the last trial of it holds; waits for the end of that."""
+        """Try the code of a request, or other code, unless its last trial holds; wait for the end."""
         ...

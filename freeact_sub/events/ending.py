@@ -1,6 +1,6 @@
-"""What a run has done, and how it ended: values that events, results and code in kernels share.
+"""Actions and endings of runs: values that events, results and code in kernels share.
 
-`Receipts` are what the host saw. Nothing in them comes from what a model says.
+`Receipts` are the host's record. Nothing in them comes from what a model says.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ class CellReceipt:
 
     status: Done
     code: str
-    """Its first line."""
+    """The first line."""
     printed: str = ""
-    """The end of its output, or of its error."""
+    """The end of the output, or of the error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class CommandReceipt:
 
     command: str
     outside: bool = False
-    """It ran outside the sandbox (`agent.shell`)."""
+    """Whether the program ran outside the sandbox (`agent.shell`)."""
     by_library: bool = False
-    """Code of a library started it by itself, not code of a cell or of the workspace."""
+    """Whether a library started the program by itself, not code of a cell or of the workspace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class ChildReceipt:
 
     agent_id: str
     status: str
-    """How its run ended."""
+    """The outcome of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +62,13 @@ class FileReceipt:
 
     path: str
     sha256: str = ""
-    """Empty: it was gone, no regular file, or too large to be read in time."""
+    """The digest. Empty: the file was gone, no regular file, or too large to be read in time."""
     size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipts:
-    """What a run has done. The lists keep the last of each kind, the numbers count all."""
+    """Actions of a run. The lists keep the last of each kind, the numbers count all."""
 
     cells: tuple[CellReceipt, ...] = ()
     commands: tuple[CommandReceipt, ...] = ()
@@ -86,16 +86,16 @@ class Receipts:
     children_ended: int = 0
     children_failed: int = 0
     left_out: int = 0
-    """Entries that the lists do not keep."""
+    """The number of entries that the lists do not keep."""
 
     @property
     def printed(self) -> str:
-        """The end of the last output of its cells. Empty: they have put out nothing."""
+        """The end of the last output of the cells. Empty: there was none."""
         return next((cell.printed for cell in reversed(self.cells) if cell.printed), "")
 
     @property
     def nothing_was_run(self) -> bool:
-        """Whether it has run no cell and no command, and has made no call and started no child."""
+        """Whether the run has run no cell and no command, made no call and started no child."""
         return not (self.cells_run or self.commands_run or self.calls_made or self.children_ended)
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Receipts:
 
 
 def receipts_of(stored: Any) -> Receipts | None:
-    """Receipts from their JSON value. None: there are none, or another version has written them."""
+    """Read receipts from their JSON value. None: there are none, or another version has written them."""
     try:
         return None if stored is None else _adapter().validate_python(stored)
     except ValidationError:
@@ -138,7 +138,7 @@ def _names(names: list[str]) -> str:
 
 
 RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
-"""How a run ended. The host decides it from events, never from text."""
+"""The outcome of a run. The host decides it from events, never from text."""
 
 
 FILES_SHOWN: Final = 8
@@ -146,13 +146,13 @@ FILES_SHOWN: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended: all facts except the answer."""
+    """The ending of a run: all facts except the answer."""
 
     status: RunStatus
     error: str = ""
-    """Why the status is not `completed`, in one sentence."""
+    """The reason why the status is not `completed`, in one sentence."""
     refused: str = ""
-    """Why a child's model cannot give an answer of the requested type, in its words; the status is `failed` then."""
+    """The words of a child's model that cannot give an answer of the requested type; the status is `failed` then."""
     usage: Usage = Usage()
     """The agent's own spending in the run."""
     tree_usage: Usage = Usage()
@@ -162,32 +162,32 @@ class Ending:
     reused_from: str = ""
     """The earlier child whose answer was reused. Empty: the answer is the agent's own."""
     files_read: tuple[str, ...] = ()
-    """Files in the workspace that its cells read with Python, as relative paths; at most 1,000."""
+    """Files in the workspace that Python in cells read, as relative paths; at most 1,000."""
     files_written: tuple[str, ...] = ()
-    """Existing files that Python of its cells was seen to write; about 1,000 at most."""
+    """Existing files that Python in cells was seen to write; about 1,000 at most."""
     files_removed: tuple[str, ...] = ()
-    """Files that Python of its cells removed or renamed, unless the run wrote them."""
+    """Files that Python in cells removed or renamed, unless the run wrote them."""
     warnings: tuple[str, ...] = ()
     """Warnings about the result, one sentence each."""
     unattended: bool = False
-    """Whether all its actions were denied because no person could be asked; a warning says so too."""
+    """Whether all actions were denied because no person could be asked; a warning says so too."""
     receipts: Receipts | None = None
-    """What it has done, as the host saw it. None: no model has answered, but Python code."""
+    """The actions, as the host saw them. None: no model has answered, but Python code."""
     missing_files: tuple[str, ...] = ()
     """The names of files in the answer, if none of them is in the workspace."""
     verified: bool = False
-    """The answer has passed the `check` of who started the run, or `verify` of its type."""
+    """Whether the answer has passed the starter's `check`, or its type's `verify`."""
     unverified: str = ""
-    """Why it has not, in one sentence, though it was asked for. Empty: it has, or there was no check."""
+    """One sentence on why the answer has not passed. Empty: it has, or there was no check."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people and a parent's model read of it besides status, spending and files, in a few words each."""
+        """Notes for people and a parent's model besides status, spending and files, in a few words each."""
         return () if self.receipts is None else (f"receipts: {self.receipts}",)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """One sentence for each fact that speaks against the answer."""
+        """Sentences on the facts that speak against the answer."""
         shown, more = self.missing_files[:FILES_SHOWN], len(self.missing_files) - FILES_SHOWN
         names = f"{', '.join(shown)}{f' and {more:,} more' if more > 0 else ''}"
         missing = f"no file that the answer names exists: {names}" if shown else ""

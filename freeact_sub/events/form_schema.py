@@ -1,4 +1,4 @@
-"""`fields_of`: the JSON schema of a form, as models and MCP servers write it, as fields; `values_schema`: the way back.
+"""JSON schemas of forms, as models and MCP servers write them: `fields_of` reads one, `values_schema` writes it.
 
 A form is a flat object of texts, numbers, yes or no, and choices, which is what MCP's elicitation allows. Choices are an
 `enum` (with `enumNames`, if need be), or alternatives of `const` and `title`; an array of choices takes several of them.
@@ -15,7 +15,7 @@ from freeact_sub.text import one_line, visible
 MAX_FIELDS: Final = 30
 MAX_CHOICES: Final = 200
 MAX_CHARS: Final = 2_000
-"""Of each text in a form."""
+"""Characters of each text in a form, at most."""
 _KINDS: Final[dict[Any, FieldKind]] = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 _BOUNDS: Final[dict[FieldKind, tuple[str, str]]] = {
     "text": ("minLength", "maxLength"),
@@ -34,22 +34,22 @@ def form_question(prompt: str, schema: Any, server: str = "") -> PersonQuestion:
     """Return the question of a form; one without fields asks for a yes.
 
     Args:
-        prompt: What is asked. Empty: a sentence stands for it.
+        prompt: The question. Empty: a sentence stands for it.
         schema: The form.
-        server: The MCP server that asks. Empty: none does.
+        server: The MCP server that asks, if one does.
 
     Raises:
-        ValueError: See `fields_of`.
+        ValueError: As for `fields_of`.
     """
     fields = fields_of(schema) or (CONFIRMATION,)
     return PersonQuestion(prompt=prompt or "Please fill this in.", server=server, fields=fields)
 
 
 def fields_of(schema: Any) -> tuple[QuestionField, ...]:
-    """The fields of a form.
+    """Return the fields of a form.
 
     Raises:
-        ValueError: It is no flat object, or a field is of a kind that no form has; the message says what is wrong.
+        ValueError: The schema is no flat object, or a field has an unknown kind; the message says what is wrong.
     """
     properties = schema.get("properties", {}) if isinstance(schema, Mapping) else None
     if not isinstance(schema, Mapping) or not isinstance(properties, Mapping) or schema.get("type", "object") != "object":
@@ -66,7 +66,7 @@ def fields_of(schema: Any) -> tuple[QuestionField, ...]:
 
 
 def values_schema(field: QuestionField) -> dict[str, Any]:
-    """The JSON schema of a field's values, without its words and choices: each protocol writes those in its own way."""
+    """Return the JSON schema of a field's values, without the words and choices that each protocol writes in its own way."""
     schema: dict[str, Any] = {"type": _TYPES[field.kind]}
     for name, bound in zip(_BOUNDS.get(field.kind, ()), (field.least, field.most), strict=False):
         if bound is not None and math.isfinite(bound):
@@ -84,7 +84,7 @@ def _of(schema: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _resolved(about: Any, defined: Mapping[str, Any], levels: int = 4) -> Any:
-    """The schema of a field, with what it refers to in its place, as an enum of Python is written."""
+    """Return the schema of a field with its references resolved, as for an enum of Python."""
     if not isinstance(about, Mapping) or not levels:
         return about
     found = defined.get(str(about.get("$ref")))
@@ -128,7 +128,7 @@ def _field(name: str, about: Any, required: bool) -> QuestionField:
 
 
 def _with_default(field: QuestionField, default: Any) -> QuestionField:
-    """The field with the default of its schema, if that is a value of the field."""
+    """Return the field with the default of its schema, if that is a value of the field."""
     try:
         value = None if default is None else read_value(field, default)
     except ValueError:
@@ -137,7 +137,7 @@ def _with_default(field: QuestionField, default: Any) -> QuestionField:
 
 
 def _without_null(about: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """The schema without its alternative `null`, which says that the field may be left out."""
+    """Return the schema without its alternative `null`, which says that the field may be left out."""
     if isinstance(kinds := about.get("type"), list):
         others: list[Any] = [kind for kind in kinds if kind != "null"]
         return {**about, "type": others[0] if len(others) == 1 else None}, "null" in kinds
@@ -153,7 +153,7 @@ def _without_null(about: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _choices(about: Any, shown: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The values and labels of an enum; empty where there is none."""
+    """Return the values and labels of an enum; empty where there is none."""
     if not isinstance(about, Mapping):
         return (), ()
     values, labels = about.get("enum"), about.get("enumNames")

@@ -1,7 +1,7 @@
-"""A question before it is asked (`PersonQuestion`), the fields of its answer, and the values that answer them.
+"""Questions to a person (`PersonQuestion`), the fields of an answer, and their values.
 
-A field is one thing that a person is asked: a text, a number, a yes or no, one or several of a few choices. `read_value`
-decides for every front end and every program alike whether something is an answer.
+A field is a text, a number, a yes or no, or one or several of a few choices. `read_value` decides for every front end and
+every program alike whether a value is an answer.
 """
 
 import math
@@ -15,12 +15,12 @@ from freeact_sub.events.answers import Answer
 from freeact_sub.text import one_line, visible
 
 FieldKind: TypeAlias = Literal["text", "integer", "number", "boolean", "choice", "choices"]
-"""`choice`: one of the choices; `choices`: any number of them."""
+"""The kind of a field. `choice`: one of the choices; `choices`: any number of them."""
 
 YES: Final = frozenset({"y", "yes", "true"})
 NO: Final = frozenset({"n", "no", "false"})
 LABEL_CHARS: Final = 60
-"""Of a field in a sentence about its value."""
+"""Characters of a field in a sentence about its value."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,300}")
 _FORMATS: Final[dict[str, tuple[str, re.Pattern[str]]]] = {
     "email": ("an e-mail address", re.compile(r"[^\s@]+@[^\s@]+")),
@@ -30,33 +30,33 @@ _FORMATS: Final[dict[str, tuple[str, re.Pattern[str]]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionField:
-    """One thing that a question asks for."""
+    """A field of a question."""
 
     name: str
-    """The key of its value in `QuestionAnswered.values`."""
+    """The key of the value in `QuestionAnswered.values`."""
     prompt: str = ""
-    """What is asked. Empty: the question's `prompt` says it."""
+    """The question about this field. Empty: the question's `prompt` says it."""
     kind: FieldKind = "text"
     choices: tuple[str, ...] = ()
     """The values to choose from."""
     labels: tuple[str, ...] = ()
-    """What people read of each choice. Empty: the choices themselves."""
+    """The choices as people read them. Empty: the choices themselves."""
     other: bool = False
-    """Any other text is an answer as well as a choice."""
+    """Whether any other text is an answer as well as a choice."""
     required: bool = True
-    """False: it may be left out."""
+    """Whether the field must not be left out."""
     default: Any = None
-    """Its value if nothing is given. None: it has no default."""
+    """The value if nothing is given. None: there is no default."""
     least: float | None = None
     """The least number, length of a text, or number of choices."""
     most: float | None = None
-    """The greatest."""
+    """The greatest number, length of a text, or number of choices."""
     format: str = ""
-    """`email`, `uri`, `date` or `date-time`. Empty: any text."""
+    """The format: `email`, `uri`, `date` or `date-time`. Empty: any text."""
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """What a person chooses from, as people read it; empty if the answer is typed."""
+        """The choices as people read them; empty if the answer is typed."""
         if self.kind == "boolean":
             return ("yes", "no")
         return self.labels or self.choices
@@ -64,18 +64,18 @@ class QuestionField:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonQuestion:
-    """What a person is asked."""
+    """A question to a person."""
 
     prompt: str
     """The question. Empty: code reads from the keyboard and gave no prompt, or the fields say all."""
     fields: tuple[QuestionField, ...] = ()
-    """What is asked for, by name, in the order of the form. Empty: one text."""
+    """The fields of the answer, in the order of the form. Empty: one text."""
     server: str = ""
     """The MCP server that asks. Empty: the agent or its code."""
     url: str = ""
     """A page that the MCP server wants the person to open. Nothing opens it by itself."""
     secret: bool = False
-    """True: the answer is hidden while it is typed, and never recorded."""
+    """Whether the answer is hidden while it is typed, and never recorded."""
 
 
 CONFIRMED: Final = "confirmed"
@@ -84,7 +84,7 @@ CONFIRMATION: Final = QuestionField(name=CONFIRMED, kind="boolean")
 
 
 def read_answer(fields: Sequence[QuestionField], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of all fields, those that are left out excepted.
+    """Return the values of all fields that are not left out.
 
     Raises:
         ValueError: A value is missing, wrong or of no field; the message says which, and what is wanted.
@@ -97,10 +97,10 @@ def read_answer(fields: Sequence[QuestionField], given: Mapping[str, Any]) -> di
 
 
 def read_value(field: QuestionField, given: Any) -> Any:
-    """Return the value of a field from a value or a typed text. None: the field is left out.
+    """Return the value of a field from a value or a typed text. None: left out.
 
     Raises:
-        ValueError: It is no answer; the message says what is wanted.
+        ValueError: The value is no answer; the message says what is wanted.
     """
     if given is None or (isinstance(given, str) and not given.strip()):
         if field.default is None and field.required:
@@ -113,10 +113,10 @@ def read_value(field: QuestionField, given: Any) -> Any:
 
 
 def typed_value(field: QuestionField, text: str) -> Any:
-    """The value that a typed line gives for a field: like `read_value`, and a choice may be named by its number.
+    """Return the value of a field from a typed line, which may name a choice by its number.
 
     Raises:
-        ValueError: It is no answer; the message says what is wanted.
+        ValueError: The line is no answer; the message says what is wanted.
     """
     if field.kind == "choices" and text.strip():
         return read_value(field, [_numbered(field, part.strip()) for part in text.split(",") if part.strip()])
@@ -131,7 +131,7 @@ def _numbered(field: QuestionField, text: str) -> str:
 
 
 def wanted(field: QuestionField) -> str:
-    """What a field takes, in words that follow "must be"."""
+    """Return the values that a field takes, in words that follow "must be"."""
     match field.kind:
         case "boolean":
             return "yes or no"
@@ -156,7 +156,7 @@ def _bounds(field: QuestionField) -> str:
 
 
 def text_of_values(fields: Sequence[QuestionField], values: Mapping[str, Any]) -> str:
-    """The values of an answer as one text for people, each behind what was asked if there are several."""
+    """Return the values of an answer as one text for people, each behind its question if there are several."""
     parts = []
     for field in fields:
         if field.name in values:
@@ -166,10 +166,10 @@ def text_of_values(fields: Sequence[QuestionField], values: Mapping[str, Any]) -
 
 
 def answer_to(fields: Sequence[QuestionField], answer: Answer) -> Answer:
-    """An answer with values of the right types; a text answers a question with one field.
+    """Return an answer with values of the right types; a text answers a question with one field.
 
     Raises:
-        ValueError: It does not answer the question; the message says what is wanted.
+        ValueError: The answer does not fit; the message says what is wanted.
     """
     given = answer.values
     if answer.text is None and given is None:
@@ -188,7 +188,7 @@ def answer_to(fields: Sequence[QuestionField], answer: Answer) -> Answer:
 
 
 def text_of_value(field: QuestionField, value: Any) -> str:
-    """The value of one field as people read it."""
+    """Return the value of one field as people read it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     labels = dict(zip(field.choices, field.labels, strict=False))

@@ -1,4 +1,4 @@
-"""Writes any value as one line of JSON."""
+"""Values of any kind as one line of JSON."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 
 def json_line(value: Any) -> str:
-    """The value as JSON without line breaks; file names that are not text are escaped."""
+    """Return the value as JSON without line breaks; file names that are not text are escaped."""
     try:
         return to_json(value, inf_nan_mode="strings", fallback=_of_no_json_type).decode()
     except ValueError:  # a circle, or half a character
@@ -20,7 +20,7 @@ def json_line(value: Any) -> str:
 
 
 def content(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass instance by name."""
+    """Return the fields of a dataclass instance by name."""
     kind: Any = type(value)
     return {name: getattr(value, name) for name in _names(kind)}
 
@@ -31,12 +31,12 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _of_no_json_type(value: Any) -> Any:
-    """Other mappings become objects, and unknown types text."""
+    """Convert other mappings to objects, and unknown types to text."""
     return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else str(value)
 
 
 def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Converts a value for JSON that the encoder refuses: circles are cut off."""
+    """Convert a value that the JSON encoder refuses: circles are cut off."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

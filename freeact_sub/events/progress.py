@@ -1,4 +1,4 @@
-"""How far a plan, a strategy or a call is: values that events share with the code in kernels and with MCP connections."""
+"""Progress of plans, strategies and calls: values that events share with the code in kernels and with MCP connections."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -9,55 +9,55 @@ class SearchedState:
     """A node in the tree of a search. A later step of the same node replaces it."""
 
     node_id: str
-    """Its place in the tree, such as `0.2.1`: the second child of the third child of the root's first child."""
+    """The place in the tree, such as `0.2.1`: the second child of the third child of the root's first child."""
     parent: str = ""
     """The `node_id` of the node above. Empty: the root."""
     action: str = ""
-    """The beginning of the action that led to it."""
+    """The beginning of the action that led here."""
     state: str = "ok"
     """The outcome of the action. `failed`: it could not be carried out."""
     score: float = 0.0
-    """Its evaluation, from 0 to 1."""
+    """The evaluation, from 0 to 1."""
     value: float = 0.0
-    """The mean of its evaluation and its simulation."""
+    """The mean of evaluation and simulation."""
     visits: int = 0
-    """The number of its evaluations, and of the simulations at it and below, so far."""
+    """The number of evaluations, and of simulations here and below, so far."""
     reason: str = ""
     """The beginning of the evaluation's reason."""
     terminal: bool = False
-    """No action can follow it."""
+    """Whether no action can follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyStep:
-    """The number of steps that a strategy has done."""
+    """A step of a strategy."""
 
     strategy: str
-    """Its name, such as `debate`."""
+    """The name, such as `debate`."""
     strategy_id: str = ""
-    """Distinguishes strategies that run at the same time."""
+    """The id that distinguishes strategies running at the same time."""
     step: int
     """Requests and children that have ended; in a search, nodes evaluated and simulated."""
     of: int | None = None
-    """The number of all steps. None: it is not known."""
+    """The number of all steps, if known."""
     failed: int = 0
-    """How many of the steps have failed, where that is counted: by `map`."""
+    """The number of failed steps, where `map` counts them."""
     done: bool = False
-    """The strategy has ended; no further step follows."""
+    """Whether the strategy has ended; no further step follows."""
     node: SearchedState | None = None
-    """In a search, the node of this step."""
+    """The node of this step in a search."""
     best: str = ""
-    """In a search, the `node_id` of the best node so far."""
+    """The `node_id` of the best node so far in a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallProgress:
-    """How far a call is, as its server tells."""
+    """The progress of a call, as its server tells it."""
 
     progress: float
-    """How much is done, in a unit of the server's own."""
+    """The amount done, in a unit of the server's own."""
     total: float | None = None
-    """How much there is to do. None: not known."""
+    """The amount in all, if known."""
     message: str = ""
 
     @property
@@ -68,7 +68,7 @@ class CallProgress:
 
 
 PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
-"""`failed`: only a subtask of `delegate` says so."""
+"""The status of a step. `failed`: only a subtask of `delegate` has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class PlanState:
 
     steps: tuple[PlanStep, ...]
     explanation: str = ""
-    """Why the plan is as it is, or what has changed in it."""
+    """The reasons for the plan, or for its changes."""
     plan_id: str = ""
     """The call of `delegate` whose subtasks the steps are. Empty: the agent's own plan."""
 
