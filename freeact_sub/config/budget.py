@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from freeact_sub.config.section import Given, Section, default
 
 USUAL_COST_USD: Final = Decimal(10)
-"""The money that a prompt may take if no `cost_usd` is given: only requests with a known price count, and the one that
+"""The bound on a prompt's money if no `cost_usd` is given: only requests with a known price count, and the one that
 passes it is the last. An exact bound reserves before each request, and cannot be kept for models without a price."""
 
 
@@ -45,14 +45,14 @@ class Budget(Section):
     children: int | None = Field(default=None, ge=0)
     """Children that may be started, at all levels together."""
     depth: int | None = Field(default=None, ge=0, le=10)
-    """How deep agents may nest below this one."""
+    """The depth to which agents may nest below this one."""
 
     def over(self, defaults: "Budget") -> Self:
         """Return this budget with defaults for its missing bounds."""
         return self._with({name: getattr(defaults, name) if mine is None else mine for name, mine in self})
 
     def cut(self, left: "Budget") -> Self:
-        """Return this budget, cut to what is left."""
+        """Return this budget, cut to the remainder."""
         bounds = {name: [bound for bound in (mine, getattr(left, name)) if bound is not None] for name, mine in self}
         return self._with({name: min(known) if known else None for name, known in bounds.items()})
 
@@ -81,7 +81,7 @@ class Budget(Section):
         return self.model_copy(update=bounds)
 
     def __repr_args__(self) -> Iterator[tuple[str, int | float | Decimal]]:
-        """The bounds that are set; see pydantic."""
+        """Return the bounds that are set, for pydantic."""
         return ((name, bound) for name, bound in self if bound is not None)
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class _Defaults(Budget):
     @model_validator(mode="before")
     @classmethod
     def _of_a_budget(cls, value: Any) -> Any:
-        """Takes the bounds that a `Budget` names; the defaults of the others stay."""
+        """Take the bounds that a `Budget` names; the defaults of the others stay."""
         return value.model_dump(exclude_unset=True) if isinstance(value, Budget) and not isinstance(value, cls) else value
 
 
@@ -113,7 +113,7 @@ class RootBudget(_Defaults):
 
     @property
     def cost_text(self) -> str:
-        """The bound on the money of a prompt, in a sentence."""
+        """The bound on a prompt's money, in a sentence."""
         if self.cost_usd is None:
             return (
                 f"A prompt may take about ${USUAL_COST_USD}; the setting `budget.cost_usd` changes that (`inf`: no bound)."

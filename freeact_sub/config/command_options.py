@@ -1,6 +1,6 @@
-"""The command-line options for settings, shared by `freeact-sub` and `%%agent`.
+"""Command-line options for settings, shared by `freeact-sub` and `%%agent`.
 
-It imports only the standard library and modules without dependencies, so that `--help` is fast.
+This module imports only the standard library and modules without dependencies, so that `--help` is fast.
 """
 
 import argparse
@@ -16,7 +16,7 @@ _OTHERS: Final = ("yes", "max_turns", "sandbox", "workspace", "mcp")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to a parser whose default is `argparse.SUPPRESS`."""
+    """Add the options to a parser whose default is `argparse.SUPPRESS`."""
     add_settings(parser)
     parser.add_argument(
         "--max-turns",
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that also mean something to a command that runs no agent."""
+    """Add the options that also mean something to a command that runs no agent."""
     parser.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
     parser.add_argument("--base-url", metavar="URL", help="the URL of an OpenAI-compatible server, for openai-chat:NAME")
     parser.add_argument(
@@ -54,22 +54,22 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that says where to work."""
+    """Add the option for the place of work."""
     parser.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
 
 
 def add_servers(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that names a file with MCP servers."""
+    """Add the option for a file with MCP servers."""
     parser.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The given options, by name."""
+    """Return the given options, by name."""
     return {name: getattr(options, name) for name in (*_SETTINGS, *_OTHERS) if hasattr(options, name)}
 
 
 def load_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments for `load_config`.
+    """Return the arguments for `load_config`.
 
     Raises:
         ConfigError: The workspace is not a directory.

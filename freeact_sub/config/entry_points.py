@@ -1,4 +1,4 @@
-"""Finds extensions of other packages by name: the entry points of a group in all installed packages.
+"""Extensions of other packages by name: the entry points of a group in all installed packages.
 
 An entry point of `freeact_sub.kernel_providers` names a function of the settings (`KernelConfig`) and `on_notice` that makes
 a provider (`kernels.KernelProvider`); one of `freeact_sub.session_stores` a function of the settings (`SessionsConfig`) that
@@ -21,7 +21,7 @@ class EntryPoints:
     """The entry points of one group."""
 
     def __init__(self, name: str, noun: str, own: Mapping[str, str]) -> None:
-        """Args: noun: the word for them in messages. own: ours, which stand nowhere else."""
+        """Make the group. Args: noun: the word for them in messages. own: ours, which stand nowhere else."""
         self.name = name
         self._noun = noun
         self._own = {key: EntryPoint(key, value, name) for key, value in own.items()}
@@ -34,7 +34,7 @@ class EntryPoints:
         """Return the name if it is installed.
 
         Raises:
-            ValueError: It is not installed; the message lists the installed names, similar ones first.
+            ValueError: The name is not installed; the message lists the installed names, similar ones first.
         """
         if name in self._own or name in (known := self.installed()):
             return name
@@ -46,7 +46,7 @@ class EntryPoints:
         """Load the function that an entry point names.
 
         Raises:
-            ConfigError: It is not installed, or cannot be imported.
+            ConfigError: The entry point is not installed, or cannot be imported.
         """
         point = self._own.get(name) or self.installed().get(name)
         if point is None:
@@ -61,7 +61,7 @@ class EntryPoints:
 
 @lru_cache(maxsize=8)
 def _found(group: str, places: tuple[tuple[str, int], ...]) -> dict[str, EntryPoint]:
-    """The entry points of all installed packages, whose files are read again only if a place of packages has changed."""
+    """Return the entry points of all installed packages, read again only if a place of packages has changed."""
     del places
     return {point.name: point for point in reversed(tuple(entry_points(group=group)))}
 
@@ -83,7 +83,7 @@ KERNEL_PROVIDERS: Final = EntryPoints(
     },
 )
 FEATURES: Final = EntryPoints("freeact_sub.features", "feature", {})
-"""Those of other packages; ours are a list (`features/__init__.py`)."""
+"""Features of other packages; ours are a list (`features/__init__.py`)."""
 SESSION_STORES: Final = EntryPoints(
     "freeact_sub.session_stores", "session store", {"sqlite": "freeact_sub.sessions.sqlite:make_sqlite"}
 )

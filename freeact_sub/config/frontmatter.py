@@ -1,4 +1,4 @@
-"""Reads the head of a Markdown file, YAML between two lines `---`, as plain data with the line of each part."""
+"""Heads of Markdown files, YAML between two lines `---`, as plain data with the line of each part."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -7,7 +7,7 @@ from freeact_sub.errors import ConfigError
 
 FENCE: Final = "---"
 MAX_CHARS: Final = 50_000
-"""The longest head: the YAML parser takes a second for a million characters."""
+"""Characters of the longest head: the YAML parser takes a second for a million."""
 Path: TypeAlias = tuple[str | int, ...]
 """The path of a value in the head: keys and indices, outermost first."""
 
@@ -22,7 +22,7 @@ class Document:
     """The line of each part of the head, counted from 1."""
 
     def line_of(self, path: Path) -> int:
-        """Return the line of a part, or of what it is missing from."""
+        """Return the line of a part, or of the nearest part above that exists."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)

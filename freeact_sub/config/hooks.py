@@ -1,7 +1,7 @@
-"""Reads hooks: commands that are run at certain moments, in the form that several agents share.
+"""Files of hooks: commands that are run at certain moments, in the form that several agents share.
 
 A file is `{"hooks": {EVENT: [{"matcher": PATTERN, "hooks": [{"type": "command", "command": TEXT, "timeout": SECONDS}]}]}}`.
-What is wrong is a `ConfigError`; what other programs write and has no meaning here is left out, with one sentence each.
+Errors are a `ConfigError`; entries of other programs without meaning here are left out, with one sentence each.
 
 A hook that comes from a file runs with the rights of the person. So the scripts of the workspace that it names are read with
 the file, are part of what a person reviews, and a script that has changed since is not run.
@@ -31,27 +31,28 @@ HOOK_EVENTS: Final[tuple[HookEvent, ...]] = get_args(HookEvent)
 HOOKS_FILE: Final = Path(".agents") / "hooks.json"
 """The hooks of a workspace."""
 PROJECT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
-"""The variable that holds the workspace, by the name that hooks of other agents know."""
+"""The variable that holds the workspace, under its name in other agents."""
 TIMEOUT_SECONDS: Final = 60.0
 MAX_SCRIPT_BYTES: Final = 20_000_000
-"""Larger files that a command names are no scripts."""
+"""Bytes of the largest file that counts as a script."""
 MAX_FOLDERS: Final = 8
-"""In which the words of one command are looked for."""
+"""Folders in which the words of one command are looked for."""
 INTERPRETER: Final = re.compile(r"(python|pypy|node|deno|bun|bash|dash|sh|zsh|ruby|perl|source|\.)[\d.]*")
-"""The word after one of these is the file that it runs."""
+"""A word before the file that it runs."""
 CODE: Final = frozenset((".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".zsh", ".rb", ".pl"))
 """Endings of scripts."""
 BINARY_BYTES: Final = 8_000
-"""A file with a null byte among so many is no text."""
+"""Bytes at the beginning of a file that must hold no null byte if it is text."""
 WITHOUT_EFFECT: Final = frozenset({"type", "command", "timeout", "required", "name", "description", "statusMessage"})
-"""The keys of a command that are read, and those that change nothing of what it does."""
+"""Keys of a command that are read, and keys without effect on it."""
 OFF_BY_DEFAULT: Final = frozenset({"async", "asyncRewake", "once"})
 """Keys of a command that change nothing while they are false."""
 OFF: Final = "disableAllHooks"
-"""Switches off the hooks of a file and of those before it. Yours is the last one: a project cannot switch yours off."""
+"""The switch that turns off the hooks of a file and of those before it. Yours is the last one: a project cannot switch yours
+off."""
 ASSIGNMENT: Final = re.compile(r"\w+=")
 LIST_OF_NAMES: Final = re.compile(r"[\w\s|,-]*")
-"""A pattern without any other character is a list of names, not an expression."""
+"""A list of names, which has no other character; all else is an expression."""
 
 
 def check_matcher(pattern: str) -> None:
@@ -63,7 +64,7 @@ def check_matcher(pattern: str) -> None:
 
 
 def first_matched(pattern: str, names: Sequence[str]) -> str | None:
-    """The first of the names that a matcher names. None: none; an empty matcher and `*` name all."""
+    """Return the first of the names that a matcher names, if it names one; an empty matcher and `*` name all."""
     if pattern in ("", "*"):
         return next(iter(names), "")
     if LIST_OF_NAMES.fullmatch(pattern):
@@ -78,27 +79,27 @@ class CommandHook:
 
     event: HookEvent
     command: str
-    """For a shell."""
+    """The command, for a shell."""
     matcher: str = ""
-    """See `check_matcher`."""
+    """The matcher (`check_matcher`)."""
     timeout_seconds: float = TIMEOUT_SECONDS
     required: bool = False
-    """If it fails, it counts as a denial."""
+    """Whether a failure counts as a denial."""
     scripts: Mapping[Path, str | None] = field(default_factory=dict)
-    """The files of the workspace that it runs, with the digests of their contents as they were read. None: no such file."""
+    """Files of the workspace that the command runs, with the digests of their contents as read. None: no such file."""
     beside: Mapping[Path, Mapping[Path, bytes]] = field(default_factory=dict)
-    """For each of them that a Python runs, what it can import from its folder (`modules_beside`)."""
+    """Files that a script run by Python can import from its folder (`modules_beside`), by script."""
     workspace: Path = Path()
     safe_path: bool = False
-    """A Python that it starts must import nothing from its script's folder, nor from the workspace."""
+    """Whether a Python that the command starts must import nothing from its script's folder, nor from the workspace."""
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The name for people."""
         return self.command
 
     def changed_scripts(self) -> list[Path]:
-        """The scripts that are no longer as they were read."""
+        """Return the scripts that have changed since they were read."""
         changed = [path for path, known in self.scripts.items() if _content_digest(path) != known]
         for script, known in self.beside.items():
             now = modules_beside(script, self.workspace) or {}
@@ -112,12 +113,12 @@ class FoundHooks:
 
     hooks: tuple[CommandHook, ...] = ()
     problems: tuple[str, ...] = ()
-    """One sentence for each thing that was left out."""
+    """Sentences on the things that were left out."""
     contents: Mapping[Path, bytes] = field(default_factory=dict)
-    """The files and the scripts that they name."""
+    """The files, and the scripts that they name."""
 
     def with_others(self, others: "FoundHooks") -> "FoundHooks":
-        """These and others."""
+        """Return these hooks and others together."""
         return FoundHooks(
             hooks=(*self.hooks, *others.hooks),
             problems=(*self.problems, *others.problems),
@@ -129,7 +130,7 @@ def read_hook_files(paths: Sequence[Path], workspace: Path) -> FoundHooks:
     """Read the hooks of files, in their order: a project's, then the person's own.
 
     Raises:
-        ConfigError: A file cannot be read, or is not such a file; the message names it.
+        ConfigError: A file cannot be read, or is no file of hooks; the message names it.
     """
     found = FoundHooks()
     for path in paths:
@@ -155,7 +156,7 @@ def parse_hooks(value: Any, source: str, workspace: Path) -> FoundHooks:
     """Read the hooks of a table of events. Args: source: names it in messages.
 
     Raises:
-        ConfigError: It is not such a table.
+        ConfigError: `value` is no such table.
     """
     hooks: list[CommandHook] = []
     problems: list[str] = []
@@ -199,7 +200,7 @@ def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any], str]]
 
 
 def _has_no_meaning(settings: Mapping[str, Any]) -> str:
-    """What a hook of another program wants that does not exist here; empty: nothing."""
+    """Return the wish of another program's hook that means nothing here; empty if there is none."""
     kind = settings.get("type", "command")
     if kind != "command":
         return f"hooks of type {SHOWN.repr(kind)} do not exist here"
@@ -235,12 +236,12 @@ def _list(value: Any, where: str) -> list[Any]:
 
 
 def expanded(command: str, workspace: Path) -> str:
-    """The command with the workspace in place of its variable."""
+    """Return the command with the workspace in place of its variable."""
     return re.sub(rf"\$(?:{PROJECT_VARIABLE}\b|\{{{PROJECT_VARIABLE}\}})", lambda _: str(workspace), command)
 
 
 def simple_commands(command: str, workspace: Path) -> list[tuple[str, ...]]:
-    """The words of each program that a command starts, as far as that can be known without running it."""
+    """Return the words of each program that a command starts, as far as they can be known without running it."""
     text = expanded(command, workspace)
     try:
         lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
@@ -263,7 +264,7 @@ def simple_commands(command: str, workspace: Path) -> list[tuple[str, ...]]:
 
 
 def _scripts_of(command: str, workspace: Path) -> Iterator[tuple[Path, bytes | None]]:
-    """The files of the workspace that a command runs, with their contents. None: a file does not exist."""
+    """Yield the files of the workspace that a command runs, with their contents. None: a file does not exist."""
     roots, folders = {workspace, workspace.resolve()}, [workspace]
     for words in simple_commands(command, workspace):
         if words[0] in ("cd", "pushd"):
@@ -295,7 +296,7 @@ def _scripts_of(command: str, workspace: Path) -> Iterator[tuple[Path, bytes | N
 def _beside(
     command: str, workspace: Path, scripts: Mapping[Path, bytes | None]
 ) -> tuple[dict[Path, Mapping[Path, bytes]], bool]:
-    """What the Python scripts of a command can import from their folders; whether a Python must not import from there."""
+    """Return the files that a command's Python scripts can import from their folders; and whether that must be prevented."""
     commands = [words for words in simple_commands(command, workspace) if not is_isolated(words)]
     found, unseen = dict[Path, Mapping[Path, bytes]](), any("-c" in words and runs_python(words) for words in commands)
     for path, content in scripts.items():
@@ -309,7 +310,7 @@ def _beside(
 
 
 def is_python_script(path: Path, content: bytes | None, commands: Sequence[Sequence[str]]) -> bool:
-    """Whether a Python runs a file. Args: commands: their words."""
+    """Return whether a Python runs a file. Args: commands: their words."""
     naming = [words for words in commands if any(Path(word).name == path.name for word in words)]
     first_line = (content or b"").partition(b"\n")[0]
     by_itself = path.suffix in SCRIPTS or (first_line.startswith(b"#!") and b"python" in first_line)
@@ -317,7 +318,7 @@ def is_python_script(path: Path, content: bytes | None, commands: Sequence[Seque
 
 
 def _content_digest(path: Path) -> str | None:
-    """None: the file is not there, or cannot be read."""
+    """Return the digest of a file. None: there is none, or it cannot be read."""
     try:
         return digest(read_file(path, MAX_SCRIPT_BYTES))
     except OSError:
@@ -325,7 +326,7 @@ def _content_digest(path: Path) -> str | None:
 
 
 def scripts_of_type(path: Path, content: bytes, workspace: Path) -> Mapping[Path, bytes]:
-    """The scripts that the hooks of an agent type run, with their contents; none if its file is wrong."""
+    """Return the scripts that the hooks of an agent type run, with their contents; none if its file is wrong."""
     try:
         head = read_document(text_of_file(content)).head
         return parse_hooks(head.get("hooks", {}), str(path), workspace).contents

@@ -1,4 +1,4 @@
-"""Reads files of a project for models: instructions such as AGENTS.md, and commands.
+"""Files of a project for models: instructions such as AGENTS.md, and commands.
 
 An AGENTS.md or CLAUDE.md in a folder of the workspace counts for the files there: `features/instructions.py` shows it
 to a model that uses one of them. All other instructions stand in every system prompt.
@@ -22,11 +22,11 @@ COMMANDS: Final = Path(".agents") / "commands"
 MAX_CHARS: Final = 20_000
 """The characters of all instruction files together: each request pays for them."""
 MAX_NESTED: Final = 500
-"""Files in folders of a workspace."""
+"""The most files in folders of a workspace."""
 
 
 def nested_files(workspace: Path) -> list[Path]:
-    """Return the instruction files in folders of a workspace, as far as they are found in a bounded time.
+    """Return the instruction files in folders of a workspace, as far as a bounded search finds them.
 
     Folders of packages and tools, hidden ones, and those that are links are not looked into. A file that is a link counts
     if it leads to a file in the workspace. Files that cannot be read, or are too large, are left out.
@@ -49,7 +49,7 @@ def _counts(entry: os.DirEntry[str], workspace: Path) -> bool:
 
 
 def is_nested(path: Path, workspace: Path) -> bool:
-    """Whether an instruction file counts only for the folder that it is in."""
+    """Return whether an instruction file counts only for the folder that it is in."""
     return path.name in INSTRUCTION_FILES and workspace in path.parent.parents
 
 
@@ -70,10 +70,10 @@ def instructions_for_all(contents: Mapping[Path, bytes], workspace: Path) -> str
 
 
 def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
-    """Their contents.
+    """Read the contents of files.
 
     Raises:
-        ConfigError: One cannot be read.
+        ConfigError: A file cannot be read.
     """
     contents: dict[Path, bytes] = {}
     for path in paths:
@@ -100,7 +100,7 @@ def instructions_of(contents: Mapping[Path, bytes]) -> str:
     """Return the text for models: each text once, under the file's name; a text that is too long is cut at its end.
 
     Args:
-        contents: By path; one that is relative is named whole.
+        contents: The files by path; a relative path is named whole.
     """
     parts: list[str] = []
     room, read = MAX_CHARS, set[str]()

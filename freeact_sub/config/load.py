@@ -1,11 +1,11 @@
-"""`load_config`: the one reader of settings files and environment variables (files, environment, arguments; later wins).
+"""The one reader of settings files and environment variables, `load_config` (files, environment, arguments; later wins).
 
 The files are the user's own `config.toml`, then `.freeact/config.toml` in the workspace; a variable is `FREEACT_` and the
 setting's path in capitals with `__` between its parts (`FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`). A wrong setting is a
 `ConfigError` that names it and where it was found.
 
-An MCP server may be set as other programs write it. What narrows has its meaning here too. What only another program knows
-is told once, and nothing of it approves a call: a file that came with a project must not.
+An MCP server may be set as other programs write it. Keys that narrow have their meaning here too. Keys of another program
+alone are reported once, and none approves a call: a file that came with a project must not.
 """
 
 import difflib
@@ -58,7 +58,7 @@ TRANSPORTS: Final = {
 }
 OAUTH: Final = {"clientId": "client_id", "clientSecret": "client_secret", "callbackPort": "callback_port"}
 MILLISECONDS: Final = 10_000
-"""A `timeout` from here on is in milliseconds."""
+"""The least `timeout` that is taken for milliseconds."""
 
 
 def load_config(
@@ -132,7 +132,7 @@ def load_config(
 
 
 def _add_reviewed(files: "_SettingsFiles", config: Config) -> Mapping[Path, bytes]:
-    """Adds all that a person reviews besides the settings; returns the texts among it, without which there are settings."""
+    """Add all that a person reviews besides the settings; return the texts among it, without which there are settings."""
     types = [path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path)]
     for path in (*config.permission_files, *types):
         files.read(path)
@@ -150,14 +150,14 @@ def _add_reviewed(files: "_SettingsFiles", config: Config) -> Mapping[Path, byte
 
 
 def mcp_files(workspace: Path, own: Path) -> tuple[Path, ...]:
-    """The files with MCP servers that are there: the user's, then one of the workspace, whose servers win."""
+    """Return the existing files with MCP servers: the user's, then one of the workspace, whose servers win."""
     usual = (path for path in (workspace / ".freeact" / MCP_FILE, workspace / MCP_FILE) if os.path.lexists(path))
     mine = (own / MCP_FILE,) if os.path.lexists(own / MCP_FILE) else ()
     return (*mine, *([found] if (found := next(usual, None)) else []))
 
 
 def _without(config: Config, texts: Iterable[Path]) -> dict[str, Any]:
-    """The settings that name all instructions, commands and skills but those with these paths, folder by folder."""
+    """Return settings that name all instructions, commands and skills but these paths, folder by folder."""
     left_out = frozenset(texts)
     above = {folder for path in left_out for folder in path.parents}
     return {
@@ -168,7 +168,7 @@ def _without(config: Config, texts: Iterable[Path]) -> dict[str, Any]:
 
 
 def is_of_another_provider(model: Any, earlier: Any) -> bool:
-    """Whether a model that is named now is of another provider than the one named before; False if either is None."""
+    """Return whether a model has another provider than the one named before; False if either is None."""
     return bool(model and earlier) and str(model).partition(":")[0] != str(earlier).partition(":")[0]
 
 
@@ -187,13 +187,13 @@ def _expanded(path: Path | str) -> Path:
 
 
 class _SettingsFiles:
-    """Reads each file once, so that the judged content is the obeyed content."""
+    """Reader of each file once, so that the judged content is the obeyed content."""
 
     def __init__(self) -> None:
         self._contents: dict[Path, bytes] = {}
 
     def read(self, path: Path) -> bytes:
-        """Reads a file.
+        """Read a file.
 
         Raises:
             ConfigError: The file cannot be read.
@@ -205,7 +205,7 @@ class _SettingsFiles:
         return content
 
     def add(self, contents: Mapping[Path, bytes]) -> None:
-        """Files that another reader has read."""
+        """Add files that another reader has read."""
         self._contents.update(contents)
 
     def untrusted(self, trust: Trust, workspaces: Iterable[Path], own: Path) -> dict[Path, bytes]:
@@ -253,7 +253,7 @@ def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[
 
 
 def _entry(name: str, server: Any, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
-    """A server of a file. One that cannot be used is left out, with a notice: it must not cost the others."""
+    """Return a server of a file. An unusable one is left out, with a notice: it must not cost the others."""
     try:
         read: dict[str, Any] = servers_in({name: server}, path, variables)[name]
     except ConfigError as error:
@@ -264,7 +264,7 @@ def _entry(name: str, server: Any, path: Path, variables: Mapping[str, str]) -> 
 
 
 def _own_name(name: str, taken: Collection[str]) -> str:
-    """The name that a server has here: that of its file, or one of letters, digits, `-` and `_` that is like it."""
+    """Return the name of a server here: the file's, or a similar one of letters, digits, `-` and `_`."""
     if is_server_name(name):
         return name
     like = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-") or "server"
@@ -318,7 +318,7 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Parses JSON tables and lists; other text stays text, which pydantic converts to the field's type."""
+    """Parse JSON tables and lists; other text stays text, which pydantic converts to the field's type."""
     if text[:1] in ("{", "["):
         try:
             return parse_json(text)
@@ -351,7 +351,7 @@ def _validate(model: type[_Model], settings: Mapping[str, Any], where: str = "")
 
 
 def fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any:
-    """Fills in `${VAR}` and `${VAR:-default}` in all texts of a value.
+    """Fill in `${VAR}` and `${VAR:-default}` in all texts of a value.
 
     Args:
         value: A JSON value.
@@ -380,12 +380,12 @@ def fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any:
 
 
 def as_ours(server: Mapping[str, Any], known: frozenset[str], known_oauth: frozenset[str]) -> dict[str, Any]:
-    """The settings of a server, by our names.
+    """Return the settings of a server, by our names.
 
     Args:
-        server: What the file has.
+        server: The file's settings.
         known: The names of our settings of a server.
-        known_oauth: Those of its `oauth`.
+        known_oauth: The names of our settings of its `oauth`.
     """
     ours = {name: value for name, value in server.items() if name in known}
     unread: list[str] = []

@@ -1,4 +1,4 @@
-"""Checks the environment variables that every HTTP client obeys, because the client's own error would not name them."""
+"""Checks of the environment variables that every HTTP client obeys: the client's own error would not name them."""
 
 import importlib.util
 import os
@@ -18,7 +18,7 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
     """Check the variables for certificates, proxies and the log of keys.
 
     Args:
-        variables: The environment variables. None: those of this process.
+        variables: The environment variables. None: this process's.
 
     Raises:
         ConfigError: A variable is invalid.
@@ -59,7 +59,7 @@ def check_network_variables(variables: Mapping[str, str] | None = None) -> None:
 
 
 def proxy_for(address: str) -> str:
-    """The proxy that the environment names for an address, without a password. Empty: none."""
+    """Return the proxy that the environment names for an address, without a password. Empty: none."""
     parts, proxies = urlsplit(address), getproxies_environment()
     proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
     if not proxy or proxy_bypass(parts.hostname or ""):
@@ -75,7 +75,7 @@ def _content(file: str) -> bytes:
 
 
 def _is_proxy(address: str) -> bool:
-    """Whether HTTP clients accept it: without a scheme it means http."""
+    """Return whether HTTP clients accept an address: without a scheme it means http."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         return url.scheme in SCHEMES and bool(url.hostname) and (url.port is None or url.port > 0)

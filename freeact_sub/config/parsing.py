@@ -1,4 +1,4 @@
-"""Parses settings files and variables within bounds.
+"""Parsers of settings files and variables, within bounds.
 
 The files may be hostile: parsing is fast, needs no deep stack, and refuses texts that cannot be a path or a variable.
 """
@@ -12,22 +12,22 @@ from functools import partial
 from typing import Any, Final
 
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-"""How a text in UTF-16 begins."""
+"""The beginnings of a text in UTF-16."""
 MAX_DEPTH: Final = 100
-"""Bound on nested tables and lists."""
+"""Levels of nested tables and lists, at most."""
 MAX_KEY_PARTS: Final = 30
-"""Bound on the parts of a dotted key."""
+"""Parts of a dotted key, at most."""
 DEEP_KEY: Final = re.compile(rf"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_KEY_PARTS}}}""")
 """A dotted key of TOML with too many parts: the parser takes quadratic time for it."""
 SHOWN: Final = reprlib.Repr()
-"""Shortens names and patterns in messages; values are named by `kind_of`, since they may be secret."""
+"""Shortener of names and patterns in messages; values are named by `kind_of`, since they may be secret."""
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 100
 COMMENTS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 LAST_COMMAS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*[\]}])', re.DOTALL)
 
 
 def parse_toml(content: bytes) -> Any:
-    """Reads TOML.
+    """Read TOML.
 
     Raises:
         ValueError: The content is not TOML, or exceeds the bounds; the message says how.
@@ -45,7 +45,7 @@ def text_of_file(content: bytes) -> str:
     """Return the text of a UTF-8 file, with or without a byte order mark.
 
     Raises:
-        ValueError: It has another encoding; the message says how to save it.
+        ValueError: The text has another encoding; the message says how to save it.
     """
     if content.startswith(UTF16_MARKS):
         raise ValueError("it is written in UTF-16: save it in UTF-8")
@@ -72,7 +72,7 @@ def _with_line(problem: str, text: str) -> str:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Reads JSON. A name that stands twice in one object is refused, as in TOML: else the first would count for nothing.
+    """Read JSON. A name twice in one object is refused, as in TOML: else the first would count for nothing.
 
     Raises:
         ValueError: As for TOML.
@@ -83,12 +83,12 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def parse_jsonc(content: bytes) -> Any:
-    """Reads JSON with comments and commas at the end of lists, as editors write it. Raises: ValueError: As for TOML."""
+    """Read JSON with comments and commas at the end of lists, as editors write it. Raises: ValueError: As for TOML."""
     return parse_json(plain_json(text_of_file(content)))
 
 
 def plain_json(text: str) -> str:
-    """The text as JSON, with blanks instead of comments and commas at the end; every other character keeps its place."""
+    """Return the text as JSON, with blanks instead of comments and commas at the end; other characters keep their places."""
     without = COMMENTS.sub(lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text)
     return LAST_COMMAS.sub(lambda found: " " if found[0] == "," else found[0], without)
 
@@ -112,7 +112,7 @@ def _checked(parse: Callable[[Any], Any], content: bytes | str) -> Any:
 
 
 def check(value: Any, *, texts: bool = True) -> None:
-    """Checks a value level by level, without a deep stack.
+    """Check a value level by level, without a deep stack.
 
     Args:
         value: A TOML or JSON value.
@@ -147,7 +147,7 @@ def _check_text(text: str) -> None:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, without the value: files of settings hold keys and tokens, and messages are passed on."""
+    """Return the kind of a value, without the value: settings hold keys and tokens, and messages are passed on."""
     match value:
         case None:
             return "nothing"

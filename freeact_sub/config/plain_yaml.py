@@ -1,4 +1,4 @@
-"""`YamlReader`: reads YAML as plain data with the line of each part.
+"""YAML as plain data with the line of each part (`YamlReader`).
 
 PyYAML parses, restricted to what JSON can express: no tags, and no aliases, with which a small file could describe an
 endless value. Plain words are read as in YAML 1.2: `no` and `on` are text.
@@ -28,7 +28,7 @@ class _Composer(yaml.BaseLoader):
 
 
 class YamlReader:
-    """Turns YAML into plain data and notes the lines."""
+    """Reader of YAML that makes plain data and notes the lines."""
 
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}

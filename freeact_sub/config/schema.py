@@ -1,6 +1,6 @@
-"""`Config`, all settings of an agent as a frozen value, with its sections, and the user's own folders.
+"""Settings of an agent as one frozen value (`Config`), with its sections, and the user's own folders.
 
-`load.py` reads it from file, environment and arguments.
+`load.py` reads them from file, environment and arguments.
 """
 
 import functools
@@ -41,8 +41,8 @@ GIT_SETTINGS = (
     ("diff.submodule", "short"),
     ("safe.bareRepository", "explicit"),
 )
-"""Switch off the programs that git starts because of a folder's settings. Filters, textconv and external diff have names
-of their own and stay: commands that start them need approval."""
+"""Settings that switch off the programs that git starts because of a folder's settings. Filters, textconv and external diff
+have names of their own and stay: commands that start them need approval."""
 SETTINGS_FOLDER = Path(".freeact")
 """The program's own folder in a workspace."""
 CONFIG_FILE = SETTINGS_FOLDER / "config.toml"
@@ -69,12 +69,12 @@ LARGEST = 2**60
 
 
 class EffectsConfig(Section):
-    """Whether a cell is tried while a person is asked about it (docs/effects.md)."""
+    """Settings of the trial of a cell while a person is asked about it (docs/effects.md)."""
 
     enabled: bool = True
-    """In mode `ask`, a terminal shows below a cell what it would do: output, variables, files; so does a notebook, but not
-    for an agent in a copy of its kernel, as `%%agent` without `--here`. The cell runs in a copy of the agent's kernel for
-    that, which is dropped. `false`: it runs only when you allow it."""
+    """`true`: in mode `ask`, a terminal shows below a cell what it would do: output, variables, files; so does a notebook,
+    but not for an agent in a copy of its kernel, as `%%agent` without `--here`. The cell runs in a copy of the agent's
+    kernel for that, which is dropped. `false`: it runs only when you allow it."""
     seconds: float = Field(default=10, gt=0, le=600)
     """A trial that takes longer ends."""
     memory_bytes: int = Field(default=2**30, gt=0, le=2**60)
@@ -82,14 +82,14 @@ class EffectsConfig(Section):
 
 
 class TerminalConfig(Section):
-    """How the terminal shows things and calls for attention (docs/terminal.md)."""
+    """Settings of the terminal: how it shows things and calls for attention (docs/terminal.md)."""
 
     notify: Literal["auto", "bell", "osc9", "off"] = "auto"
     """The signal when a question opens or a long run ends: `bell`, `osc9` (a notification), `off`; `auto`: what the
     terminal is known to support."""
     pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
-    """How the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks, in any terminal
-    with colours), `off`; `auto`: what it is known to draw, otherwise only their paths."""
+    """The form in which the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks,
+    in any terminal with colours), `off`; `auto`: what it is known to draw, otherwise only their paths."""
     plain: bool = False
     """`true`: a conversation in plain lines, without colours and without rows that change, for those who hear what a
     terminal prints (docs/terminal.md); where `TERM` is `dumb` it is always held so."""
@@ -109,9 +109,9 @@ class GatewayConfig(Section):
     url: Given[tuple[str, ...], str | Sequence[str]] = default(())
     """The URL of a Jupyter gateway or server, or a list of them: each kernel starts at the one with the fewest kernels."""
     token: str = Field(default="", repr=False)
-    """Its token; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
+    """The token of the gateway; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Sent with each request, for proxies that require more than a token."""
+    """Headers sent with each request, for proxies that require more than a token."""
     ca_file: Given[Path | None, Path | str | None] = default(None)
     """Certificates of authorities for `https` gateways, in addition to the system's."""
     certificate_file: Given[Path | None, Path | str | None] = default(None)
@@ -142,7 +142,7 @@ class GatewayConfig(Section):
 
 
 def check_names(variables: dict[str, str]) -> dict[str, str]:
-    """Raise ValueError unless all can be names of environment variables."""
+    """Return the variables. Raises ValueError unless all can be names of environment variables."""
     for name in variables:
         if not name or "=" in name:
             shown = name.partition("=")[0]  # behind it stands what may be secret
@@ -151,12 +151,12 @@ def check_names(variables: dict[str, str]) -> dict[str, str]:
 
 
 class OAuthConfig(Section):
-    """How a person signs in to an HTTP server (docs/mcp.md); most servers need none of it."""
+    """Settings for signing in to an HTTP server (docs/mcp.md); most servers need none."""
 
     client_id: str | None = None
     """The id of a client that you have registered with the server's provider. By default the program registers itself."""
     client_secret: str | None = None
-    """Its secret, if it has one: `${VAR}` takes it from the environment."""
+    """The client's secret, if it has one: `${VAR}` takes it from the environment."""
     scope: str | None = None
     """The rights to ask for, with blanks between them. By default those that the server names."""
     callback_port: int | None = Field(default=None, ge=1, le=65535)
@@ -169,11 +169,11 @@ class McpServerConfig(Section):
     command: str | None = None
     """The program of a stdio server."""
     args: Texts = default(())
-    """Its arguments."""
+    """The arguments of the program."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables; only a few others are passed on."""
     cwd: str | None = None
-    """Its working directory."""
+    """The working directory of the program."""
     url: str | None = None
     """The address of a streamable HTTP server, instead of `command`."""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -201,7 +201,7 @@ class McpServerConfig(Section):
     """A sentence for the start of a session: its entry cannot be used, or its name is another one here."""
 
     def offers(self, tool: str) -> bool:
-        """Whether agents may see a tool of the server."""
+        """Return whether agents may see a tool of the server."""
         return tool not in self.without_tools and (self.only_tools is None or tool in self.only_tools)
 
     _names_of_variables = field_validator("env")(check_names)
@@ -218,27 +218,27 @@ class McpServerConfig(Section):
 
 
 INNER: Final = frozenset({"unread", "notice"})
-"""What the reader of a file notes; no key of the file has this meaning."""
+"""Keys noted by the reader of a file, which no file sets."""
 
 
 def is_server_name(name: str) -> bool:
-    """Whether a server may have this name."""
+    """Return whether a server may have this name."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) is not None
 
 
 def notices_on(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:
-    """What is to be told of servers at the start: see `McpServerConfig.notice`, and the keys that mean nothing here."""
+    """Return notices on servers for the start: `McpServerConfig.notice`, and keys that mean nothing here."""
     return (*(server.notice for server in servers.values() if server.notice), *unread_keys(servers))
 
 
 def unread_keys(servers: Mapping[str, McpServerConfig]) -> tuple[str, ...]:
-    """One sentence on the keys of files with servers that mean nothing here; none if all do."""
+    """Return one sentence on the keys of files with servers that mean nothing here; none if all do."""
     found = [f"{', '.join(server.unread)} of {name!r}" for name, server in servers.items() if server.unread]
     return (f"keys of MCP servers that mean nothing here are not used: {'; '.join(found)}",) if found else ()
 
 
 def git_environment() -> dict[str, str]:
-    """The variables that make git obey `GIT_SETTINGS` instead of a folder's settings."""
+    """Return the variables that make git obey `GIT_SETTINGS` instead of a folder's settings."""
     keys = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(GIT_SETTINGS)}
     values = {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(GIT_SETTINGS)}
     return {
@@ -346,7 +346,7 @@ class SubagentsConfig(Section):
     salvage: bool = True
     """`true`: an agent at its limit gets one last request, without tools, for a report."""
     max_depth: int = Field(default=1, ge=0, le=10)
-    """How deep agents may nest. `1`: the root may start children, and they may not."""
+    """The depth to which agents may nest. `1`: the root may start children, and they may not."""
     allow_agents: Given[tuple[str, ...] | None, Sequence[str] | None] = default(None)
     """The named types (docs/agents.md) that may be started. None: all."""
     detach: bool = True
@@ -357,7 +357,7 @@ class SubagentsConfig(Section):
 
 
 class ContextConfig(Section):
-    """When conversations are shortened."""
+    """Settings for shortening conversations."""
 
     window_tokens: int | None = Field(default=None, ge=1_000)
     """The size of the models' context windows. None: as reported by the server or pydantic-ai; if neither knows it,
@@ -370,7 +370,7 @@ class ContextConfig(Section):
 
 
 class SessionsConfig(Section):
-    """How long sessions are kept (docs/sessions.md)."""
+    """Settings for keeping sessions (docs/sessions.md)."""
 
     archive_after_days: float | None = Field(default=90, ge=0, allow_inf_nan=False)
     """A session (docs/sessions.md) unused for this long loses its variables and long outputs but keeps its conversation.
@@ -378,7 +378,7 @@ class SessionsConfig(Section):
     max_bytes: int | None = Field(default=5_000_000_000, ge=0)
     """The disk space of all sessions; the oldest are removed. None: no bound."""
     store: str = "sqlite"
-    """Where sessions are kept: SQLite in your state folder, or the store of another package."""
+    """The store of sessions: SQLite in your state folder, or the store of another package."""
 
     @field_validator("store")
     @classmethod
@@ -404,7 +404,7 @@ class ModelsConfig(Section):
         return dict(self.__pydantic_extra__)
 
     def with_names(self, models: Mapping[str, Any]) -> Self:
-        """These settings, with other models by name. Raises: ConfigError: One is neither a name nor a Model."""
+        """Return these settings with other models by name. Raises: ConfigError: One is neither a name nor a Model."""
         return type(self)(**{**self.model_dump(exclude=set(self.names)), **self.names, **models})
 
     @model_validator(mode="after")
@@ -451,9 +451,9 @@ class Config(Section):
     fallback_models: Texts = default(())
     """Models to use instead, in this order, if one fails or its provider is busy: names in `models`, or `PROVIDER:NAME`."""
     model_settings: dict[str, Any] = Field(default_factory=dict)
-    """Sent with every model request: `temperature`, `max_tokens`, `thinking` and so on."""
+    """Settings sent with every model request: `temperature`, `max_tokens`, `thinking` and so on."""
     code_actions: CodeActions = "auto"
-    """How a model submits code: `tool`, `block`, or `auto`, which chooses one of them (docs/models.md)."""
+    """The form in which a model submits code: `tool`, `block`, or `auto`, which chooses one of them (docs/models.md)."""
     answer_check: NoAnswer | None = None
     """The final texts that do not count as an answer; the model gets one more request. `empty`: empty texts;
     `small`: also others, for weak models (docs/models.md). None: `small` with the small profile, otherwise `empty`."""
@@ -466,7 +466,7 @@ class Config(Section):
     rate_limit_seconds: float = Field(default=300, ge=0)
     """The total time that one request waits while its provider is busy (429, 503, 529)."""
     instructions: str = ""
-    """Added to every agent's system prompt."""
+    """A text added to every agent's system prompt."""
     instruction_files: Paths = default(())
     """Files whose text is added to every agent's system prompt, up to 20,000 characters in total, relative to the workspace;
     `load_config()` adds `AGENTS.md` and `CLAUDE.md` of the workspace and of its folders. One in a folder is read by an agent
@@ -480,7 +480,7 @@ class Config(Section):
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"
-    """How much runs without approval: `plan`, `ask`, `auto` or `full` (docs/approvals.md)."""
+    """The mode of approval: `plan`, `ask`, `auto` or `full` (docs/approvals.md)."""
     headless: Headless | None = None
     """Ask no person, and decide every approval by `allow`, `deny` or `auto`: yes in the modes `auto` and `full`, otherwise
     no. None: the reader of the events decides."""
@@ -522,7 +522,7 @@ class Config(Section):
         """The texts of `instruction_files`, as first read; later changes are ignored.
 
         Raises:
-            ConfigError: One cannot be read.
+            ConfigError: A file cannot be read.
         """
         return read_files(self.instruction_files, self.workspace)
 
@@ -572,21 +572,21 @@ def user_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def state_folder() -> Path:
-    """The folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    """Return the folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
     folder = os.environ.get("XDG_STATE_HOME", "")
     return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".local" / "state") / "freeact"
 
 
 def own_folders() -> tuple[Path, ...]:
-    """All of them, without links."""
+    """Return all own folders, without links."""
     return (user_folder().resolve(), state_folder().resolve())
 
 
 def cache_folder() -> Path:
-    """The folder of what a Python has compiled of scripts of hooks and servers. No kernel behind a wall writes it."""
+    """Return the folder for the compiled scripts of hooks and servers. No kernel behind a wall writes it."""
     return state_folder() / "compiled"
 
 
 def token_folder() -> Path:
-    """The folder of the sign-ins to MCP servers, which no kernel sees."""
+    """Return the folder of the sign-ins to MCP servers, which no kernel sees."""
     return user_folder() / "mcp-tokens"

@@ -1,4 +1,4 @@
-"""`Section`, the frozen base of all settings and bounds; its errors name the wrong setting and the nearest right one.
+"""The frozen base of all settings and bounds (`Section`); errors name the wrong setting and the nearest right one.
 
 A section that is made in Python (`Config(modle=...)`) raises a `ConfigError`. Data that is validated (`model_validate`:
 files, the arguments of a model) raises pydantic's `ValidationError`, which the reader of the data turns into a sentence.
@@ -19,7 +19,7 @@ from freeact_sub.errors import ConfigError
 MAX_PROBLEMS: Final = 5
 """Problems in one message."""
 SHOWABLE: Final = re.compile("literal|(int|float|bool|finite)_|(greater|less)_")
-"""The types of problems of settings that are numbers, switches or one of a few words: what stands there is no secret."""
+"""Types of problems of numbers, switches and fixed words, whose values are no secrets."""
 
 KeptT = TypeVar("KeptT")
 GivenT = TypeVar("GivenT")
@@ -28,7 +28,7 @@ GivenT = TypeVar("GivenT")
 class Given(Generic[KeptT, GivenT]):
     """The type of a setting that takes more than it keeps: text for a path, a list for a tuple, a dict for a section.
 
-    Type checkers read both types. When the program runs it is the one that is kept: pydantic takes the others for it.
+    Type checkers read both types. At run time it is the type that is kept: pydantic converts the others.
     """
 
     if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # the type checker reads the fields
 
         def __init__(self, **values: Any) -> None:
-            """Raises ConfigError for an unknown or wrong value."""
+            """Set and check the values. Raises ConfigError for an unknown or wrong one."""
             try:
                 super().__init__(**values)
             except ValidationError as error:
@@ -70,7 +70,7 @@ class Section(BaseModel):
         __init__.__pydantic_base_init__ = True  # else pydantic would make nested sections by it, and lose their place
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """See pydantic. Only settings that are not their defaults: all would fill a screen, as that of `help(Config)`."""
+        """Return the settings that are not their defaults, for pydantic: all would fill a screen, as in `help(Config)`."""
         for name, value in super().__repr_args__():
             field = type(self).model_fields.get(name or "")
             if field is None or (value if field.default_factory else value != field.default):
@@ -78,7 +78,7 @@ class Section(BaseModel):
 
 
 def words_of(model: type[BaseModel], error: ValidationError) -> str:
-    """Describes the problems of a section's values for people."""
+    """Describe the problems of a section's values for people."""
     problems = [*islice(_problems(model, error), MAX_PROBLEMS)]
     more = error.error_count() - len(problems)
     return "; ".join([*problems, f"and {more:,} more"] if more else problems)
@@ -100,7 +100,7 @@ def _problems(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
 
 
 def _got(problem: str, value: Any) -> str:
-    """What stands in the place of a setting; only its kind where that may be a secret, and nothing behind our own words."""
+    """Return the value in place of a setting; only its kind where that may be a secret, and nothing behind our own words."""
     if problem == "value_error":
         return ""
     is_open = SHOWABLE.match(problem) and isinstance(value, str | int | float)
@@ -108,12 +108,12 @@ def _got(problem: str, value: Any) -> str:
 
 
 def _nearest(wrong: str, known: list[str]) -> list[str]:
-    """The nearest names, two if both are near: `modle` may be `mode` or `model`."""
+    """Return the nearest names, two if both are near: `modle` may be `mode` or `model`."""
     return difflib.get_close_matches(wrong, known, n=2, cutoff=0.75) or difflib.get_close_matches(wrong, known, 1, 0)
 
 
 def _known_names(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    """The setting names of the section at a path."""
+    """Return the setting names of the section at a path."""
     here: Any = model
     for part in path:
         # of a table or a list: what it holds

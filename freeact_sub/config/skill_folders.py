@@ -1,7 +1,7 @@
-"""Reads the folders of skills as they are trusted: whole, and once. `features/skills/skill.py` gives the contents a meaning.
+"""Folders of skills, read as they are trusted: whole, and once. `features/skills/skill.py` gives the contents a meaning.
 
-A skill is a folder with `SKILL.md`. Its text and its Python are kept as they were read, so what a person has looked at is
-what counts; all other files are only listed, with their digests.
+A skill is a folder with `SKILL.md`. Its text and its Python are kept as they were read, so what a person has looked at
+counts; all other files are only listed, with their digests.
 """
 
 import errno
@@ -17,7 +17,7 @@ from freeact_sub.errors import sentence
 from freeact_sub.system.safe_files import is_folder, read_file
 
 PROJECT_SKILLS: Final = (Path(".agents") / "skills", Path(".claude") / "skills")
-"""The folders of skills in a workspace, and of those shared by programs in the home folder the first."""
+"""Folders of skills in a workspace; the first one also in the home folder, shared by programs."""
 OWN_SKILLS: Final = "skills"
 """The folder of skills in the user's own folder."""
 TEXTS: Final = ("SKILL.md", "skill.md")
@@ -34,7 +34,7 @@ LISTED: Final = 25
 """Files of a skill that its listing names one by one."""
 HEAD_LINES: Final = 40
 NOT_PART: Final = (".git",)
-"""What git keeps. What a Python has compiled is a part: it runs in place of the source."""
+"""The folder of git. Compiled Python is a part of a skill: it runs in place of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +43,20 @@ class SkillFolder:
 
     path: Path
     file: Path
-    """Its `SKILL.md`."""
+    """The path of `SKILL.md`."""
     text: bytes = b""
     code: dict[str, bytes] = field(default_factory=dict)
-    """`skill.py`, or the files of the package; by path in the folder."""
+    """The contents of `skill.py`, or of the files of the package, by path in the folder."""
     files: tuple[str, ...] = ()
     """All other files, by path in the folder."""
     listing: bytes = b""
-    """What a person trusts: the head of the text, and the digest of each file."""
+    """The text that a person trusts: the head of `SKILL.md`, and the digest of each file."""
     problem: str = ""
-    """Why it cannot be read."""
+    """The reason why the skill cannot be read."""
 
     @property
     def module(self) -> str:
-        """The name of its Python after `skills.`."""
+        """The name of the module after `skills.`."""
         return module_name(self.path.name)
 
 
@@ -65,19 +65,19 @@ class SkillModule:
     """A module of a skill, as a kernel gets it."""
 
     name: str
-    """After `skills.`; the module of a skill, or one in its package."""
+    """The name after `skills.`: the module of a skill, or one in its package."""
     file: str
     source: str
     is_package: bool = False
 
 
 def module_name(name: str) -> str:
-    """A skill's name as a name in Python."""
+    """Return a skill's name as a name in Python."""
     return name.replace("-", "_").replace(".", "_")
 
 
 def read_skill_folders(folders: Iterable[Path]) -> dict[Path, SkillFolder]:
-    """Read all skills in folders, by the path of the skill. A skill that two folders lead to counts once."""
+    """Read all skills in folders, by the path of the skill. A skill under two folders counts once."""
     found: dict[Path, SkillFolder] = {}
     real: set[str] = set()
     for folder in folders:
@@ -90,7 +90,7 @@ def read_skill_folders(folders: Iterable[Path]) -> dict[Path, SkillFolder]:
 
 
 def skill_paths(folder: Path) -> list[Path]:
-    """The skills in a folder, sorted; none if it cannot be read."""
+    """Return the skills in a folder, sorted; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
@@ -100,7 +100,7 @@ def skill_paths(folder: Path) -> list[Path]:
 
 
 def read_skill(path: Path) -> SkillFolder:
-    """Read one skill; what is wrong with its files is its `problem`. Args: path: its folder."""
+    """Read one skill; faults of its files are its `problem`. Args: path: its folder."""
     file = _text_in(path) or path / TEXTS[0]
     try:
         return _read(path, file)
@@ -116,7 +116,7 @@ def _text_in(path: Path) -> Path | None:
 
 
 def _read(path: Path, file: Path) -> SkillFolder:
-    """Raises: OSError: A file cannot be read, or there is too much."""
+    """Read one skill. Raises: OSError: A file cannot be read, or there is too much."""
     text, code, files, digests = b"", dict[str, bytes](), list[str](), dict[str, str]()
     left, left_for_code = MAX_BYTES, MAX_CODE_BYTES
     for name in _files_of(path):
@@ -151,7 +151,7 @@ def _is_code(name: str, module: str) -> bool:
 
 
 def _files_of(path: Path) -> Iterator[str]:
-    """The paths in a folder, sorted, folders that are links among them. Raises: OSError: It cannot be read."""
+    """Yield the paths in a folder, sorted, with links to folders. Raises: OSError: It cannot be read."""
     seen = 0
 
     def fail(error: OSError) -> None:
@@ -174,7 +174,7 @@ def _not_a_link(path: Path, status: os.stat_result) -> Path:
 
 
 def _digest(path: Path, status: os.stat_result) -> str:
-    """What a file is trusted as; a link as its target's name. Nothing but a regular file is opened."""
+    """Return a file's digest; for a link, its target's name. Nothing but a regular file is opened."""
     if stat.S_ISLNK(status.st_mode):
         return f"a link to {str(path.readlink())!r}"
     if not stat.S_ISREG(status.st_mode):
@@ -185,7 +185,7 @@ def _digest(path: Path, status: os.stat_result) -> str:
 
 
 def _head(text: bytes) -> list[str]:
-    """The settings of the text, as they stand there: what they wish for is seen before it is trusted."""
+    """Return the settings as they stand in the text, to be seen before they are trusted."""
     lines = text.decode(errors="replace").replace("\r\n", "\n").split("\n")[: HEAD_LINES + 1]
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), HEAD_LINES)
     return lines[1:end] if lines and lines[0].rstrip() == "---" else []

@@ -1,13 +1,13 @@
-"""`Trust` records which contents of settings files a person has looked at.
+"""The record of settings files whose contents a person has looked at (`Trust`).
 
 An agent's code may write the workspace, and files there decide what the next start runs and allows: settings, rules, MCP
 servers, agent types, skills. So a file is obeyed only with content that a person has reviewed. The record holds a digest for
 each path (for a skill: of the list of its files), in the user's own folder: workspaces cannot reach it, and it copies no
 secrets.
 
-What a person trusts with a script includes the files that a Python finds beside it, each by its size and digest: it imports
-from the script's folder first, `json.py` in place of `json` too. Where `CACHE_VARIABLE` names another place for what a
-Python compiles, it reads nothing compiled beside the sources (but `.pyc` files in their place, which count).
+Trust in a script includes the files that a Python finds beside it, each by its size and digest: it imports
+from the script's folder first, `json.py` in place of `json` too. Where `CACHE_VARIABLE` names another place for
+compiled code, a Python reads none beside the sources (but `.pyc` files in their place, which count).
 """
 
 import contextlib
@@ -26,7 +26,8 @@ from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
 RECORD: Final = "trusted.json"
 CACHE_VARIABLE: Final = "PYTHONPYCACHEPREFIX"
 SAFE_VARIABLE: Final = "PYTHONSAFEPATH"
-"""With it, a Python imports nothing from the script's folder, nor from the one in which it is started (3.11 and later)."""
+"""The variable with which a Python imports nothing from the script's folder, nor from its working directory (3.11 and
+later)."""
 PYTHON: Final = re.compile(r"(python|pypy)[\d.]*w?")
 ISOLATED: Final = re.compile(r"-[bBdEhiqsSuvOx]*[PI]\w*")
 """Options with which a Python imports nothing from there."""
@@ -34,24 +35,24 @@ SCRIPTS: Final = frozenset((".py", ".pyw", ".pyz"))
 MODULES: Final = frozenset((".py", ".pyw", ".pyc", ".so", ".pyd"))
 SERVER_CODE: Final = frozenset((*SCRIPTS, ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".rb", ".pl"))
 MAX_FILES: Final = 100
-"""Of one folder; nobody looks at more."""
+"""The most files of one folder; nobody looks at more."""
 
 
 class Trust:
     """The record of the files in workspaces that one user trusts, each by its path and content."""
 
     def __init__(self, folder: Path) -> None:
-        """Args: folder: the user's own folder, see `user_folder`; it need not exist."""
+        """Make the record. Args: folder: the user's own folder (`user_folder`), which need not exist."""
         self._record = folder / RECORD
         self._now: dict[str, str] = {}
         """The decisions of this process; they apply even if the file cannot be written."""
 
     def knows(self, path: Path, content: bytes) -> bool:
-        """Whether the record has the file with this content."""
+        """Return whether the record has the file with this content."""
         return digest(content) in (self._now.get(_key(path)), self._read().get(_key(path)))
 
     def add(self, files: Mapping[Path, bytes]) -> None:
-        """Records the contents of files.
+        """Record the contents of files.
 
         Raises:
             ConfigError: The record cannot be written; it still applies to this process.
@@ -68,7 +69,7 @@ class Trust:
             ) from error
 
     def _read(self) -> dict[str, str]:
-        """Reads the record; an unreadable or wrong one counts as empty."""
+        """Read the record; an unreadable or wrong one counts as empty."""
         try:
             record = json.loads(read_file(self._record))
         except (OSError, ValueError, RecursionError):
@@ -77,7 +78,7 @@ class Trust:
 
 
 def digest(content: bytes) -> str:
-    """The digest of a content in the record."""
+    """Return the digest of a content in the record."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -86,17 +87,17 @@ def _key(path: Path) -> str:
 
 
 def runs_python(words: Iterable[str]) -> bool:
-    """Whether one of these words is a Python."""
+    """Return whether one of these words is a Python."""
     return any(PYTHON.fullmatch(word.rpartition("/")[2]) for word in words)
 
 
 def is_isolated(words: Iterable[str]) -> bool:
-    """Whether a Python that is started by these words imports nothing from the folder of its script."""
+    """Return whether a Python started by these words imports nothing from the folder of its script."""
     return any(ISOLATED.fullmatch(word) for word in words)
 
 
 def modules_beside(script: Path, workspace: Path) -> Mapping[Path, bytes] | None:
-    """The files beside a script that it could import, each with the description by which it is trusted.
+    """Return the files beside a script that it could import, each with the description by which it is trusted.
 
     Returns:
         None: There are too many; or the folder is the workspace itself, which nobody looks through.
@@ -113,7 +114,7 @@ def modules_beside(script: Path, workspace: Path) -> Mapping[Path, bytes] | None
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    """Raises nothing: a folder that cannot be read has none."""
+    """Yield the files that a script in a folder could import; none if it cannot be read."""
     for place, folders, names in os.walk(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__" and name not in links)
@@ -122,7 +123,7 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def description(path: Path) -> bytes:
-    """What a file is trusted as: its size and digest; a link as its target's name, too. Never raises."""
+    """Return the description by which a file is trusted: size and digest, for a link its target's name. Never raises."""
     try:
         target = f"a link to {str(path.readlink())!r}, " if path.is_symlink() else ""
         if path.is_dir():
@@ -137,10 +138,10 @@ def description(path: Path) -> bytes:
 
 
 def scripts_of_server(command: str, args: Sequence[str], cwd: Path, workspace: Path) -> dict[Path, bytes]:
-    """The scripts of the workspace that the command of an MCP server names, and what a Python can import beside them.
+    """Return the scripts of the workspace that an MCP server's command names, with the files that they could import.
 
     Returns:
-        Each with the description by which it is trusted.
+        Each file with the description by which it is trusted.
     """
     found = dict[Path, bytes]()
     words = (command, *args)
