@@ -1,4 +1,4 @@
-"""Private names of `argparse`: it lists the options of a parser, and lets a subclass judge a command, by no public name.
+"""Private names of `argparse`, for the options of a parser and the judging of commands, which have no public names.
 
 Where Python has another name, a mistyped option gets no suggestion, and an unknown command argparse's own error.
 """
@@ -11,12 +11,12 @@ class OpenParser(argparse.ArgumentParser):
     """A parser that lists its options and lets subclasses check commands."""
 
     def known_options(self) -> set[str]:
-        """The options of this command and of all commands below it."""
+        """Return the options of this command and of all commands below it."""
         found = {option for action in getattr(self, "_actions", ()) for option in action.option_strings}
         return found.union(*(below.known_options() for below in self.commands().values()))
 
     def commands(self) -> "dict[str, OpenParser]":
-        """The commands directly below this one."""
+        """Return the commands directly below this one."""
         actions = (action for action in getattr(self, "_actions", ()) if isinstance(action.choices, dict))
         return {name: below for action in actions for name, below in action.choices.items()}
 

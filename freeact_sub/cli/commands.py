@@ -1,6 +1,6 @@
 """The command line: the parser names a function for each command, such as the conversation in the terminal.
 
-It imports nothing slow at module level, so that `--help` and mistyped options respond at once. Wrong settings end the
+Nothing slow is imported at module level, so that `--help` and mistyped options respond at once. Wrong settings end the
 program with one line on standard error and exit status 2; `--debug` adds a traceback.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 Settings: TypeAlias = "Callable[..., Config]"
-"""Reads the settings of a command line; see `read_settings` for its options."""
+"""A function that reads the settings of a command line (`read_settings`)."""
 Command: TypeAlias = Callable[[argparse.Namespace, Settings], int]
 """The function of a command, named as `main` in `parser.py`: gets the options and returns the exit status."""
 
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the program and return its exit status.
 
     Args:
-        arguments: The words of the command line. None: those of this process.
+        arguments: The words of the command line. None: this process's.
     """
     renew_signals()
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand between the program's own lines
@@ -97,7 +97,7 @@ def _check_folder() -> None:
 
 
 def permissions(options: argparse.Namespace, settings: Settings) -> int:
-    """`freeact-sub permissions`: the rules, or the decision about a call."""
+    """Show the rules, or the decision about a call (`freeact-sub permissions`)."""
     from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415
 
     config = settings(looking=True)
@@ -110,7 +110,7 @@ def permissions(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def converse(options: argparse.Namespace, settings: Settings) -> int:
-    """`freeact-sub`: a conversation in the terminal, or a run if standard input or an option gives a prompt."""
+    """Converse in the terminal, or run one prompt from standard input or an option (`freeact-sub`)."""
     if any(hasattr(options, name) for name in ("output", "file")):
         return run(argparse.Namespace(**vars(options), prompt=None), settings)
     if not is_terminal(sys.stdin):
@@ -138,7 +138,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    """`freeact-sub run`: one prompt."""
+    """Run one prompt (`freeact-sub run`)."""
     if sys.stdout is None:
         raise ConfigError("standard output is closed: open it, for example with >FILE")
     path: Path | None = getattr(options, "file", None)
@@ -165,7 +165,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def run_prompt(options: argparse.Namespace, config: "Config", open_agent: Any, prompt: str, piped: "Piped") -> int:
-    """Run one prompt without an input line, and write what `--output` asks for."""
+    """Run one prompt without an input line, and write the output that `--output` names."""
     import asyncio  # noqa: PLC0415
 
     from freeact_sub.terminal.approver import Approver, LineApprover  # noqa: PLC0415
@@ -179,12 +179,11 @@ def run_prompt(options: argparse.Namespace, config: "Config", open_agent: Any, p
 
 
 def _is_plain(config: "Config") -> bool:
-    """Whether a conversation is held in plain lines."""
     return config.terminal.plain or not can_draw(sys.stdout)
 
 
 def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
-    """The forms of standard output, and of the log on standard error: only where the first goes to a pipe or a file."""
+    """Return the forms of standard output, and of the log on standard error if the first goes to a pipe or a file."""
     if chosen != "auto":
         return chosen, None
     if is_terminal(sys.stdout):
@@ -193,7 +192,7 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
 
 
 def _with_python(config: "Config", options: argparse.Namespace, *, may_refuse: bool = False) -> "Config":
-    """The settings, with the Python of the project; see `with_project_python`."""
+    """Return the settings with the Python of the project."""
     from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415
 
     return with_project_python(config, options, may_refuse=may_refuse)
@@ -212,7 +211,6 @@ def _with_model(options: argparse.Namespace, config: "Config") -> "Config":
 
 
 def _session(options: argparse.Namespace, config: "Config") -> str:
-    """The session to work in."""
     if not hasattr(options, "session"):
         return "new"
     from freeact_sub.cli.sessions import chosen  # noqa: PLC0415
@@ -221,7 +219,7 @@ def _session(options: argparse.Namespace, config: "Config") -> str:
 
 
 def _open_session(config: "Config", session: str, new: Mapping[str, Any]) -> Any:
-    """The agent of another conversation. `--model` was meant for the first one. Args: new: what was chosen since."""
+    """Make the agent of another conversation; `--model` was meant for the first one. Args: new: the choices since."""
     from freeact_sub.config.load import is_of_another_provider  # noqa: PLC0415
 
     address = {"base_url": None} if is_of_another_provider(new.get("model"), config.model) else {}
@@ -246,7 +244,7 @@ def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
 
 
 def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
-    """`freeact-sub agents`: the named types of agents; errors in their files go to standard error: returns 1."""
+    """List the named types of agents (`freeact-sub agents`). Errors in their files go to standard error; then return 1."""
     from freeact_sub.config.schema import AGENT_TYPES, user_folder  # noqa: PLC0415
     from freeact_sub.features.agent_types import load_agent_types  # noqa: PLC0415
     from freeact_sub.features.skills.feature import unknown_skills  # noqa: PLC0415
@@ -268,7 +266,7 @@ def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _details_of(kind: "AgentType") -> str:
-    """The settings that a type narrows."""
+    """Return the settings that a type narrows."""
     parts = {
         "model": kind.model,
         "code_actions": kind.code_actions,
@@ -285,7 +283,7 @@ def _details_of(kind: "AgentType") -> str:
 
 
 def answer(options: argparse.Namespace, settings: Settings) -> int:
-    """`freeact-sub rlm FILE ... QUESTION`: a recursive language model answers a question about files of any length."""
+    """Answer a question about files of any length by a recursive language model (`freeact-sub rlm FILE ... QUESTION`)."""
     *files, question = options.words
     context = _context(files)
     config = settings(headless="auto")
@@ -302,7 +300,7 @@ def answer(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _context(files: list[str]) -> Any:
-    """The text of one file, or of standard input; of several files, their texts by name."""
+    """Return the text of one file, or of standard input; of several files, their texts by name."""
     from freeact_sub.cli.streams import piped_prompt  # noqa: PLC0415
 
     if not files and is_terminal(sys.stdin):

@@ -1,4 +1,4 @@
-"""`freeact-sub doctor`: what this machine can do, and what to do about the rest.
+"""The command `freeact-sub doctor`: the abilities of this machine, and advice on the rest.
 
 Most is looked at without starting anything; of kernels it starts one, copies it, and asks the system for the pieces of its
 wall. Nothing leaves this machine: servers are asked on loopback only.
@@ -43,20 +43,20 @@ from freeact_sub.terminal.pictures import way_of
 from freeact_sub.text import visible
 
 State = Literal["works", "note", "limited", "missing"]
-"""`note`: something to know that nothing needs."""
+"""The state of a finding; `note`: something to know that nothing needs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was looked at."""
+    """A finding of the doctor."""
 
     topic: str
     state: State
     text: str
     advice: str = ""
-    """What helps, in words."""
+    """Help, in words."""
     command: str = ""
-    """What helps, as a command."""
+    """Help, as a command."""
 
 
 MARKS: Final[dict[State, tuple[str, str, str]]] = {
@@ -65,7 +65,7 @@ MARKS: Final[dict[State, tuple[str, str, str]]] = {
     "limited": ("!", "!", "\x1b[33m"),
     "missing": ("✗", "x", "\x1b[1;31m"),
 }
-"""Of each state: its mark, the mark where that cannot be written, and its colour."""
+"""Marks of each state: the mark, an ASCII substitute, and its colour."""
 WIDEST: Final = 100
 """Characters of a line."""
 TOPIC: Final = 10
@@ -73,9 +73,9 @@ TOPIC: Final = 10
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 CONNECT_SECONDS: Final = 1.0
 NAMED: Final = 4
-"""How many models a line names."""
+"""Models that a line names, at most."""
 PACKAGES: Final = {"notebook": "ipywidgets", "acp": "acp", "gateway": "websockets", "web": "starlette"}
-"""A package of each of our extras, by the extra; pictures have a line of their own."""
+"""Packages of our extras, one of each; pictures have a line of their own."""
 CELL_SECONDS: Final = 60.0
 CODE: Final = "6 * 7"
 ANSWER: Final = "42"
@@ -86,7 +86,7 @@ ADVICE: Final = (
 
 
 def examine(_options: argparse.Namespace, settings: Callable[..., Config]) -> int:
-    """Prints what works, what does not, and what helps. Returns the exit status: 0 if agents can work here, else 1."""
+    """Print the findings. Return the exit status: 0 if agents can work here, else 1."""
     config = settings(looking=True)
     print_line(f"freeact-sub {__version__} · Python {platform.python_version()} · {platform.system()} {platform.release()}")
     print_line(f"in {config.workspace}\n")
@@ -100,7 +100,7 @@ def examine(_options: argparse.Namespace, settings: Callable[..., Config]) -> in
 
 
 def found(config: Config) -> Iterator[Finding]:
-    """All findings, one after the other."""
+    """Yield all findings, one after the other."""
     yield from check_model(config, os.environ)
     agreed = agreed_python(config)
     yield check_python(config, agreed, os.environ)
@@ -116,7 +116,7 @@ def found(config: Config) -> Iterator[Finding]:
 
 
 def show(finding: Finding) -> None:
-    """Prints a finding: its mark, its topic, its text, and below it what helps."""
+    """Print a finding: its mark, its topic, its text, and below it the advice."""
     draws = can_draw(sys.stdout)
     mark, plain, colour = MARKS[finding.state]
     if not can_write(mark):
@@ -131,7 +131,7 @@ def show(finding: Finding) -> None:
 
 
 def lines_of(finding: Finding, width: int) -> list[str]:
-    """The lines of a finding; the first is without its mark. A command stands on a line of its own, to be copied."""
+    """Return the lines of a finding; the first is without its mark. A command stands on a line of its own, to be copied."""
     indent = " " * (TOPIC + 3)
     text_width = max(20, width - len(indent) - 1)
     text = textwrap.wrap(visible(finding.text), text_width, break_on_hyphens=False)
@@ -144,7 +144,7 @@ def lines_of(finding: Finding, width: int) -> list[str]:
 
 
 def can_write(character: str) -> bool:
-    """Whether standard output has the character."""
+    """Return whether standard output can encode the character."""
     try:
         character.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -153,7 +153,7 @@ def can_write(character: str) -> bool:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The last line."""
+    """Return the last line."""
     missing = [finding.topic for finding in findings if finding.state == "missing"]
     limited = list(dict.fromkeys(finding.topic for finding in findings if finding.state == "limited"))
     if missing:
@@ -164,7 +164,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def check_model(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """The model of the settings, or the models that can be chosen; then all keys and local servers."""
+    """Yield the model of the settings, or the models to choose from; then all keys and local servers."""
     keys = [key for key in EXAMPLES if environment.get(key, "").strip()]
     served = models_of_servers(SERVERS)
     if config.model:
@@ -206,7 +206,7 @@ def _set_model(config: Config, keys: list[str]) -> Finding:
 
 
 def is_of(provider: str, other: str) -> bool:
-    """Whether models of a provider take another one's key."""
+    """Return whether models of a provider take another one's key."""
     return provider in (other, f"{other}-chat", f"{other}-responses")
 
 
@@ -223,7 +223,7 @@ def _model_of_server(name: str, base_url: str) -> Finding:
 
 
 def check_python(config: Config, agreed: str | None, environment: Mapping[str, str]) -> Finding:
-    """The Python that runs cells. Args: agreed: the project's, if a person has agreed to run it."""
+    """Return the finding on the Python that runs cells. Args: agreed: the project's, if a person has agreed to run it."""
     found = None if "python" in config.kernel.model_fields_set else find_project_python(config.workspace, environment)
     if (
         found is None
@@ -250,7 +250,7 @@ def check_python(config: Config, agreed: str | None, environment: Mapping[str, s
 
 
 def check_machine(config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Pictures in the terminal, undo of files, and the places where settings and sessions are kept."""
+    """Yield findings on pictures in the terminal, undo of files, and the places of settings and sessions."""
     way = way_of(config.terminal.pictures, environment)
     if way == "off":
         advice = (
@@ -278,13 +278,13 @@ def check_machine(config: Config, environment: Mapping[str, str]) -> Iterator[Fi
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether the folder is one to write into, or can be made."""
+    """Return whether the folder can be written into, or can be made."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def check_packages() -> Finding:
-    """Our extras."""
+    """Return the finding on our extras."""
     installed = [extra for extra, package in PACKAGES.items() if is_installed(package)]
     others = [extra for extra in PACKAGES if extra not in installed]
     text = f"installed: {', '.join(installed) or 'none'}" + (f"; not installed: {', '.join(others)}" if others else "")
@@ -292,7 +292,7 @@ def check_packages() -> Finding:
 
 
 async def check_kernels(config: Config) -> list[Finding]:
-    """A kernel in the mode of the settings, a copy of it, and the wall of each mode."""
+    """Try a kernel in the mode of the settings, a copy of it, and the wall of each mode."""
     with tempfile.TemporaryDirectory(prefix="freeact-doctor-") as folder, _warnings() as warnings:
         # a folder of its own: kernels find an empty workspace, and yours stays as it is
         provider = make_provider(config.kernel, on_notice=lambda _: None)
@@ -325,7 +325,7 @@ async def _started(config: Config, provider: KernelProvider, folder: Path, warni
 
 
 async def _timed(provider: KernelProvider, spec: KernelSpec) -> tuple[float, Kernel]:
-    """A kernel that has run a cell, and the seconds until then."""
+    """Start a kernel and run a cell; return the seconds until then, and the kernel."""
     began = time.monotonic()
     kernel = await provider.start(spec, _refuse)
     try:
@@ -344,7 +344,7 @@ def _kernels(kernel: Kernel, first: float, second: float, warnings: list[str]) -
 
 
 async def _branches(kernel: Kernel, spec: KernelSpec) -> Finding:
-    """Copies the kernel, at first together with its files."""
+    """Copy the kernel, at first together with its files."""
     reasons = []
     for own_files, what in ((True, "with its files"), (False, "without its files")):
         began = time.monotonic()
@@ -360,7 +360,7 @@ async def _branches(kernel: Kernel, spec: KernelSpec) -> Finding:
 
 
 async def _check_cell(kernel: Kernel) -> None:
-    """Runs a cell. Raises FreeactError if it does not answer."""
+    """Run a cell. Raises: FreeactError: The kernel does not answer."""
     buffer = CellOutputBuffer()
     async with kernel.execute(CODE, buffer, CellClock(CELL_SECONDS)) as cell:
         await cell.reply()
@@ -369,7 +369,7 @@ async def _check_cell(kernel: Kernel) -> None:
 
 
 def walls(config: Config) -> Iterator[Finding]:
-    """The parts of the wall of each mode that this machine cannot hold; modes with the same ones share a line."""
+    """Yield the parts of the wall of each mode that this machine cannot hold; modes with equal gaps share a line."""
     by_gaps: dict[tuple[str, ...], list[str]] = {}
     kernel = config.kernel.model_copy(update={"python": sys.executable})  # the one of the settings may not run
     for mode in MODES:
@@ -387,7 +387,7 @@ def walls(config: Config) -> Iterator[Finding]:
 
 
 async def _refuse(method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-    """No code of the doctor asks its host."""
+    """Refuse a request: no code of the doctor asks its host."""
     del params, clock
     raise FreeactError(f"nothing answers {method} here")
 
@@ -402,7 +402,7 @@ async def _closing(kernel: Kernel) -> AsyncIterator[Kernel]:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What the log says of kernels meanwhile, such as why they are not forked."""
+    """Collect warnings of the log about kernels, such as why they are not forked."""
     heard: list[str] = []
 
     class Listener(logging.Handler):

@@ -1,4 +1,4 @@
-"""The first start: no settings name a model. What is found here is proposed once, and the choice is saved for all folders.
+"""The first start: no settings name a model. Models found here are proposed once, and the choice is saved for all folders.
 
 Nothing that takes time is imported at module level.
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 HEAD: Final = "No model is set yet. Which one do you want to use? (Saved for all folders.)"
 NAMED: Final = 4
-"""How many models a sentence names."""
+"""Models that a sentence names, at most."""
 
 
 def with_model(config: "Config") -> "Config":
-    """The settings with a model: a person chooses among those that are found, or the only one counts.
+    """Return the settings with a model: a person chooses among the found ones, or the only one counts.
 
     Raises:
-        ConfigError: None is found, none is chosen, or nobody is there to choose among several.
+        ConfigError: No model is found, none is chosen, or nobody is there to choose among several.
     """
     if config.model:
         return config
@@ -49,10 +49,10 @@ def with_model(config: "Config") -> "Config":
 
 
 def with_package(config: "Config") -> "Config":
-    """The settings, once the package that their model needs is installed: a person is asked whether it shall be.
+    """Return the settings, once the package of their model is installed, for which a person is asked.
 
     Raises:
-        ConfigError: It is missing, and nobody is there to ask, or the answer is no, or it cannot be installed.
+        ConfigError: The package is missing, and nobody is there to ask, or the answer is no, or it cannot be installed.
     """
     from freeact_sub.models.names import missing_extra  # noqa: PLC0415
 
@@ -80,7 +80,7 @@ def with_package(config: "Config") -> "Config":
 
 
 def _the_only(found: "Sequence[FoundModel]") -> "FoundModel":
-    """The model, if there is one alone. Nothing is saved: nobody has been asked."""
+    """Return the model, if there is one alone. Nothing is saved: nobody has been asked."""
     first, *others = found
     if others:
         listed = [f"{_option(model)} ({model.because})" for model in found[:NAMED]]
@@ -91,12 +91,11 @@ def _the_only(found: "Sequence[FoundModel]") -> "FoundModel":
 
 
 def _option(model: "FoundModel") -> str:
-    """The options that name a model."""
+    """Return the options that name a model."""
     return f"--model {visible(model.model)}" + (f" --base-url {model.base_url}" if model.base_url else "")
 
 
 def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
-    """The model that a person chooses."""
     from freeact_sub.terminal.questions.menu import MenuRow, pick  # noqa: PLC0415
 
     terminal = asking_terminal()
@@ -116,7 +115,7 @@ def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
 
 
 def save_own(settings: Mapping[str, str | None]) -> Path:
-    """Save settings of the top level for all workspaces; returns the file. Args: settings: None removes one.
+    """Save settings of the top level for all workspaces; return the file. Args: settings: None removes one.
 
     Raises:
         ConfigError: The file cannot be read or written.
@@ -139,7 +138,7 @@ def save_own(settings: Mapping[str, str | None]) -> Path:
 
 
 def changed(content: bytes, settings: Mapping[str, str | None]) -> bytes:
-    """The content of a TOML file with other settings at its top level; comments and order stay.
+    """Return the content of a TOML file with other settings at its top level; comments and order stay.
 
     Raises:
         ValueError: The content is no text.

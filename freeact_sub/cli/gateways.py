@@ -1,4 +1,4 @@
-"""`freeact-sub gateway check` and `freeact-sub kernelspec install`: a gateway, and kernels for notebooks."""
+"""Commands for gateways (`freeact-sub gateway check`), and for kernels of notebooks (`freeact-sub kernelspec install`)."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from freeact_sub.kernels.forkserver.kernelspec import WITHOUT_WALL, install_kern
 
 
 def check(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
-    """Prints what a gateway lacks, and the lines that fix it. Returns the exit status: 0 if it lacks nothing, else 1."""
+    """Print what a gateway lacks, and the lines that fix it. Return the exit status: 0 if it lacks nothing, else 1."""
     require_extra("websockets", extra="gateway", needed_by="`freeact-sub gateway check`")
     from freeact_sub.kernels.gateway.check import check_gateway  # noqa: PLC0415  # needs an extra
 
@@ -31,7 +31,7 @@ def check(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
 
 
 def install(options: argparse.Namespace, _settings: Callable[..., Config]) -> int:
-    """Puts our kernelspec on this machine. Returns the exit status."""
+    """Put our kernelspec on this machine. Return the exit status."""
     from jupyter_core.paths import jupyter_data_dir  # noqa: PLC0415  # takes time
 
     folder = Path(jupyter_data_dir()) if options.user else (options.prefix or Path(sys.prefix)) / "share" / "jupyter"

@@ -1,4 +1,4 @@
-"""`freeact-sub map`: one question about each row of a file, by `Agent.map` (docs/maps.md). Rows stay as they stand in it."""
+"""The command `freeact-sub map`: one question about each row of a file, by `Agent.map` (docs/maps.md)."""
 
 import argparse
 import asyncio
@@ -88,7 +88,7 @@ def _separator(name: str) -> str:
 
 
 def _read(name: str) -> tuple[list[str], list[str], str]:
-    """The columns of a table, the rows as JSON, and the separator of cells. JSON lines have no columns and no separator."""
+    """Return the columns of a table, the rows as JSON, and the separator of cells. JSON lines have neither of the others."""
     number, lines = 1, list[str]()
     try:
         text = (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode("utf-8-sig")
@@ -116,7 +116,7 @@ def _read(name: str) -> tuple[list[str], list[str], str]:
 
 
 def _written(columns: list[str], lines: list[str], answers: list[dict[str, Any]], separator: str) -> str:
-    """The rows with their answers. In a table, what is no text is JSON, and nothing is an empty cell."""
+    """Return the rows with their answers. In a table, values other than text are JSON, and nothing is an empty cell."""
     if not separator:
         both = zip(lines, (json.dumps(answer, ensure_ascii=False)[1:] for answer in answers), strict=True)
         return "".join(f"{line[:-1]}{', ' if line[1:-1].strip() else ''}{end}\n" for line, end in both)

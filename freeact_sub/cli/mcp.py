@@ -1,4 +1,4 @@
-"""`freeact-sub mcp`: a person lists, adds, removes and checks MCP servers, and signs in to them."""
+"""The command `freeact-sub mcp`: a person lists, adds, removes and checks MCP servers, and signs in to them."""
 
 import argparse
 import asyncio
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 SHOWN_CHARS: Final = 100
 SERVERS: Final = "mcpServers"
-"""The object of `mcp.json` that has them."""
+"""The object of servers in `mcp.json`."""
 GRAPHICAL: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-"""Where one of these is set, a browser can be opened; a browser of text would take the terminal."""
+"""Variables that promise a browser; a browser of text would take the terminal."""
 READ_BYTES: Final = 65_536
 
 
 def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
-    """Runs the subcommand; returns the exit status."""
+    """Run the subcommand; return the exit status."""
     match options.way:
         case "list":
             return _list(options, settings(looking=True))
@@ -71,12 +71,12 @@ def _is_own(path: Path) -> bool:
 
 
 def _mark(path: Path) -> str:
-    """What is said behind the place of a server whose file nobody has trusted."""
+    """Return the mark behind the place of a server whose file nobody has trusted."""
     return "" if _is_own(path) or Trust(user_folder()).knows(path, read_file(path)) else ", not trusted"
 
 
 def _of_types(config: Config) -> dict[str, tuple[McpServerConfig, "AgentType"]]:
-    """Servers that only agents of a type have, and the first type that has each; tells what is wrong with types."""
+    """Return servers that only agents of a type have, with the first type of each; report faults of types."""
     from freeact_sub.features.agent_types import load_agent_types  # noqa: PLC0415  # slow to import
 
     found: dict[str, tuple[McpServerConfig, AgentType]] = {}
@@ -105,7 +105,7 @@ def _kind(name: str, server: McpServerConfig) -> str:
 
 
 def _target(server: McpServerConfig) -> str:
-    """The address or command, without what may be secret."""
+    """Return the address or command, without secrets."""
     if server.url is None:
         arguments = f" with {counted(len(server.args), 'argument')}" if server.args else ""
         return f"{one_line(server.command or 'no command', SHOWN_CHARS)}{arguments}"
@@ -119,7 +119,6 @@ def _files(options: argparse.Namespace, workspace: Path) -> tuple[Path, ...]:
 
 
 def _file(options: argparse.Namespace) -> Path:
-    """The file to write."""
     own = user_folder() / MCP_FILE
     if options.user:
         return own
@@ -139,7 +138,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def add_server(path: Path, name: str, server: Mapping[str, Any], *, mode: int) -> tuple[bytes | None, bytes]:
-    """Add a server to a file; a missing file is made, with this mode. Returns its content before and after.
+    """Add a server to a file; a missing file is made, with this mode. Return its content before and after.
 
     Raises:
         ConfigError: The file has the server already, has comments, or cannot be read or written.
@@ -154,10 +153,10 @@ def add_server(path: Path, name: str, server: Mapping[str, Any], *, mode: int) -
 
 
 def remove_server(path: Path, name: str) -> tuple[bytes | None, bytes]:
-    """Remove a server from a file. Returns the file's content before and after.
+    """Remove a server from a file. Return the file's content before and after.
 
     Raises:
-        ConfigError: The file does not have it, has comments, or cannot be read or written.
+        ConfigError: The file does not have the server, has comments, or cannot be read or written.
     """
 
     def remove(servers: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def _changed(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], mod
 
 
 def _server(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that the options name."""
+    """Return the settings that the options name."""
     target: Sequence[str] = options.target
     env = dict(_pair(text, "=", "--env NAME=VALUE") for text in options.env)
     headers = dict(_pair(text, ":", "--header 'NAME: VALUE'") for text in options.header)
@@ -223,7 +222,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _trust(path: Path, before: bytes | None, after: bytes) -> None:
-    """A file that a person has trusted, or that did not exist, is trusted as it is now."""
+    """Trust a file as it is now, if a person trusted it before, or it did not exist."""
     trust = Trust(user_folder())
     if before is not None and not trust.knows(path, before) and path.parent != user_folder():
         print_line(f"{path} was not trusted before: you will be asked about all of it")
@@ -266,7 +265,7 @@ def _show(name: str, address: str, terminal: TextIO) -> None:
 
 
 async def _typed() -> str:
-    """The next line that a person types; empty at the end of the input."""
+    """Return the next line that a person types; empty at the end of the input."""
     loop, handle = asyncio.get_running_loop(), sys.stdin.fileno()
     readable = asyncio.Event()
     loop.add_reader(handle, readable.set)
@@ -328,7 +327,7 @@ async def _tried(servers: dict[str, McpServerConfig]) -> dict[str, tuple[bool, s
 
 
 async def _try(connections: Any, name: str, server: McpServerConfig) -> tuple[bool, str]:
-    """Whether a server can be used; and what it offers, or why not."""
+    """Try a server. Return whether it can be used; and its offers, or the reason why not."""
     if server.disabled:
         return not server.notice, server.notice or "disabled"
     try:

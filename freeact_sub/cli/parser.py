@@ -1,6 +1,6 @@
 """The command line: all commands, their options, and the function of each (`main`).
 
-It imports nothing slow, so that `--help` and mistyped options respond at once.
+This module imports nothing slow, so that `--help` and mistyped options respond at once.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from freeact_sub.modes import MODES
 USAGE: Final = 2
 """The exit status for wrong usage or settings."""
 PROMPT_OPTIONS: Final = ("-p", "--print", "--prompt")
-"""The option's names in other programs."""
+"""Names of the option in other programs."""
 COMMON: Final[dict[str, Any]] = {"add_help": False, "argument_default": argparse.SUPPRESS, "allow_abbrev": False}
 ADD: str = """examples:
   freeact-sub mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
@@ -28,11 +28,11 @@ ADD: str = """examples:
 
 
 class _PromptFoundError(Exception):
-    """The first word is a prompt, not a command."""
+    """A first word that is a prompt, not a command."""
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The options. A prompt alone, or after `-p` as in other programs, means `run PROMPT`."""
+    """Parse the words. A prompt alone, or after `-p` as in other programs, means `run PROMPT`."""
     words = _with_run(words)
     parser = command_line()
     try:
@@ -59,7 +59,7 @@ def _unknown_option(words: Sequence[str], known: set[str]) -> str:
 
 
 def _with_run(words: Sequence[str]) -> list[str]:
-    """The words, in which `-p PROMPT` stands for `run PROMPT`."""
+    """Return the words with `run PROMPT` in place of `-p PROMPT`."""
     end = words.index("--") if "--" in words else len(words)
     at = next((index for index, word in enumerate(words[:end]) if word in PROMPT_OPTIONS), None)
     if at is None or {"sessions", "fork"} <= {*words[:at]}:  # it has such an option itself
@@ -68,7 +68,7 @@ def _with_run(words: Sequence[str]) -> list[str]:
 
 
 class _UsageError(Exception):
-    """The words are wrong."""
+    """An error in the words."""
 
 
 class _Parser(OpenParser):
@@ -79,7 +79,7 @@ class _Parser(OpenParser):
         raise _UsageError(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """See `ArgumentParser`, which gives such an argument only the words up to the next option."""
+        """Parse as `ArgumentParser` does, which gives such an argument only the words up to the next option."""
         options, left = super().parse_known_args(args, namespace)
         if self.gathers and left:
             end = left.index("--") if "--" in left else len(left)
@@ -93,7 +93,7 @@ class _Parser(OpenParser):
         return self.add_subparsers(dest="way", metavar=f"{{{','.join(names)}}}", parser_class=_Parser, required=True)
 
     def check_command(self, command: str, known: list[str]) -> None:
-        """See `OpenParser`. Several words as the first are a prompt; the error suggests the nearest command."""
+        """Refuse the command, suggesting the nearest one; several words as the first are a prompt."""
         is_first = "run" in known
         if is_first and len(command.split()) > 1:
             raise _PromptFoundError(command)
@@ -112,7 +112,7 @@ def _short(text: str) -> str:
 
 
 def command_line() -> _Parser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     common, looking, place = _Parser(**COMMON), _Parser(**COMMON), _Parser(**COMMON)
     add_options(common)
     add_settings(looking)
@@ -349,7 +349,7 @@ def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_mcp(commands: Any, place: argparse.ArgumentParser) -> None:
-    """Adds the command. Args: place: the options that say where it works."""
+    """Add the command. Args: place: the options for the place of work."""
     parser = commands.add_parser("mcp", help="list, add, check and sign in to MCP servers", allow_abbrev=False)
     parser.set_defaults(main="freeact_sub.cli.mcp:run_way")
     ways = parser.add_ways("list", "add", "remove", "login", "logout", "check")
@@ -418,7 +418,7 @@ def add_mcp_server(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
-    """Adds `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
+    """Add `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
     group = parser.add_mutually_exclusive_group()
     last = "continue the latest session of this folder"
     group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
@@ -428,7 +428,7 @@ def add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> No
 
 
 def add_sessions(commands: Any, place: argparse.ArgumentParser) -> None:
-    """Adds `sessions` and the commands below it. Args: place: options of each."""
+    """Add `sessions` and the commands below it. Args: place: options of each."""
     sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
     sessions.set_defaults(main="freeact_sub.cli.sessions:run_way")
     ways = sessions.add_ways("list", "show", "export", "fork", "rm", "prune")

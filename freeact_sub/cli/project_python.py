@@ -1,8 +1,8 @@
-"""Which Python runs the cells of a conversation or a run: the project's, if there is one, it works, and a person agrees.
+"""The Python that runs the cells of a conversation or a run: the project's, if it works and a person agrees.
 
-Code of an agent may write the workspace, and a Python is started outside of the wall. So an environment that was found by
-its place is not run, nor asked anything, before a person has agreed to it as it is now; one that the user has activated is
-run by the user's own shell anyway. An answer counts for this environment until it is made anew.
+Code of an agent may write the workspace, and a Python is started outside of the wall. So an environment found by its place
+is not run, nor asked anything, before a person has agreed to it as it is now; one that the user has activated is run by the
+user's own shell anyway. An answer counts for this environment until it is made anew.
 """
 
 import argparse
@@ -28,16 +28,16 @@ OURS: Final = "cells run in freeact-sub's own Python"
 
 
 def with_project_python(config: "Config", options: argparse.Namespace, *, may_refuse: bool = False) -> "Config":
-    """The settings, with the project's Python as `kernel.python` unless one is set. May ask, and install ipykernel.
+    """Return the settings, with the project's Python as `kernel.python` unless one is set. May ask, and install ipykernel.
 
     Args:
         config: The settings.
-        options: Those of the command line.
+        options: The options of the command line.
         may_refuse: Without a person, a project's Python that is made for cells, and that nobody has agreed to, is an error:
             in another one the project's packages would be missing. Otherwise it is a note.
 
     Raises:
-        ConfigError: It is refused.
+        ConfigError: The project's Python is refused.
     """
     from freeact_sub.config.schema import ON_THIS_MACHINE  # noqa: PLC0415  # slow to import
 
@@ -57,7 +57,7 @@ def with_project_python(config: "Config", options: argparse.Namespace, *, may_re
 
 
 def agreed_python(config: "Config") -> str | None:
-    """The project's Python, if cells may run in it without a question. Nobody is asked, and nothing is run."""
+    """Return the project's Python, if cells may run in it unasked. Asks nobody, and runs nothing."""
     found = None if "python" in config.kernel.model_fields_set else find_project_python(config.workspace, os.environ)
     if found is None:
         return None
@@ -66,7 +66,7 @@ def agreed_python(config: "Config") -> str | None:
 
 
 class _PythonChoice:
-    """Whether cells run in an environment."""
+    """The choice whether cells run in an environment."""
 
     def __init__(self, found: ProjectPython, workspace: Path, terminal: TextIO | None, *, trusted: bool) -> None:
         from freeact_sub.config.schema import user_folder  # noqa: PLC0415  # slow to import
@@ -77,7 +77,7 @@ class _PythonChoice:
         self._name = visible(str(folder.relative_to(workspace) if folder.is_relative_to(workspace) else folder))
 
     def made(self, *, may_refuse: bool) -> bool:
-        """Whether they do, now that everybody has been asked. Args: may_refuse: see `with_project_python`."""
+        """Return the choice, after asking. Args: may_refuse: as for `with_project_python`."""
         kept = self.kept()
         if self._trusted and kept in (None, "no"):
             kept = "run"
@@ -142,7 +142,7 @@ class _PythonChoice:
         return self._is_usable()
 
     def _ask(self) -> Answer:
-        """Asks whether cells may run in it. Nothing of it has been run: what is said of it stands in its files."""
+        """Ask whether cells may run in the environment. Nothing of it is run: all facts come from its files."""
         packages = self._found.packages
         has = packages_text(packages)
         lines = [f"This project has a Python of its own: {self._title()}{f', with {has}' if has else ''}."]
@@ -171,14 +171,14 @@ class _PythonChoice:
         return agrees(question, self._terminal)
 
     def _install_command(self) -> list[str] | None:
-        """By the pip that is there, else by uv; it is not known whether either reaches a registry."""
+        """Return the command with its pip, else with uv; neither is known to reach a registry."""
         if "pip" in self._found.packages:
             return [self._found.python, "-I", "-m", "pip", "install", "--quiet", "ipykernel"]
         uv = shutil.which("uv")
         return None if uv is None else [uv, "pip", "install", "--python", self._found.python, "ipykernel"]
 
     def kept(self) -> Answer | None:
-        """The answer that counts for the environment as it is now."""
+        """Return the answer that counts for the environment as it is now."""
         answers: tuple[Answer, ...] = ("run", "install", "no")
         return next((answer for answer in answers if self._trust.knows(self._found.folder, self._content(answer))), None)
 

@@ -1,4 +1,4 @@
-"""`freeact-sub acp` and `freeact-sub mcp-server`: agents for other programs, over their protocols."""
+"""Commands that serve agents to other programs over their protocols: `freeact-sub acp` and `freeact-sub mcp-server`."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ EXTRA = "acp"
 
 
 def serve_acp(options: argparse.Namespace, _settings: "Settings") -> int:
-    """`freeact-sub acp`: serve an editor or a notebook by the Agent Client Protocol, until it closes standard input."""
+    """Serve an editor or a notebook by the Agent Client Protocol, until it closes standard input (`freeact-sub acp`)."""
     from freeact_sub.extras import require_extra  # noqa: PLC0415
 
     require_extra("acp", extra=EXTRA, needed_by="freeact-sub acp")
@@ -36,10 +36,10 @@ def serve_acp(options: argparse.Namespace, _settings: "Settings") -> int:
 
 
 def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
-    """The settings of a session in a folder. Nobody is asked: what nobody has trusted is not read. It blocks.
+    """Return the settings of a session in a folder, without asking and without untrusted files. Blocks.
 
     Raises:
-        ConfigError: They are wrong.
+        ConfigError: The settings are wrong.
         UntrustedError: A file in the folder has settings that nobody has trusted.
     """
     from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415  # slow, as the next ones
@@ -58,7 +58,7 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
 
 
 def with_found_model(config: "Config") -> "Config":
-    """The settings with the first model that is found; without one if none is."""
+    """Return the settings with the first model that is found; without one if none is."""
     import os  # noqa: PLC0415
 
     from freeact_sub.models.names import find_models  # noqa: PLC0415  # slow to import
@@ -72,7 +72,7 @@ def with_found_model(config: "Config") -> "Config":
 
 
 def serve_mcp(options: argparse.Namespace, settings: "Settings") -> int:
-    """`freeact-sub mcp-server`: agents and kernels for MCP clients. Serve until the client has left."""
+    """Serve agents and kernels to MCP clients, until the client has left (`freeact-sub mcp-server`)."""
     config = settings()
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     import asyncio  # noqa: PLC0415  # slow to import, as the next one

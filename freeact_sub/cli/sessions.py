@@ -1,4 +1,4 @@
-"""`freeact-sub sessions`, `--continue` and `--resume`: a person lists, reads, exports, chooses, removes and forks sessions.
+"""Sessions on the command line (`freeact-sub sessions`, `--continue`, `--resume`): list, read, export, remove, fork.
 
 A fork (`sessions fork ID --at N --model A,B`) goes on from an earlier prompt; models are compared on it.
 """
@@ -27,7 +27,7 @@ OPTIONS: Final = ("at", "models", "prompt", "mode")
 
 
 def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
-    """Runs the subcommand; returns the exit status."""
+    """Run the subcommand; return the exit status."""
     if options.way == "fork" and is_of_the_past(options):
         return fork(options, settings)
     config = settings(looking=True)
@@ -49,7 +49,7 @@ def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int
 
 
 def chosen(choice: str, config: Config) -> str:
-    """The id of the session that an option names. Args: choice: `.`: the newest. Empty: ask.
+    """Return the id of the session that an option names. Args: choice: `.`: the newest. Empty: ask.
 
     Raises:
         SessionError: There is no such session.
@@ -70,7 +70,7 @@ def chosen(choice: str, config: Config) -> str:
 
 
 def _ask(sessions: list[StoredSession]) -> str:
-    """Lets a person choose: by number, or by words that narrow the list."""
+    """Let a person choose: by number, or by words that narrow the list."""
     found = asked = [session for session in sessions if session.title]
     if not asked:
         raise ConfigError("no session to resume: start without --resume")
@@ -126,7 +126,7 @@ def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
 
 
 def _numbers(reader: SessionReader) -> Iterator[str]:
-    """What stands before each run of the root: the number of its prompt, as `fork --at` counts. Empty: it is no prompt."""
+    """Yield the number of each prompt of the root, as `fork --at` counts; empty for other runs."""
     from freeact_sub.features.sessions.past import prompts_of  # noqa: PLC0415  # slow to import
 
     root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
@@ -168,7 +168,7 @@ def _prune(store: SessionStore, config: Config) -> int:
 
 
 def is_of_the_past(options: argparse.Namespace) -> bool:
-    """Whether `sessions fork` has options that make more of it than a copy of now."""
+    """Return whether `sessions fork` has options that make more than a copy of now."""
     return any(hasattr(options, name) for name in OPTIONS)
 
 

@@ -1,4 +1,4 @@
-"""Reads the settings of a command line, and asks whether to trust files in the workspace.
+"""Settings of a command line, and the question whether to trust files in the workspace.
 
 Nothing that takes time is imported at module level.
 """
@@ -26,7 +26,7 @@ INTERRUPTED: Final = 130
 
 
 def read_settings(options: argparse.Namespace, *, headless: str | None = None, looking: bool = False) -> "Config":
-    """The settings.
+    """Return the settings.
 
     Args:
         options: The command line.
@@ -57,7 +57,7 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
 
 
 def trusted_settings(arguments: Mapping[str, Any]) -> "Config":
-    """The settings where nobody can be asked to trust files. Args: arguments: those of `load_config`.
+    """Return the settings where nobody can be asked to trust files. Args: arguments: those of `load_config`.
 
     Raises:
         UntrustedError: Files that nobody has trusted say more than texts.
@@ -71,7 +71,7 @@ def trusted_settings(arguments: Mapping[str, Any]) -> "Config":
 
 @contextlib.contextmanager
 def _ctrl_c_leaves() -> Iterator[None]:
-    """Makes Ctrl-C end the program at once, because `KeyboardInterrupt` in an extension's import can become any error."""
+    """Make Ctrl-C end the program at once: `KeyboardInterrupt` in an extension's import can become any error."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -83,7 +83,7 @@ def _ctrl_c_leaves() -> Iterator[None]:
 
 
 def _without_the_rest(load: "functools.partial[Config]", trust: "Trust") -> "Config":
-    """The settings, without texts that nobody has trusted. Raises: UntrustedError: Not only texts are not trusted."""
+    """Return the settings without untrusted texts. Raises: UntrustedError: Not only texts are untrusted."""
     try:
         return load(trust=trust)
     except UntrustedError as error:
@@ -95,7 +95,7 @@ def _without_the_rest(load: "functools.partial[Config]", trust: "Trust") -> "Con
 
 
 def _trusted(options: argparse.Namespace, error: UntrustedError) -> "Mapping[Path, bytes]":
-    """The files that a person has trusted, or trusts now."""
+    """Return the files that a person has trusted, or trusts now."""
     if hasattr(options, "trust"):
         return error.files
     terminal = asking_terminal()

@@ -1,4 +1,4 @@
-"""`freeact-sub skills`: lists, checks and begins skills (docs/skills.md)."""
+"""The command `freeact-sub skills`, which lists, checks and begins skills (docs/skills.md)."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ Functions can stand in a file `skill.py` beside this one: code then writes `from
 
 
 def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
-    """Carries out `list`, `check` or `new`; returns the exit status."""
+    """Carry out `list`, `check` or `new`; return the exit status."""
     if options.way == "new":
         return _new(options.name, settings(looking=True).workspace)
     if options.way == "check" and options.paths:
@@ -60,7 +60,7 @@ def _details(skill: Skill) -> str:
 
 
 def _folders(paths: Iterable[str]) -> list[Path]:
-    """Raises: ConfigError: One is no folder."""
+    """Return the folders of skills. Raises: ConfigError: One is no folder."""
     folders = [Path(path).parent if Path(path).name in TEXTS else Path(path) for path in paths]
     for folder in folders:
         if not is_folder(folder):
@@ -78,7 +78,7 @@ def _check(folders: Iterable[SkillFolder]) -> int:
 
 
 def _new(name: str, workspace: Path) -> int:
-    """Raises: ConfigError: It is not a name for a skill, is taken, or cannot be written."""
+    """Begin a skill. Raises: ConfigError: The name is invalid or taken, or the skill cannot be written."""
     if problems := problems_of_name(name):
         raise ConfigError(f"{name!r} is not a name for a skill: {'; '.join(problems)}")
     file = workspace / PROJECT_SKILLS[0] / name / TEXTS[0]

@@ -28,40 +28,40 @@ PIECE_BYTES: Final = 2**16
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal. Args: stream: None: the process was started without it."""
+    """Return whether the stream is a terminal. Args: stream: None: the process was started without it."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def can_draw(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal that can move its cursor."""
+    """Return whether the stream is a terminal that can move its cursor."""
     return is_terminal(stream) and os.environ.get("TERM", "") not in DUMB_TERMINALS
 
 
 def is_interactive() -> bool:
-    """Whether a conversation is possible."""
+    """Return whether a conversation is possible."""
     return is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 def asking_terminal() -> TextIO | None:
-    """The terminal that can ask a person; None if nobody can be asked."""
+    """Return the terminal that can ask a person; None if nobody can be asked."""
     if not is_terminal(sys.stdin):
         return None
     return next((stream for stream in (sys.stderr, sys.stdout) if is_terminal(stream)), None)
 
 
 def tell(text: str) -> None:
-    """Writes one sentence to standard error: one line, which a terminal shows in as many as it needs."""
+    """Write one sentence to standard error: one line, which a terminal shows in as many as it needs."""
     print(fitted(f"freeact-sub: {' '.join(text.split())}", sys.stderr), file=sys.stderr)  # noqa: T201  (the user interface)
 
 
 def write_out(text: str) -> None:
-    """Writes a text as it is; characters that cannot be encoded are written as escapes."""
+    """Write a text as it is; characters that cannot be encoded are written as escapes."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
 
 def print_line(text: str) -> None:
-    """Writes lines in which control characters are visible."""
+    """Write lines in which control characters are visible."""
     write_out(f"{visible(text)}\n")
 
 
@@ -70,10 +70,10 @@ def read_prompt(argument: str | None, path: Path | None) -> "tuple[str, Piped]":
 
     Args:
         argument: The prompt itself. `-`, or None without a path: standard input is the prompt.
-        path: A file with it.
+        path: A file with the prompt.
 
     Raises:
-        ConfigError: There is none, or there are two, or it cannot be read.
+        ConfigError: There is no prompt, or there are two, or it cannot be read.
     """
     from freeact_sub.terminal.input.attachments import Piped  # noqa: PLC0415  # `--help` needs none of it
 
@@ -97,7 +97,7 @@ def piped_data() -> "Piped":
     """Return the data piped into the program besides a prompt; nothing if standard input is a terminal, closed, or silent.
 
     Raises:
-        ConfigError: It is neither text nor a picture, is too large, does not end, or cannot be read.
+        ConfigError: The data is neither text nor a picture, is too large, does not end, or cannot be read.
     """
     from freeact_sub.terminal.input.attachments import Piped  # noqa: PLC0415
 
@@ -105,10 +105,10 @@ def piped_data() -> "Piped":
 
 
 def piped_prompt() -> str:
-    """The prompt on standard input; empty if it is closed or ends at once.
+    """Return the prompt on standard input; empty if that is closed or ends at once.
 
     Raises:
-        ConfigError: It is not text, is too large, does not end, or cannot be read.
+        ConfigError: The prompt is not text, is too large, does not end, or cannot be read.
     """
     from freeact_sub.terminal.input.attachments import Piped  # noqa: PLC0415
 
@@ -161,7 +161,7 @@ def _is_ready(descriptor: int, seconds: float) -> bool:
 
 
 def _is_written_by_neighbour(descriptor: int) -> bool:
-    """Whether another command of the pipeline can still write into the pipe.
+    """Return whether another command of the pipeline can still write into the pipe.
 
     A shell closes its own end, so only the command has it. A program that made a pipe and forgot it is an ancestor.
     """
