@@ -1,4 +1,4 @@
-"""The features of an agent, one file or folder each: a `Feature` (`agents/feature.py`), and all that belongs to it.
+"""Features of an agent, one file or folder each: a `Feature` (`agents/feature.py`), and all that belongs to it.
 
 `default_features` is the only list of their order around a call, outermost first. The core names none of them. Features of
 other packages follow: the entry points of the group `freeact_sub.features`.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
-    """Return new objects of all features, in their order; those of other packages come last, by the name of the entry point.
+    """Return new objects of all features, in their order; other packages' come last, by the name of the entry point.
 
     Args:
         hooks: Functions of the program, besides those of files.
@@ -61,7 +61,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
 
 
 def _installed() -> "Iterator[Feature]":
-    """Make the features of other packages. None is left out silently: an agent may not be what its user relies on."""
+    """Make the features of other packages. None is left out silently: users rely on them."""
     from freeact_sub.agents.feature import Feature  # noqa: PLC0415
 
     for name in sorted(FEATURES.installed()):

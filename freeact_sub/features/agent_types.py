@@ -1,7 +1,7 @@
-"""`AgentTypesFeature`: named types of agents, one Markdown file each (`.agents/agents/NAME.md`; docs/agents.md).
+"""Named types of agents, one Markdown file each (`AgentTypesFeature`; `.agents/agents/NAME.md`; docs/agents.md).
 
 The head of a file has settings, its body is a prompt. A type narrows what an agent may do or says who does it (model,
-prompt). It grants nothing that the parent does not have, but MCP servers of its own. An invalid file is left out, and a
+prompt). It grants nothing beyond the parent's rights but MCP servers of its own. An invalid file is left out, and a
 sentence names its line. Files become values here (`AgentType` in `agents/rights.py`), which the feature hands to the root.
 """
 
@@ -33,9 +33,9 @@ from freeact_sub.tools import TOOL_NAMES
 FOREIGN: Final = frozenset({"name", "color", "permissionMode", "disallowedTools", "mcpServers", "maxTurns", "temperature"})
 """Keys in files of other programs. Only `name` may stand in ours too, if it is the file's own."""
 SHOWN_FILES: Final = 3
-"""Of other programs, in one sentence."""
+"""Files of other programs in one sentence, at most."""
 OTHER_FORM: Final = ("tools", "mcp_servers", "hooks")
-"""The settings that a file writes otherwise than `AgentType` has them."""
+"""Settings that a file writes otherwise than `AgentType` has them."""
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -57,10 +57,10 @@ class _TypeHead(_TypeSection):
 
     description: str = Field(min_length=1)
     tools: _ToolNames = _ToolNames()
-    """`allow` and `deny`."""
+    """The names of `allow` and `deny`."""
     mcp: tuple[str, ...] | None = None
     mcp_servers: dict[str, Any] = {}
-    """`servers`, as in `mcp.json`."""
+    """The `servers`, as in `mcp.json`."""
     skills: tuple[str, ...] | None = None
     allow_agents: tuple[str, ...] | None = None
     mode: Mode | None = None
@@ -73,11 +73,11 @@ class _TypeHead(_TypeSection):
     max_depth: int | None = Field(default=None, ge=0, le=10)
     output: dict[str, Any] | None = None
     hooks: dict[str, Any] = {}
-    """As in a hooks file; its `Stop` is the `SubagentStop` of the type's agents."""
+    """The hooks, as in a hooks file; `Stop` is the `SubagentStop` of the type's agents."""
 
 
 class AgentTypesFeature(Feature):
-    """Brings the types of a person: the children that agents may start, and MCP servers for them."""
+    """The types of a person: children that agents may start, and MCP servers for them."""
 
     name = "agent_types"
 
@@ -99,9 +99,9 @@ class AgentTypes:
     """The types that were found."""
 
     types: Mapping[str, AgentType] = field(default_factory=dict)
-    """By name."""
+    """The types by name."""
     problems: tuple[str, ...] = ()
-    """One sentence for each invalid file, with file and line."""
+    """Sentences on the invalid files, one each, with file and line."""
 
     @property
     def servers(self) -> dict[str, McpServerConfig]:
@@ -113,8 +113,8 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
     """Read the types in all folders; of two with the same name, the one in the earlier folder counts.
 
     Args:
-        config: Names the folders and the MCP servers.
-        other_tools: The user has tools of their own, so an unknown tool name may be one of them.
+        config: The settings with the folders and the MCP servers.
+        other_tools: Whether the user has tools of their own, which an unknown name may be.
     """
     types: dict[str, AgentType] = {}
     problems: list[str] = []
@@ -144,7 +144,7 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
 
 
 def _left_out(foreign: Sequence[Path]) -> list[str]:
-    """One sentence on all files that are types of other programs."""
+    """Return one sentence on all files that are types of other programs."""
     if not foreign:
         return []
     more = f" and {len(foreign) - SHOWN_FILES} more" if len(foreign) > SHOWN_FILES else ""
@@ -154,7 +154,7 @@ def _left_out(foreign: Sequence[Path]) -> list[str]:
 
 
 def _named_twice(agent_type: AgentType, types: Mapping[str, AgentType]) -> str:
-    """Return what is wrong with the names of its MCP servers: another type has one of them for another server."""
+    """Return the conflict of its MCP servers with another type that has one of the names for another server."""
     for other in types.values() if agent_type.name not in types else ():
         for name, server in agent_type.servers.items():
             if other.servers.get(name, server) != server:
@@ -163,7 +163,7 @@ def _named_twice(agent_type: AgentType, types: Mapping[str, AgentType]) -> str:
 
 
 def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> tuple[AgentType, tuple[str, ...]]:
-    """Read one file. Returns the type, and a sentence for each of its hooks that was left out.
+    """Read one file. Return the type, and a sentence for each of its hooks that was left out.
 
     Raises:
         BadLineError: A line is invalid.
@@ -183,7 +183,7 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
 def parse_agent_type(
     text: str, name: str, config: Config, *, file: str = "", other_tools: bool = False
 ) -> tuple[AgentType, tuple[str, ...]]:
-    """Parse a file's text: see `read_agent_type`.
+    """Parse a file's text; return what `read_agent_type` does.
 
     Raises:
         BadLineError: A line is invalid.

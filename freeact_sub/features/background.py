@@ -1,7 +1,7 @@
-"""`BackgroundFeature`: models and code look after children that they do not wait for.
+"""Background children, looked after by models and code (`BackgroundFeature`).
 
-The core has such children (`ChildOwner`); here is what an agent does with them: the tool `subagents` and `agent.children` in
-cells, the tool `ask_parent` of the children themselves, and the question for a model that would end while some are working.
+The core has such children (`ChildOwner`); here are the tool `subagents` and `agent.children` in cells, the tool `ask_parent`
+of the children themselves, and the question for a model that would end while some are working.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ FORGOTTEN: Final = (
 
 
 class SubagentsArguments(BaseModel):
-    """See `tools/subagents.json`."""
+    """Arguments of `subagents`; `tools/subagents.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     action: Literal["list", "wait", "message", "cancel"]
@@ -45,17 +45,17 @@ class SubagentsArguments(BaseModel):
 
 
 class Subagents(PlainTool):
-    """Manages the background children in the context."""
+    """A tool that manages the background children in the context."""
 
     name = "subagents"
     arguments = SubagentsArguments
 
     def call(self, arguments: BaseModel) -> ToolCall:
-        """See `Tool`."""
+        """Return a call by the tool's name."""
         return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True), harmless=is_harmless(self.name))
 
     async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Carry out the action."""
         children = context.children
         match arguments.action:
             case "list":
@@ -87,7 +87,7 @@ async def _message(arguments: SubagentsArguments, context: ToolContext) -> ToolR
 
 
 def _shown(children: Sequence[ChildState], *, reports: bool = False) -> ToolResult:
-    """The states as text for the model, with the answers of ended children if wanted."""
+    """Return the states as text for the model, with the answers of ended children if wanted."""
     states = tuple(_state(child, reports=reports) for child in children)
     return ToolResult(text="\n\n".join(states) or "There are no background children.", sections=states)
 
@@ -102,27 +102,27 @@ def _state(child: ChildState, *, reports: bool) -> str:
 
 
 class AskParentArguments(BaseModel):
-    """See `tools/ask_parent.json`."""
+    """Arguments of `ask_parent`; `tools/ask_parent.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     question: str = Field(min_length=1)
 
 
 class AskParent(PlainTool):
-    """Asks the parent. Only background children have it: a parent that waits for its child cannot answer."""
+    """A tool that asks the parent, for background children only: a parent that waits for its child cannot answer."""
 
     name = "ask_parent"
     arguments = AskParentArguments
 
     async def run(self, arguments: AskParentArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Ask the parent."""
         if context.ask_parent is None:
             raise FreeactError("your parent is waiting for you and cannot answer: decide yourself, and say what you assumed")
         return ToolResult(text=await context.ask_parent(arguments.question))
 
 
 class BackgroundRequests:
-    """The tool `subagents` with values instead of text; `message` and `cancel` take one child."""
+    """Requests of code, as the tool `subagents` with values instead of text; `message` and `cancel` take one child."""
 
     def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
         self._calls = calls
@@ -162,7 +162,7 @@ def _plain(state: ChildState) -> dict[str, Any]:
 
 
 class BackgroundPart(RunPart):
-    """Asks the model of one run about children that it leaves working."""
+    """The question to the model of one run about children that it leaves working."""
 
     def __init__(self, feature: "BackgroundFeature") -> None:
         self._feature, self._was_asked = feature, False
@@ -178,7 +178,7 @@ class BackgroundPart(RunPart):
 
 
 class BackgroundFeature(ToolsFeature):
-    """What the agents of one tree do with their background children."""
+    """Background children of the agents of one tree."""
 
     def run(self, agent: FeatureAgent) -> RunPart:
         """Look at the end of each run."""
@@ -187,15 +187,15 @@ class BackgroundFeature(ToolsFeature):
 
     @property
     def whole_root(self) -> Root:
-        """The root with all that it has."""
+        """The whole root."""
         return whole_root(self.root)
 
     def tools(self, agent: FeatureAgent) -> Sequence[Tool]:
-        """Give each agent the tool for its children, and a background child the one for its parent."""
+        """Give each agent the tool for its children, and a background child the tool for its parent."""
         return (Subagents(), AskParent()) if tree_agent(agent).in_background else (Subagents(),)
 
     def requests(self, agent: FeatureAgent) -> Mapping[str, Handler]:
-        """Let code do the same; a node has no children."""
+        """Let code manage the agent's children; a node has none."""
         whole = tree_agent(agent)
 
         async def children(params: Mapping[str, Any], clock: CellClock | None) -> Any:

@@ -1,9 +1,9 @@
-"""`CompactionFeature`: shortens a conversation before the context window of the model is full.
+"""Compaction of conversations before the model's context window is full (`CompactionFeature`).
 
 - A summary replaces all but the beginning and the newest turns of a conversation (`with_summary`). Calls keep their results.
-- `Compactor` decides when to do which, replaces old outputs with notes that name a file, and emits the event. Its hook is
+- `Compactor` decides when to do either, replaces old outputs with notes that name a file, and emits the event. Its hook is
   the first of a run, so that a user's capabilities see the shortened conversation.
-- `CompactionByHand` summarises a conversation because somebody asks for it.
+- `CompactionByHand` summarises a conversation on request.
 
 The summary is a `CompactionPart` of pydantic-ai in the request that begins the conversation; each provider's client knows
 how to send it. The ready-made compaction of `pydantic-ai-harness` is not used: each of its releases pins one release of
@@ -60,15 +60,15 @@ from freeact_sub.tools import ChildRequest, head_and_tail, output_file
 TEXT_CHARS: Final = 4_000
 """Characters of each prompt, reply and call that the summarising model reads."""
 OUTPUT_CHARS: Final = 1_500
-"""Characters of each output that it reads."""
+"""Characters of each output that the summarising model reads."""
 SMALLEST: Final = 1 / 16
-"""The smallest share to which these are cut so that everything fits."""
+"""The smallest share to which these texts are cut so that everything fits."""
 KEPT_CHARS: Final = 160
 """Characters that stay of each output, so that the model recognises it."""
 NEWEST_CHARS: Final = 1200
 """Characters that stay of each of the newest outputs, where the conversation is too long even without all others."""
 SMALL_CHARS: Final = 600
-"""Shorter outputs stay: a note would not be much shorter."""
+"""Characters of outputs that stay: a note would not be much shorter."""
 UNSAVED_CHARS: Final = 400
 """Characters that stay of an output that could not be written to a file."""
 
@@ -81,7 +81,7 @@ def newest_turns(messages: Sequence[ModelMessage], tokens: int) -> int:
 
     Args:
         messages: A conversation.
-        tokens: How many they may take together.
+        tokens: The most that they may take together.
 
     Returns:
         An index of at least 1; the number of messages if there is only the beginning.
@@ -98,7 +98,7 @@ def newest_turns(messages: Sequence[ModelMessage], tokens: int) -> int:
 
 
 def _begins_turn(message: ModelMessage) -> bool:
-    """Whether no result in the message belongs to an earlier call."""
+    """Return whether no result in the message belongs to an earlier call."""
     if isinstance(message, ModelResponse):
         return True
     answers = any(getattr(part, "tool_call_id", None) for part in message.parts)
@@ -106,7 +106,7 @@ def _begins_turn(message: ModelMessage) -> bool:
 
 
 def beginning(messages: Sequence[ModelMessage]) -> list[ModelRequestPart]:
-    """Return what stays of the first message: the prompt that began the conversation."""
+    """Return the parts of the first message that stay: the prompt that began the conversation."""
     kept: list[ModelRequestPart] = []
     if isinstance(messages[0], ModelRequest):
         for part in messages[0].parts:
@@ -117,7 +117,7 @@ def beginning(messages: Sequence[ModelMessage]) -> list[ModelRequestPart]:
 
 
 def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessage]:
-    """Return the messages to summarise; empty if they already are a summary. Args: end: see `newest_turns`."""
+    """Return the messages to summarise; empty if they already are a summary. Args: end: index of the first unchanged one."""
     first = messages[0]
     if not isinstance(first, ModelRequest):
         return list(messages[:end])
@@ -128,12 +128,12 @@ def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessag
 
 
 def texts_to_keep(messages: Sequence[ModelMessage], end: int, tokens: int) -> tuple[list[TextContent], list[str]]:
-    """Return the loaded texts that a summary would remove and that stay, and the names of skills for which there is no room.
+    """Return the loaded texts to keep beside a summary, and the names of skills for which there is no room.
 
     Args:
         messages: A conversation.
-        end: See `newest_turns`.
-        tokens: How many they may take together; the newest come first.
+        end: The index of the first unchanged message.
+        tokens: The most that they may take together; the newest come first.
     """
     stays = loaded_in([ModelRequest(parts=beginning(messages)), *messages[end:]])
     kept, left_out, left = list[TextContent](), list[str](), tokens * BYTES_PER_TOKEN
@@ -155,10 +155,10 @@ def with_summary(
 
     Args:
         messages: A conversation.
-        end: See `newest_turns`.
-        summary: Of what comes before.
-        variables: Appended to the summary.
-        texts: They stay as they are.
+        end: The index of the first unchanged message.
+        summary: The summary of the messages before.
+        variables: A text appended to the summary.
+        texts: Texts that stay as they are.
     """
     content = "\n\n".join(filter(None, [summary, variables]))
     part = SummaryPart(content=content, metadata={"summary": summary})
@@ -233,11 +233,11 @@ class RefusesCompaction(Protocol):
     """A part of a run that may want the conversation as it is."""
 
     async def refuses_compaction(self, trigger: str, keep: str = "") -> str:
-        """Return why a conversation must not be shortened. Empty: it may.
+        """Return why a conversation must not be shortened; empty if it may.
 
         Args:
             trigger: `auto` or `manual`.
-            keep: What a person wants kept.
+            keep: The parts that a person wants kept.
 
         Raises:
             ApprovalDeniedError: The run must end.
@@ -305,18 +305,18 @@ def _files(number: int) -> str:
 
 
 GOAL: Final = 0.5
-"""The share of the room for messages to which a conversation is shortened, so that it need not be shortened again soon."""
+"""The share of the room for messages that a shortened conversation takes, so that it lasts for a while."""
 NEWEST: Final = 0.25
-"""The share of this room that the newest turns keep."""
+"""The share of this room for the newest turns."""
 SUMMARY: Final = 0.1
 """The largest share of the window for a summary."""
 TEXTS: Final = 0.25
-"""The largest share of the window for skills and instructions of folders that a summary would remove."""
+"""The largest share of the window for loaded skills and instructions that a summary would remove."""
 SKILLS_LEFT_OUT: Final = "These skills were left out to make room; agent.skill loads one again: {names}"
 AGAIN: Final = 0.1
 """After an attempt that gained too little, the share of the window by which a conversation grows before the next."""
 ASSUMED_WINDOW: Final = 32_768
-"""Assumed if the window is unknown and a person asks for a summary."""
+"""Tokens of an unknown window when a person asks for a summary."""
 READ: Final = 0.6
 """The share of the window that the model reads to write a summary."""
 WORDS_PER_TOKEN: Final = 0.5
@@ -340,7 +340,7 @@ class Shortened:
 
 @dataclass(kw_only=True)
 class Compactor:
-    """Shortens the conversation of one agent."""
+    """The compaction of one agent's conversation."""
 
     agent: TreeAgent
     parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
@@ -348,16 +348,16 @@ class Compactor:
     _again_at: int = 0
     """The size in tokens at which to try again."""
     _task: str = ""
-    """The task of a child; it stays where its prompt is summarised."""
+    """The task of a child, which stays where its prompt is summarised."""
 
     def for_task(self, prompt: str) -> Self:
-        """Note the prompt of a run, and return this."""
+        """Note the prompt of a run, and return this compactor."""
         self._task = "" if self.agent.parent is None else f"Your task: {head_and_tail(prompt, TASK_CHARS)}"
         return self
 
     @property
     def window(self) -> int | None:
-        """The size of the window in tokens. None: unknown."""
+        """The size of the window in tokens, if known."""
         return self.agent.window_tokens
 
     @property
@@ -385,9 +385,9 @@ class Compactor:
         return shortened
 
     async def when_refused(self, messages: Sequence[ModelMessage]) -> Shortened | None:
-        """Return the conversation that a server has refused, with notes instead of older outputs, else of the newest ones.
+        """Return a conversation that a server has refused, with notes instead of older outputs, else of the newest ones.
 
-        None: there is no long output left, or a hook wants the conversation as it is.
+        None: no long output is left, or a hook wants the conversation as it is.
         """
         if await self._refusal("auto"):
             return None
@@ -399,11 +399,11 @@ class Compactor:
         return None
 
     async def on_request(self, messages: Sequence[ModelMessage], keep: str) -> Shortened | None:
-        """Return the conversation with a summary of all but its last turn. None: it is too short.
+        """Return the conversation with a summary of all but its last turn, unless it is too short.
 
         Args:
             messages: The conversation.
-            keep: What the summary must keep above all.
+            keep: The parts that the summary must keep above all.
 
         Raises:
             FreeactError: The summary could not be made, or a hook forbids it.
@@ -443,7 +443,7 @@ class Compactor:
     async def _summarised(
         self, messages: Sequence[ModelMessage], end: int, *, below: int, keep: str = ""
     ) -> Shortened | None:
-        """Summarise what comes before an index.
+        """Summarise the messages before an index.
 
         Returns:
             None if there is nothing to summarise, or the conversation would still not be below so many tokens.
@@ -496,20 +496,20 @@ class _Shorter:
     parts: dict[int, tuple[ToolReturnPart[Any], ToolReturnPart[Any]]] = field(default_factory=dict)
 
     def note(self, before: Sequence[ModelMessage], after: Sequence[ModelMessage]) -> None:
-        """Note what became of the parts of a conversation."""
+        """Note the new forms of the parts of a conversation."""
         for old, new in zip(before, after, strict=True):
             for part, shorter in zip(old.parts, new.parts, strict=True):
                 if isinstance(part, ToolReturnPart) and isinstance(shorter, ToolReturnPart) and part is not shorter:
                     self.parts[id(part)] = part, shorter
 
     def of(self, part: Any) -> Any:
-        """The newest form of a part."""
+        """Return the newest form of a part."""
         while id(part) in self.parts:
             part = self.parts[id(part)][1]
         return part
 
     def request(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages of a request with the newest forms of outputs."""
+        """Return the messages of a request with the newest forms of outputs."""
         return [
             replace(message, parts=[self.of(part) for part in message.parts])
             if isinstance(message, ModelRequest)
@@ -520,11 +520,11 @@ class _Shorter:
 
 @dataclass(kw_only=True)
 class CompactionHooks(AbstractCapability[Any]):
-    """Shortens the conversation before a request that would be too long, and after one that a server has refused as such."""
+    """Hooks that shorten the conversation before a request that would be too long, and after a server has refused one."""
 
     compactor: Compactor
     _shorter: _Shorter = field(default_factory=_Shorter, init=False)
-    """Since the request that is being made."""
+    """The outputs shortened since the present request began."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """Shorten the conversation before a request; the run continues with the shorter one."""
@@ -565,7 +565,7 @@ class CompactionHooks(AbstractCapability[Any]):
 
 
 class CompactionByHand:
-    """Summarises the conversation of a root."""
+    """Summaries of a root's conversation on request."""
 
     def __init__(self, root: Root, compactor: Compactor) -> None:
         self._root, self._compactor = root, compactor
@@ -573,8 +573,8 @@ class CompactionByHand:
     async def compact(self, keep: str = "") -> Compacted | None:
         """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
 
-        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
-        if the summary could not be made; then the conversation is unchanged.
+        `keep` names the parts that the summary must keep above all. Returns None if the conversation is too short. Raises
+        FreeactError if the summary could not be made; then the conversation is unchanged.
         """
         made: list[Compacted] = []
         async with self._run(keep, made) as run:
@@ -584,7 +584,7 @@ class CompactionByHand:
         return made[0] if made else None
 
     def run_compaction(self, keep: str = "") -> Run[str]:
-        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
+        """Make a run of `compact`, to read its events or cancel it. Its output says what was done."""
         return self._run(keep, [])
 
     def _run(self, keep: str, made: list[Compacted]) -> Run[str]:
@@ -603,7 +603,7 @@ class CompactionByHand:
 
 
 class CompactionPart(RunPart):
-    """Shortens the conversation of one run."""
+    """The compaction of one run's conversation."""
 
     def __init__(self, compactor: Compactor) -> None:
         self._compactor, self._prompt = compactor, ""
@@ -614,12 +614,12 @@ class CompactionPart(RunPart):
         self._prompt = prompt
 
     def capability(self) -> AbstractCapability[Any]:
-        """Shorten the conversation before a request that would be too long."""
+        """Return hooks that shorten the conversation before a request that would be too long."""
         return CompactionHooks(compactor=self._compactor.for_task(self._prompt))
 
 
 class CompactionFeature(Feature):
-    """Shortens the conversations of a tree of agents."""
+    """The compaction of the conversations of a tree of agents."""
 
     name = "compaction"
 
@@ -627,7 +627,7 @@ class CompactionFeature(Feature):
         self._of_root: Compactor | None = None
 
     def run(self, agent: FeatureAgent) -> RunPart:
-        """Keep an eye on the conversation; the root's goes on from run to run."""
+        """Watch the conversation; the root's goes on from run to run."""
         whole = tree_agent(agent)
         if whole.parent is not None:
             return CompactionPart(Compactor(agent=whole))
@@ -636,15 +636,15 @@ class CompactionFeature(Feature):
 
     @property
     def of_root(self) -> Compactor:
-        """Shortens the root's conversation."""
+        """The compactor of the root's conversation."""
         return self._of_root or Compactor(agent=tree_agent(self.root.agent))
 
     async def compact(self, keep: str = "") -> Compacted | None:
-        """Summarise the conversation now, as `Agent.compact` says."""
+        """Summarise the conversation now, as `Agent.compact` does."""
         return await CompactionByHand(self._whole_root, self.of_root).compact(keep)
 
     def run_compaction(self, keep: str = "") -> Run[str]:
-        """Make a run that does what `compact` does."""
+        """Make a run of `compact`."""
         return CompactionByHand(self._whole_root, self.of_root).run_compaction(keep)
 
     @property

@@ -1,4 +1,4 @@
-"""`FactoryFeature`: a program decides what each child is, by an object of its own (`Agent(factory=...)`)."""
+"""Children as a program's own object makes them (`FactoryFeature`, `Agent(factory=...)`)."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @runtime_checkable
 class ChildAgent(Protocol):
-    """A child implemented in Python: it has no model, kernel or tools of its own."""
+    """A child implemented in Python, without a model, kernel or tools of its own."""
 
     async def run(self, prompt: str, context: ExecutionContext) -> Any:
         """Do the work and return the answer; an exception ends the child as `failed`.
@@ -30,10 +30,10 @@ class ChildAgent(Protocol):
 
 
 class AgentFactory(Protocol):
-    """Turns a request into a child; a user of the SDK may supply another.
+    """A maker of children from requests; a user of the SDK may supply another.
 
     Every child passes through it, whether a model, code in a cell or a program starts it. It runs after the approval and
-    before the bounds: whatever it returns, mode and budget are narrowed to the parent's, and the spawn is counted.
+    before the bounds: in any case mode and budget are narrowed to the parent's, and the spawn is counted.
     """
 
     def create(self, request: ChildRequest, context: ExecutionContext) -> ChildRequest | ChildAgent:
@@ -53,7 +53,7 @@ class AgentFactory(Protocol):
 
 
 class FactoryFeature(Feature):
-    """Asks the factory of a program about each child."""
+    """The factory of a program, asked about each child."""
 
     def __init__(self, factory: AgentFactory) -> None:
         self._factory = factory
@@ -64,7 +64,7 @@ class FactoryFeature(Feature):
 
 
 class FactoryPart(RunPart):
-    """Asks about the children of one run."""
+    """The factory's part in one run."""
 
     def __init__(self, factory: AgentFactory, agent: TreeAgent) -> None:
         self._factory, self._agent = factory, agent

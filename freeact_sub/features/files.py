@@ -1,4 +1,4 @@
-"""`FilesFeature`: knows the files of the workspace that Python of a run has read, written and removed.
+"""Files of the workspace that Python of a run has read, written and removed (`FilesFeature`).
 
 Kernels report them after their cells (`files`). They are attributed to the runs whose Python wrote them, with a warning if
 two agents of one root wrote the same file. A part of a run that is a `HearsUsed` is told of each use.
@@ -41,17 +41,17 @@ class RunFiles:
     removed: dict[str, None] = field(default_factory=dict)
     """Files and folders that existed before the run."""
     warnings: list[str] = field(default_factory=list)
-    """One sentence each, for the parent."""
+    """Sentences for the parent."""
 
     def undo(self, gone: Collection[str]) -> set[str]:
-        """Forget that the run wrote these paths or anything below them, because they are gone; return what was forgotten."""
+        """Forget writes to these paths and below, because they are gone; return the forgotten names."""
         undone = {name for name in self.written if name in gone or any(str(path) in gone for path in PurePath(name).parents)}
         for name in undone:
             del self.written[name]
         return undone
 
     def remove(self, names: Collection[str]) -> None:
-        """Note what the run removed; what it had written itself is in neither list."""
+        """Note removals by the run; files that it had written itself are in neither list."""
         undone = self.undo(frozenset(names))
         for name in names:
             if name not in undone and len(self.removed) < MAX_FILES:
@@ -72,7 +72,7 @@ class FileAttribution:
     _warned_pairs: set[tuple[str, frozenset[str]]] = field(default_factory=set)
 
     def note(self, work: RunFiles, names: Iterable[str]) -> list[str]:
-        """Note what Python wrote in a run's kernel, and return a warning for each agent whose Python wrote them too."""
+        """Note files that Python wrote in a run's kernel; return a warning for each agent whose Python wrote them too."""
         shared: dict[str, tuple[RunFiles, list[str]]] = {}
         for name in names:
             for key, other in self._files.get(name, {}).items():
@@ -117,7 +117,7 @@ NAMES: Final = _words(
     CLAUDE.local.md GEMINI.md"""
 )
 FOLDERS: Final = _words(".github .vscode .idea .husky .devcontainer .circleci .claude .cursor .git .venv")
-"""Everything in these folders counts."""
+"""Folders in which every file counts."""
 
 
 def obeyed(written: Collection[str]) -> tuple[str, ...]:
@@ -144,17 +144,17 @@ class HearsUsed(Protocol):
     """A part of a run that hears of used files."""
 
     def used(self, agent: TreeAgent, names: Sequence[str]) -> None:
-        """Code of an agent or a node has used files, and folders with a `/` behind them."""
+        """Note files that code of an agent or a node has used, and folders with a `/` behind them."""
 
 
 class FileReports:
-    """Notes the reports of one kernel about files in the workspace, for the run to which its code belongs."""
+    """The reports of one kernel about files in the workspace, for the run to which its code belongs."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
 
     def note(self, params: Mapping[str, Any], files: RunFiles, writers: FileAttribution) -> None:
-        """Note a report. Args: files: Of the run. writers: Of all runs."""
+        """Note a report. Args: files: those of the run. writers: those of all runs."""
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
                 files.read[name] = None
@@ -205,13 +205,13 @@ class FilesPart(RunPart):
 
 
 class FilesFeature(Feature):
-    """Knows who used which files, in one tree of agents."""
+    """The uses of files in one tree of agents."""
 
     def __init__(self) -> None:
         self._attribution = FileAttribution()
 
     def run(self, agent: FeatureAgent) -> RunPart:
-        """Make the part; a run of the root begins a new account of who wrote what."""
+        """Make the part; a run of the root begins a new account of the writers."""
         if agent.parent_id is None:
             self._attribution = FileAttribution()
         return FilesPart(tree_agent(agent), self._attribution)

@@ -1,7 +1,7 @@
-"""`HooksFeature`: runs the hooks of a person, commands and functions, at certain moments (docs/hooks.md).
+"""Hooks of a person, commands and functions that run at certain moments (`HooksFeature`; docs/hooks.md).
 
 A hook of a root holds for all agents of its tree; a hook of an agent type holds for its agents and all below them.
-`HooksFeature` is about the whole tree, `HooksPart` about one run: each event, what it hands over, and what becomes of the
+`HooksFeature` is about the whole tree, `HooksPart` about one run: each event, its data, and the effect of the
 answer. Hooks of types come with the types (`AgentType.hooks`).
 """
 
@@ -32,7 +32,7 @@ from freeact_sub.text import one_line
 T = TypeVar("T")
 
 MAX_CONTINUES: Final = 5
-"""How often hooks may have one run go on."""
+"""Times that hooks may have one run go on."""
 MAX_ACTIONS: Final = 1000
 """Actions of one cell that hooks hear of, at most."""
 SAYS: Final = "[A hook of the user says: {text}]"
@@ -44,20 +44,20 @@ PERMISSION_MODES: Final[Mapping[Mode, str]] = {
 }
 """Modes by the names that hooks of other agents know."""
 END_SECONDS: Final = 10.0
-"""The time of all hooks of `SessionEnd`, and of notifications that are under way when the root is closed."""
+"""Seconds for all hooks of `SessionEnd`, and for pending notifications when the root is closed."""
 
 
 class HooksPart(RunPart):
-    """Runs hooks in one run."""
+    """The hooks of one run."""
 
     def __init__(self, hooks: "HooksFeature", agent: TreeAgent) -> None:
         self.hooks, self._agent = hooks, agent
         self.contexts: dict[str | None, list[str]] = {}
-        """Texts of hooks before a call for the model, by its call."""
+        """Texts of hooks before a call, for the model, by the call."""
         self._actions: dict[str, dict[tuple[str, str], Call]] = {}
         """Actions of the code of an agent or node since its last cell, by kind and summary."""
         self._continued = 0
-        """How often they have had the run go on."""
+        """Times that hooks have had the run go on."""
 
     async def opening(self, said: str, *, is_prompt: bool) -> str:
         """Run the hooks of `SubagentStart`, or of `SessionStart` and `UserPromptSubmit`."""
@@ -96,7 +96,7 @@ class HooksPart(RunPart):
         return (HookAdviser(self, agent, asker.tool_call_id),) if has_any else ()
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
-        """Run the hooks of `PostToolUse`; after a cell, also those after what its code has done."""
+        """Run the hooks of `PostToolUse`; after a cell, also those after its code's actions."""
         ended, agent = await proceed(), tree_agent(call.agent)
         if ended.outcome == "denied" or not self.hooks.hooks_of(agent):
             return ended
@@ -126,14 +126,14 @@ class HooksPart(RunPart):
         return answer or HookAnswer()
 
     def noted(self, answer: HookAnswer | None) -> HookAnswer | None:
-        """Note that a hook ends the run: what it denies may be an action of a cell, which goes on."""
+        """Note that a hook ends the run: the denied call may be an action of a cell, which goes on."""
         run = self._agent.run
         if answer is not None and answer.ends and run.must_end is None:
             run.must_end = ApprovalDeniedError(f"a hook says: {answer.reason}", ends_run=True)
         return answer
 
     def did(self, agent: FeatureAgent, call: Call) -> None:
-        """Keep what code has done until its cell has ended; what is done twice is told once."""
+        """Keep the actions of code until its cell has ended, each once."""
         if self.hooks.has_hook(tree_agent(agent), "PostToolUse", call):
             actions = self._actions.setdefault(agent.agent_id, {})
             if len(actions) < MAX_ACTIONS:
@@ -170,7 +170,7 @@ class HooksPart(RunPart):
 
 
 class HookAdviser(Adviser):
-    """Runs the hooks that have a say on one call."""
+    """The hooks that have a say on one call."""
 
     source = "a hook"
 
@@ -178,7 +178,7 @@ class HookAdviser(Adviser):
         self._part, self._agent, self._tool_call_id = part, agent, tool_call_id
 
     def hears(self, call: Call) -> bool:
-        """Whether a hook runs before such a call."""
+        """Return whether a hook runs before such a call."""
         return self._part.hooks.has_hook(self._agent, "PreToolUse", call)
 
     async def before(self, call: Call) -> Advice | None:
@@ -201,13 +201,13 @@ class HookAdviser(Adviser):
 
 
 def data_of(names: CallNames, matched_name: str, tool_call_id: str | None) -> dict[str, Any]:
-    """The fields of a call that a hook reads."""
+    """Return the fields of a call that a hook reads."""
     tool = {"tool_name": names.name_for(matched_name), "tool_input": names.tool_input}
     return {**tool, "tool_use_id": tool_call_id or ""}
 
 
 def type_name(agent: TreeAgent) -> str:
-    """The name of an agent's type; empty: it has none."""
+    """Return the name of an agent's type; empty if it has none."""
     return agent.rights.type_name or ""
 
 
@@ -225,12 +225,12 @@ def _check_goes_on(heard: HookAnswer | None) -> None:
 
 
 class HooksFeature(Feature):
-    """Runs the hooks of one tree of agents."""
+    """The hooks of one tree of agents."""
 
     name = "hooks"
 
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
-        """Args: hooks: functions of the program, besides the hooks of files. Raises: ConfigError: One is no `Hook`."""
+        """Make the feature. Args: hooks: the program's, besides those of files. Raises: ConfigError: One is no `Hook`."""
         for hook in hooks:
             if not isinstance(hook, Hook):
                 shown = f"the function {hook.__name__}" if inspect.isroutine(hook) else f"a {type(hook).__name__}"
@@ -239,7 +239,7 @@ class HooksFeature(Feature):
         self._given = tuple(hooks)
         self._notifications: set[asyncio.Task[Any]] = set()
         self.session_has_begun = False
-        """The hooks of `SessionStart` have run since the root was opened."""
+        """Whether the hooks of `SessionStart` have run since the root was opened."""
 
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
         """Read the hooks of files, and hear when a person is asked."""
@@ -271,7 +271,7 @@ class HooksFeature(Feature):
         return HooksPart(self, whole) if has_any else None
 
     def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
-        """Keep kernels from writing the programs of hooks, those of types that nobody has started yet included."""
+        """Keep kernels from writing the programs of hooks, even of types that nobody has started yet."""
         if spec.sandbox is None or not spec.sandbox.writable:
             return spec
         of_types = (hook for agent_type in tree_agent(agent).shared.types.values() for hook in agent_type.hooks)
@@ -289,11 +289,11 @@ class HooksFeature(Feature):
         return replace(spec, sandbox=replace(spec.sandbox, programs=(*spec.sandbox.programs, *programs)))
 
     def hooks_of(self, agent: TreeAgent) -> tuple[AnyHook, ...]:
-        """The hooks that hold for an agent."""
+        """Return the hooks that hold for an agent."""
         return (*self._runner.hooks, *(hook for agent_type in agent.rights.types for hook in agent_type.hooks))
 
     def has_hook(self, agent: TreeAgent, event: HookEvent, call: Call | None = None) -> bool:
-        """Whether a hook matches an event, and a call if one is named."""
+        """Return whether a hook matches an event, and a call if one is named."""
         hooks = [hook for hook in self.hooks_of(agent) if hook.event == event]
         if call is None or not hooks:
             return bool(hooks)
@@ -310,10 +310,10 @@ class HooksFeature(Feature):
         """Run the hooks of an event; None if no hook matches.
 
         Args:
-            agent: The agent to which it happens.
-            event: What happens.
-            names: What a matcher may name.
-            data: Makes what a hook reads, besides what each hook reads, from the name that its matcher named.
+            agent: The agent of the event.
+            event: The event.
+            names: The names for matchers.
+            data: Makes a hook's input, besides the common part, from the name in its matcher.
         """
         if not (hooks := self.hooks_of(agent)):
             return None
@@ -341,7 +341,7 @@ class HooksFeature(Feature):
         task.add_done_callback(self._notifications.discard)
 
     async def _end_notifications(self) -> None:
-        """Wait for a bounded time for those under way, then end them."""
+        """Wait for a bounded time for notifications under way, then end them."""
         if self._notifications:
             await asyncio.wait(self._notifications, timeout=END_SECONDS)
         for task in tuple(self._notifications):

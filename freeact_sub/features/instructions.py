@@ -1,7 +1,7 @@
-"""`InstructionsFeature`: shows a model the instructions of a folder (AGENTS.md or CLAUDE.md) when it uses a file there.
+"""Instructions of folders (AGENTS.md or CLAUDE.md) for a model that uses a file there (`InstructionsFeature`).
 
 The instructions of the workspace itself stand in the system prompt (`agents/prompt.py`). Parts of this feature are
-`HearsUsed` (`features/files.py`): without the feature that knows used files they hear of none.
+`HearsUsed` (`features/files.py`): without `FilesFeature` they hear of none.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,7 +15,7 @@ from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_fold
 from freeact_sub.events import Notice
 
 MAX_FOLDERS: Final = 50
-"""Folders in one conversation, and `MAX_CHARS` of their texts; others are only named, then left out."""
+"""Folders in one conversation, within `MAX_CHARS` of texts; others are only named, then left out."""
 FOR: Final = (
     "You use files in {folder}/: these instructions are for them, and count more than those for the whole project.\n\n"
 )
@@ -26,17 +26,17 @@ NO_ROOM: Final = (
 
 
 class InstructionsPart(RunPart):
-    """Shows the instructions of folders in one run.
+    """The instructions of folders in one run.
 
-    The nearest folder above the file counts. Only what `load_config` has read counts, so nothing that code writes becomes an
-    instruction in the same program.
+    The nearest folder above the file counts. Only texts that `load_config` has read count, so code writes no
+    instructions for the same program.
     """
 
     def __init__(self, agent: FeatureAgent, feature: "InstructionsFeature") -> None:
         self._agent, self._feature = agent, feature
 
     def used(self, agent: FeatureAgent, names: Iterable[str]) -> None:
-        """Note files that code has used. Args: names: relative to the workspace; with a `/` behind it, of a folder."""
+        """Note files that code has used. Args: names: relative to the workspace; folders end with a `/`."""
         if agent is not self._agent:  # code in a node has no model that could read them
             return
         by_folder = self._feature.by_folder

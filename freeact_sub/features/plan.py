@@ -1,4 +1,4 @@
-"""`PlanFeature`: models show people their plans, and how far they are (`update_plan`)."""
+"""Plans that models show people (`PlanFeature`, `update_plan`)."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -23,7 +23,7 @@ class StepArguments(BaseModel):
 
 
 class PlanArguments(BaseModel):
-    """See `tools/update_plan.json`."""
+    """Arguments of `update_plan`; `tools/update_plan.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     explanation: str = ""
@@ -31,13 +31,13 @@ class PlanArguments(BaseModel):
 
 
 class UpdatePlan(PlainTool):
-    """Writes the plan to the stream; front ends draw it in place."""
+    """A tool that writes the plan to the stream; front ends draw it in place."""
 
     name = "update_plan"
     arguments = PlanArguments
 
     async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Emit the plan."""
         steps = tuple(PlanStep(step=own_title(step.step), status=step.status) for step in arguments.plan)
         await context.emit(PlanUpdated(steps=steps, explanation=own_title(arguments.explanation)))
         return ToolResult(text="The user sees the plan.")

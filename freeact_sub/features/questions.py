@@ -1,6 +1,6 @@
-"""`QuestionsFeature`: models and code ask people: the tool `ask_user`, and `agent.ask_user` in cells.
+"""Questions of models and code to people (`QuestionsFeature`): the tool `ask_user`, and `agent.ask_user` in cells.
 
-What reads from the keyboard in a cell (`input()`) needs no feature: `agents/requests.py`.
+Reading from the keyboard in a cell (`input()`) needs no feature: `agents/requests.py`.
 """
 
 import json
@@ -24,7 +24,7 @@ from freeact_sub.tools import PlainTool, Tool, ToolContext, ToolResult
 MAX_QUESTIONS: Final = 4
 MAX_CHOICES: Final = 4
 MAX_CHARS: Final = 10_000
-"""Of a question, and of a choice."""
+"""Characters of a question, and of a choice."""
 UNANSWERED: Final = "The user has given no answer ({why}): decide yourself, and say what you assumed."
 
 
@@ -37,7 +37,7 @@ class AskedQuestion(BaseModel):
 
 
 class AskUserArguments(BaseModel):
-    """See `tools/ask_user.json`, which is short: `question_of` says what else there is to it."""
+    """Arguments of `ask_user`. `tools/ask_user.json` is short: `question_of` checks the rest."""
 
     model_config = {"defer_build": True}
     questions: list[AskedQuestion] = Field(default_factory=list)
@@ -45,13 +45,13 @@ class AskUserArguments(BaseModel):
 
 
 class AskUser(PlainTool):
-    """Asks through the function that the agent placed in the context."""
+    """A tool that asks a person through the context's `ask_user`."""
 
     name = "ask_user"
     arguments = AskUserArguments
 
     async def run(self, arguments: AskUserArguments, context: ToolContext) -> ToolResult:
-        """See `Tool`."""
+        """Ask the person."""
         asked = question_of(arguments)
         answer = await context.ask_user(asked)
         if answer.text is None:
@@ -64,7 +64,7 @@ class AskUser(PlainTool):
 
 
 def question_of(arguments: AskUserArguments) -> PersonQuestion:
-    """What a person is asked.
+    """Return the question to a person.
 
     Raises:
         InvalidRequestError: The arguments do not make a question; the message says why.
@@ -86,7 +86,7 @@ def question_of(arguments: AskUserArguments) -> PersonQuestion:
 
 
 def values_of(arguments: AskUserArguments, answer: Answer) -> list[str] | dict[str, Any]:
-    """The answers to the questions, in their order; the values of a form by name."""
+    """Return the answers to the questions, in their order; the values of a form by name."""
     values = dict(answer.values or {})
     return values if arguments.form else [str(values[asked.question[:MAX_CHARS]]) for asked in arguments.questions]
 

@@ -1,7 +1,7 @@
-"""`ReceiptsFeature`: keeps what a run has done, as the host saw it: cells, commands, calls, children, and existing files.
+"""Receipts of a run's actions as the host saw them (`ReceiptsFeature`): cells, commands, calls, children, files.
 
-`ReceiptBook` notes what a run does; `file_facts` finds at its end the digests of its files, and whether the files that its
-answer names exist. It knows `files`, because digests of files are receipts too. Without that feature there are no digests.
+`ReceiptBook` notes the actions of a run; `file_facts` finds at its end the digests of its files, and whether the files that
+its answer names exist. Digests come from `files`; without that feature there are none.
 """
 
 import asyncio
@@ -43,20 +43,20 @@ from freeact_sub.tools.execute import NO_OUTPUT
 MAX_FILES: Final = 50
 """Files read, and files written, that get a receipt."""
 MAX_BYTES: Final = 32 << 20
-"""A larger file has no digest."""
+"""Bytes of the largest file with a digest."""
 MAX_SECONDS: Final = 0.3
-"""Files that are not read within this time have no digest."""
+"""Seconds to read files; a file that is not read by then has no digest."""
 MAX_NAMES: Final = 20
 ANSWER_CHARS: Final = 100_000
 """Characters of an answer in which names are looked for."""
 WORD_CHARS: Final = 500
-"""A longer word is no name; the pattern takes a time that grows with its square."""
+"""Characters of the longest word that may be a name; the pattern takes a time that grows with its square."""
 SUFFIXES: Final = frozenset(
     """bib bmp bz2 c cfg conf cpp css csv doc docx feather gif gz h h5 hdf5 html ini ipynb jpeg jpg json jsonl md mp3 mp4
     npy npz odt parquet pdf pickle pkl png ppt pptx ps1 py rs rst sh sql sqlite svg tar tex tif tiff toml ts tsv txt wav
     webp xls xlsx xml yaml yml zip""".split()  # noqa: SIM905  # a list of words
 )
-"""Ends of names that are files. Not among them: what is often the name of a function, an attribute or a product."""
+"""Ends of names that are files, without those that are common in names of functions, attributes or products."""
 _NAME: Final = re.compile(
     r"(?<![\w*?{}<>$@%\\./~+-])"  # not the end of a pattern, a template or an address
     r"(?P<name>(?:\.{0,2}/)?[\w.+-]+(?:/[\w.+-]+)*\.(?P<suffix>[A-Za-z][A-Za-z0-9]{0,7}))"
@@ -68,7 +68,7 @@ NAME_CHARS: Final = 100
 COMMAND_CHARS: Final = 200
 PRINTED_CHARS: Final = 300
 _OWN: Final = TOOL_NAMES - {Ask.name}
-"""Tools that do nothing by themselves, or whose work has receipts of its own: cells and children."""
+"""Tools without an effect of their own, or whose work has receipts of its own: cells and children."""
 T = TypeVar("T")
 
 
@@ -79,7 +79,7 @@ class FileFacts:
     read: tuple[FileReceipt, ...] = ()
     written: tuple[FileReceipt, ...] = ()
     left_out: int = 0
-    """Files that are in neither list."""
+    """The number of files in neither list."""
     missing: tuple[str, ...] = ()
     """The files that the answer names, if none of them exists."""
 
@@ -110,7 +110,7 @@ def _look(files: RunFiles, names: Collection[str], workspace: Path) -> FileFacts
 
 
 def named_files(text: str) -> tuple[str, ...]:
-    """The file names in a text, by their form alone: letters, digits and slashes that end in the suffix of a file."""
+    """Return the file names in a text, by their form alone: letters, digits and slashes that end in the suffix of a file."""
     found: dict[str, None] = {}
     for word in text[:ANSWER_CHARS].split():
         if "://" in word or len(word) > WORD_CHARS:
@@ -122,12 +122,12 @@ def named_files(text: str) -> tuple[str, ...]:
 
 
 def missing_files(names: Collection[str], workspace: Path, known: Collection[str]) -> tuple[str, ...]:
-    """All these names, if none of them is a file in the workspace; otherwise none.
+    """Return all these names, if none of them is a file in the workspace; otherwise none.
 
-    A path outside the workspace may be a file that only the kernel sees. So it counts as one that exists.
+    A path outside the workspace may be a file that only the kernel sees, so it counts as an existing one.
 
     Args:
-        names: As an answer has them.
+        names: The names in an answer.
         workspace: The folder.
         known: Files that the run has used or removed, relative to the workspace.
     """
@@ -180,7 +180,7 @@ class ReceiptBook:
     _numbers: dict[str, Any] = field(default_factory=dict)
 
     def call(self, call: Call, status: Done, *, code: str = "", text: str = "") -> None:
-        """A call was run. Args: code: what ran instead of a cell's own code. text: its result."""
+        """Note a call that was run. Args: code: ran instead of a cell's own code. text: the result."""
         failed = status == "failed"
         match call:
             case CodeAction():
@@ -192,18 +192,18 @@ class ReceiptBook:
                 self._count(calls_made=1, calls_failed=failed)
 
     def command(self, command: ShellCommand) -> None:
-        """Code starts a program, which was allowed."""
+        """Note an allowed program that code starts."""
         text, by_library = one_line(command.command, COMMAND_CHARS), command.by_library
         self._commands.append(CommandReceipt(command=text, outside=command.outside, by_library=by_library))
         self._count(**{"library_commands_run" if by_library else "commands_run": 1})
 
     def child(self, agent_id: str, status: RunStatus) -> None:
-        """A child has ended."""
+        """Note a child that has ended."""
         self._children.append(ChildReceipt(agent_id=agent_id, status=status))
         self._count(children_ended=1, children_failed=status != "completed")
 
     def receipts(self, files: FileFacts, *, has_model: bool) -> Receipts | None:
-        """All receipts. None: Python code answers, and has done nothing that has one."""
+        """Return all receipts. None: Python code answers, and has done nothing that has one."""
         if not has_model and not self._numbers:
             return None
         kept = len(self._cells) + len(self._commands) + len(self._calls) + len(self._children)
@@ -229,7 +229,7 @@ def _name(call: McpCall | ToolCall) -> str:
 
 
 def _end(text: str) -> str:
-    """The end of an output, whole lines if they are short."""
+    """Return the end of an output, whole lines if they are short."""
     text = text.strip()
     if len(text) <= PRINTED_CHARS:
         return text
@@ -284,7 +284,7 @@ class ReceiptsPart(RunPart):
 
 
 class ReceiptsFeature(Feature):
-    """Keeps receipts in one tree of agents."""
+    """The receipts of one tree of agents."""
 
     def run(self, agent: FeatureAgent) -> RunPart:
         """Keep the receipts of the run."""

@@ -1,6 +1,6 @@
-"""`KeptAnswers`: the answers of maps in a file, one JSON object a line, each written as soon as it is there.
+"""Answers of maps in a file (`KeptAnswers`), one JSON object a line, each written at once.
 
-A line is written by one call, and a last line that a kill has cut off is skipped: what is lost is what was not answered.
+A line is written by one call, and a last line that a kill has cut off is skipped, so no earlier answer is lost.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ HEADER: Final = b'{"freeact_sub": "answers of agent.map", "version": 1}\n'
 
 
 class KeptAnswers:
-    """See above. Without a file nothing is kept beyond its end."""
+    """The answers of one map. Without a file they last as long as this object."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._handle, self._known = path, -1, dict[str, Any]()
@@ -30,7 +30,7 @@ class KeptAnswers:
         """Open the file and read it.
 
         Raises:
-            FreeactError: It cannot be read or written, or is not a file of answers.
+            FreeactError: The file cannot be read or written, or is not a file of answers.
         """
         if self._path is not None:
             try:
@@ -50,7 +50,7 @@ class KeptAnswers:
             self._handle = -1
 
     def get(self, key: str) -> Any:
-        """Return a kept answer, as JSON has it. None: there is none."""
+        """Return a kept answer, as JSON has it, if there is one."""
         return self._known.get(key)
 
     def keep(self, key: str, answer: Any) -> None:
@@ -60,7 +60,7 @@ class KeptAnswers:
             self._write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
 
     def has_written(self, content: bytes) -> bool:
-        """Whether the last result file had this content: nobody has changed it since."""
+        """Return whether the last result file had this content: nobody has changed it since."""
         return bool(self.get(WRITTEN) == hashlib.sha256(content).hexdigest())
 
     def write(self, path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`ask_many` and `map_rows`: the methods `ask_many` and `map` of `Agent`, many questions side by side."""
+"""Many questions side by side: the methods `ask_many` and `map` of `Agent`."""
 
 import asyncio
 import difflib
@@ -34,14 +34,14 @@ PROGRESS_SECONDS: Final = 0.1
 ERROR_CHARS: Final = 1_000
 
 _BRACES: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
-"""What stands in braces; a column of exactly this name counts, also with a colon or a mark in it."""
+"""Braces and the name in them; a column of exactly this name counts, also with a colon or a mark in it."""
 CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {"r": repr, "s": str, "a": ascii}
 
 T = TypeVar("T")
 
 
 async def ask_many(root: Root, prompts: Iterable[str], output: Any, model: str | None) -> list[Any]:
-    """See `Agent.ask_many`."""
+    """Carry out `Agent.ask_many`."""
     if isinstance(prompts, str):
         raise InvalidRequestError("agent.ask_many takes a list of prompts, not one text: use agent.ask for that")
     loop = root.callers_loop
@@ -67,7 +67,7 @@ async def ask_many(root: Root, prompts: Iterable[str], output: Any, model: str |
 async def map_rows(
     root: Root, frame: AnswerT, template: str, output: Any, model: str | None, kept_in: Path | str | None
 ) -> AnswerT:
-    """See `Agent.map`."""
+    """Carry out `Agent.map`."""
     loop, table = root.callers_loop, table_of(frame)
     if isinstance(frame, Sequence) and not frame:  # without rows there are no names of columns
         return table.extended({})  # type: ignore[no-any-return]  # of the frame's own kind
@@ -93,10 +93,10 @@ async def map_rows(
 
 
 class _TypedAsks:
-    """Asks one model for answers of one type."""
+    """Questions to one model for answers of one type."""
 
     def __init__(self, loop: AgentLoop, output: Any, model: str | None) -> None:
-        """Raises InvalidRequestError if the type has no JSON schema."""
+        """Make the asker. Raises: InvalidRequestError: The type has no JSON schema."""
         self._loop, self._model = loop, model
         self.typed: TypedAnswer | None = None
         self._adapter: TypeAdapter[Any] = TypeAdapter(str)
@@ -120,7 +120,7 @@ class _TypedAsks:
 
 
 class _Rows:
-    """The rows of one map: what is known of them is taken, the others are asked."""
+    """Rows of one map: known ones are taken, the others are asked."""
 
     def __init__(self, loop: AgentLoop, asker: _TypedAsks, kept: KeptAnswers, prompts: list[Any], keys: list[str]) -> None:
         self._loop, self._asker, self._kept = loop, asker, kept
@@ -194,7 +194,7 @@ async def _asked(
     size: Callable[[T], int],
     ask: Callable[[T, Payer], Awaitable[None]],
 ) -> None:
-    """Ask about each item of a list, after a quote if it is long. Args: see `FanOuts.run`."""
+    """Ask about each item of a list, after a quote if it is long, with the arguments of `FanOuts.run`."""
     for fan_outs in loop.agent.run.features.all(FanOuts):
         await fan_outs.run(what, model, items, size, ask)
         return
@@ -209,7 +209,7 @@ def _prompt(template: "Template", row: Mapping[Hashable, Any]) -> str | InvalidR
 
 
 def _columns(outcomes: Sequence[Any], names: Sequence[str] | None) -> dict[str, list[Any]]:
-    """The new columns of a frame. Args: outcomes: a value or an exception for each row. names: the fields of the values."""
+    """Return the new columns. Args: outcomes: a value or an exception for each row. names: the fields of the values."""
     failed = [isinstance(found, Exception) for found in outcomes]
     errors = [one_line(str(found), ERROR_CHARS) if bad else None for found, bad in zip(outcomes, failed, strict=True)]
     values = [None if bad else found for found, bad in zip(outcomes, failed, strict=True)]
@@ -222,7 +222,7 @@ def _columns(outcomes: Sequence[Any], names: Sequence[str] | None) -> dict[str, 
 class Template:
     """A text with the names of columns in braces, as `"Classify {text}"`, which makes a prompt of a row.
 
-    What stands in braces is a column's whole name: it names no attribute or item of a value. Values are never templates.
+    Braces hold a column's whole name, never an attribute or item of a value. Values are never templates.
     """
 
     def __init__(self, text: str, columns: Sequence[Hashable]) -> None:
@@ -233,7 +233,7 @@ class Template:
             columns: The names of the frame's columns.
 
         Raises:
-            InvalidRequestError: It cannot be read, names no column, or one that the frame does not have once.
+            InvalidRequestError: The text cannot be read, names no column, or one that the frame does not have exactly once.
         """
         names: dict[str, str] = {str(column): f"\0{number}" for number, column in enumerate(columns)}
         whole = {mark: name for name, mark in names.items()}
@@ -249,7 +249,7 @@ class Template:
         for column in columns:
             known[str(column)] = _TWICE if str(column) in known else column
         self.columns: dict[str, Hashable] = {}
-        """The columns in it, by their name in the template."""
+        """Columns in the template, by their names there."""
         for _, name, _, _ in self._parts:
             if name is not None:
                 self.columns[name] = _column(name, known)

@@ -1,4 +1,4 @@
-"""`table_of`: the rows of a frame, and the frame with more columns. pandas is imported only for a frame of pandas."""
+"""Frames as tables (`table_of`): their rows, and copies with more columns. pandas is imported only for a frame of pandas."""
 
 import dataclasses
 import sys
@@ -20,7 +20,7 @@ class FrameLike(Protocol):
 
     @property
     def columns(self) -> Sequence[Hashable]:
-        """The names of its columns."""
+        """The names of the columns."""
 
     def rows(self, columns: Sequence[Hashable]) -> Iterator[Mapping[Hashable, Any]]:
         """Yield the values of each row, by column."""
@@ -33,7 +33,7 @@ def table_of(frame: Any) -> FrameLike:
     """Return the frame as a table.
 
     Raises:
-        InvalidRequestError: It is of another kind.
+        InvalidRequestError: The frame is of another kind.
     """
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(frame, pandas.DataFrame):
@@ -85,7 +85,7 @@ class _PandasRows:
 
     @staticmethod
     def _array(values: list[Any]) -> Any:
-        """The values as a column; whole numbers stay whole beside rows without one."""
+        """Return the values as a column; whole numbers stay whole beside rows without one."""
         import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415  # only if it is used
 
         present = [value for value in values if value is not None]
@@ -98,7 +98,7 @@ class _PandasRows:
 
 
 def new_columns(output: Any, table: FrameLike) -> list[str] | None:
-    """Return the columns of a type's fields. None: it has none, its values are the column `answer`.
+    """Return the columns of a type's fields. None: without fields, its values are the column `answer`.
 
     Raises:
         InvalidRequestError: The frame has one of them already.

@@ -1,5 +1,5 @@
-"""What many requests or children will take, asked before they run. See docs/budgets.md.
+"""Quotes for many requests or children, made before most of them run (docs/budgets.md).
 
-`fan_outs` notices that many of one kind follow, and has `QuotesFeature`; `agreement` asks about the rest; `figures` tells
-what it will take.
+`fan_outs` notices that many of one kind follow, and has `QuotesFeature`; `agreement` asks about the rest; `figures` has the
+estimates.
 """

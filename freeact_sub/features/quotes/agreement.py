@@ -1,6 +1,6 @@
-"""`Agreement`: what a person has agreed to spend on the fan-outs of one agent's run.
+"""Agreements with a person on spending for the fan-outs of one agent's run (`Agreement`).
 
-It is an account below that of the run, so it is exact. A later fan-out whose quote fits into what is left of it is not asked
+An agreement is an account below the run's, so it is exact. A later fan-out whose quote fits into the remainder is not asked
 about; a larger one is, and gets an account of its own. Where nobody is asked (mode `auto` or `full`, a rule, nobody there),
 the bounds of the run count, and a notice has the quote.
 """
@@ -23,7 +23,7 @@ from freeact_sub.features.quotes.figures import Pilot, Quote, Spread, bound_for,
 from freeact_sub.text import dollars
 
 CAUTION: Final = 1.5
-"""A request reserves at most so many times the input that it takes."""
+"""The multiple of its input that a request reserves, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,32 +31,32 @@ class Rest:
     """The rest of a fan-out, of which some items have run."""
 
     what: str
-    """Names the fan-out for people."""
+    """The fan-out's name for people."""
     pilots: Sequence[Pilot]
     sizes: Sequence[int]
     """The characters of the prompts that are left."""
     price: Callable[[RequestUsage], Decimal | None]
     at_once: int
     single: bool = True
-    """Each is one request."""
+    """Whether each is one request."""
 
     def quote(self, price: Callable[[RequestUsage], Decimal | None] | None = None) -> Quote:
-        """Return what it takes. Args: price: of another model."""
+        """Return the quote. Args: price: of another model."""
         return quote(self.pilots, self.sizes, price=price or self.price, at_once=self.at_once, single=self.single)
 
 
 class Agreement:
-    """Of one agent."""
+    """The agreement of one agent."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
         self._account: Account | None = None
 
     async def on(self, rest: Rest) -> Payer:
-        """Return what the rest of a fan-out runs with; without an account nobody is asked.
+        """Return the payer of the rest of a fan-out; without an account nobody is asked.
 
         Raises:
-            ApprovalDeniedError: A person or a rule does not want it.
+            ApprovalDeniedError: A person or a rule does not want the rest.
         """
         agent, run, told = self._agent, self._agent.run.account, rest.quote()
         if self._account is not None and self._account.parent is run and _covers(self._account, told):
@@ -81,7 +81,7 @@ class Agreement:
         return Payer(account=self._account, model=decision.model)
 
     async def asks_nobody(self) -> bool:
-        """Whether settings and rules let all fan-outs run within the bounds of the run, and no hook has a say."""
+        """Return whether settings and rules let all fan-outs run within the bounds of the run, and no hook has a say."""
         agent = self._agent
         call = FanOut(what="all")
         ruling = await agent.shared.gate.ruling(call, agent.policy)
@@ -90,12 +90,12 @@ class Agreement:
         return ruling.verdict == "allow" and not any(adviser.hears(call) for adviser in Asker(agent=agent).advisers)
 
     def tell(self, rest: Rest) -> None:
-        """Emit a notice of what the rest of a fan-out will take."""
+        """Emit a notice with the quote for the rest of a fan-out."""
         call = self._agent.run.fan_out = _call(rest, rest.quote())
         self._agent.emitter.put(Notice(content=call.summary))
 
     def _bound(self, rest: Rest, told: Quote) -> Budget:
-        """The highest figure of the quote, and what the last requests reserve, which take less: of children several."""
+        """Return the quote's highest figure, plus the reservations of the last requests: of children several."""
         given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
         last = RequestUsage(input_tokens=given, output_tokens=LEAST.tokens + (0 if rest.single else REPORT_TOKENS))
         many = 1 if rest.single else min(rest.at_once, told.more)
@@ -105,7 +105,7 @@ class Agreement:
         return Budget(tokens=int(bound_for(told.tokens.high + many * last.total_tokens)))
 
     def _at_once(self, rest: Rest, budget: Budget) -> int:
-        """How many requests are made at once: each reserves the most that it can take, and the bound must hold them all."""
+        """Return the number of requests at once: each reserves its bound, and the budget must hold them all."""
         given = round(max(pilot.input_tokens for pilot in rest.pilots) * CAUTION)
         largest = RequestUsage(input_tokens=given, output_tokens=OUTPUT_TOKENS)
         if budget.cost_usd is None:
@@ -115,7 +115,7 @@ class Agreement:
         return max(1, min(rest.at_once, fitting))
 
     async def _cheaper(self, rest: Rest, told: Quote) -> dict[str, tuple[float, float, float]]:
-        """What cheaper models of the settings would take for the same tokens."""
+        """Return the prices of cheaper models of the settings for the same tokens."""
         shared, found = self._agent.shared, dict[str, tuple[float, float, float]]()
         for name in shared.config.models.names if told.cost_usd is not None else ():
             try:

@@ -1,7 +1,7 @@
-"""`FanOuts`: many requests or children of one kind. More than `models.quote_above` of them are quoted after a few.
+"""Many requests or children of one kind (`FanOuts`). More than `models.quote_above` of them are quoted after a few.
 
-Of a list (`map`, `ask_many`) three items, chosen at random, run first. So it is with calls of which it is known that so many
-follow: those of one response of the model (`task`, `delegate`), of code in a cell that begins them at once (`gather`), of a
+Three items of a list (`map`, `ask_many`), chosen at random, run first. Calls that are known to be many are treated alike:
+the calls of one response of the model (`task`, `delegate`), of code in a cell that begins them at once (`gather`), of a
 strategy that knows its steps, of `run_parallel`. Calls that come one by one are not quoted: nobody knows how many follow.
 `agreement.py` has the question.
 """
@@ -33,14 +33,14 @@ Kind = Literal["ask", "task"]
 
 PILOTS: Final = 3
 MOST_PILOTS: Final = 50
-"""The latest so many tell what the rest will take."""
+"""The number of latest pilots that the estimate uses."""
 
 
 class QuotesFeature(Feature):
-    """Quotes what many requests or children will take."""
+    """Quotes for many requests or children."""
 
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
-        """Hear how far strategies are."""
+        """Follow the progress of strategies."""
 
         def hear(event: AgentEvent) -> None:
             if isinstance(event, StrategyProgress) and (agent := root.find(event.agent_id)) is not None:
@@ -55,20 +55,20 @@ class QuotesFeature(Feature):
 
 
 class FanOuts(RunPart):
-    """Those of one run."""
+    """The fan-outs of one run."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent
         self._calls: dict[tuple[Kind, bool], _Calls] = {}
         self._strategy: StrategyStep | None = None
-        """The strategy that has reported last, until its end."""
+        """The strategy that reported last, until its end."""
 
     @cached_property
     def _agreement(self) -> Agreement:
         return Agreement(self._agent)
 
     async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
-        """Let code or a program ask, when it may."""
+        """Let code or a program ask, once it may."""
         if question.by not in ("code", "program") or question.payer is not None:
             return await proceed(question)
         of_program = question.by == "program"
@@ -77,7 +77,7 @@ class FanOuts(RunPart):
             return await proceed(replace(question, model=other or question.model, payer=payer.account))
 
     async def child(self, child: NewChild, proceed: Callable[[NewChild], Awaitable[T]]) -> T:
-        """Let a child be started, when it may."""
+        """Let a child be started, once it may."""
         if not child.waits:
             return await proceed(child)
         request, of_program = child.request, child.by == "program"
@@ -97,9 +97,9 @@ class FanOuts(RunPart):
         """Do work that does not raise on each item of a list.
 
         Args:
-            what: Names the fan-out for people.
-            model: Is asked.
-            items: One request each.
+            what: The fan-out's name for people.
+            model: The model to ask.
+            items: The items, one request each.
             size: Returns the characters of an item's prompt.
             work: Makes the request.
 
@@ -130,7 +130,7 @@ class FanOuts(RunPart):
         await side_by_side(self._agent, items, lambda item: work(item, payer))
 
     def report(self, step: StrategyStep) -> None:
-        """Note how far a strategy is."""
+        """Note the progress of a strategy."""
         if self._strategy is None or self._strategy.strategy_id != step.strategy_id:
             for calls in self._calls.values():
                 calls.before = calls.begun
@@ -138,13 +138,13 @@ class FanOuts(RunPart):
 
     @asynccontextmanager
     async def _call(self, kind: Kind, size: int, *, of_program: bool = False, together: int = 1) -> AsyncIterator[Payer]:
-        """Let one call be made in the block, when it may be, with what is yielded.
+        """Let one call be made in the block, once it may be; yield its payer.
 
         Args:
-            kind: `task` starts a child.
-            size: The characters of its prompt.
-            of_program: A program makes it.
-            together: The length of the list that it is part of; 1: it is not known to be part of one.
+            kind: The kind; `task` starts a child.
+            size: The characters of the prompt.
+            of_program: Whether a program makes the call.
+            together: The length of the list that holds the call; 1 if none is known.
 
         Raises:
             ApprovalDeniedError: A person or a rule does not want so many.
@@ -166,11 +166,11 @@ class FanOuts(RunPart):
                 self._agreement.tell(self._rest(calls, calls.at_work))
 
     def is_long(self, length: int | None) -> bool:
-        """Whether a list is quoted. Args: length: None: not known."""
+        """Return whether a list is quoted. Args: length: None: not known."""
         return length is not None and length > self._agent.shared.config.models.quote_above
 
     async def _admitted(self, calls: "_Calls", size: int, together: int) -> Payer:
-        """Wait until a call may be made, and return what it runs with."""
+        """Wait until a call may be made, and return its payer."""
         if self.is_long(together) and calls.begun >= calls.listed:
             calls.listed = calls.begun + together
         calls.begun += 1
@@ -204,14 +204,14 @@ class FanOuts(RunPart):
         calls.admitted = more
 
     def _left(self, calls: "_Calls", present: Sequence[int]) -> int:
-        """How many calls are left. Args: present: the sizes of those of them that have come."""
+        """Return the number of calls that are left. Args: present: the sizes of the calls that have come."""
         made, step = calls.begun - len(present), self._strategy
         if step is None or step.of is None:
             return max(len(present), calls.listed - made)
         return max(len(present), step.of - max(made - calls.before, step.step))
 
     def _rest(self, calls: "_Calls", present: Sequence[int]) -> Rest:
-        """What is left. Args: present: see `_left`."""
+        """Return the rest. Args: present: the sizes of the calls that have come."""
         pilots, config = calls.pilots[-MOST_PILOTS:], self._agent.shared.config
         usual = round(mean_of(pilot.size for pilot in calls.pilots))
         sizes = [*present, *[usual] * (self._left(calls, present) - len(present))]
@@ -225,7 +225,7 @@ class FanOuts(RunPart):
         )
 
     def _calls_of(self, kind: Kind, of_program: bool) -> "_Calls":
-        """The calls of the present turn, or of the strategy in a program."""
+        """Return the calls of the present turn, or of the strategy in a program."""
         strategy = self._strategy.strategy_id if of_program and self._strategy is not None else ""
         unit = (self._agent.run.account.taken("turns"), strategy)
         found = self._calls.get((kind, of_program))
@@ -236,13 +236,13 @@ class FanOuts(RunPart):
 
 @contextmanager
 def _measured(agent: TreeAgent, size: int, payer: Account | None, pilots: list[Pilot]) -> Iterator[Account]:
-    """Yield an account for one item, which is a pilot at its end, unless it has failed or its answer was known.
+    """Yield an account for one item, which becomes a pilot, unless it fails or its answer was known.
 
     Args:
-        agent: Pays.
+        agent: The payer.
         size: The characters of the item's prompt.
-        payer: An account below that of its run. None: that of its run.
-        pilots: Gets it.
+        payer: The account above it. None: that of the agent's run.
+        pilots: The list for the pilot.
     """
     above, began = payer or agent.run.account, time.monotonic()
     account = Account(ledger=above.ledger, owner=agent.agent_id, budget=Budget(), parent=above)
@@ -268,37 +268,37 @@ class _Calls:
     kind: Kind
     unit: tuple[int, str]
     begun: int = 0
-    """Those that wait included."""
+    """Calls that have begun, including those that wait."""
     listed: int = 0
-    """So many will have begun when the latest long list has."""
+    """The number that will have begun once the latest long list has."""
     before: int = 0
-    """Those that are older than the present strategy."""
+    """Calls that are older than the present strategy."""
     at_work: list[int] = field(default_factory=list)
-    """The sizes of their prompts."""
+    """Sizes of the prompts of calls at work."""
     waiting: list[int] = field(default_factory=list)
-    """The same of those that may not begin yet."""
+    """Sizes of the prompts of calls that may not begin yet."""
     is_free: bool = False
-    """None has to wait, because nobody is asked."""
+    """Whether no call has to wait, because nobody is asked."""
     is_told: bool = False
-    """A notice has told what the rest will take."""
+    """Whether a notice has told the quote."""
     admitted: int = 0
-    """So many more may begin before the next quote."""
+    """Calls that may begin before the next quote."""
     payer: Payer = field(default_factory=Payer)
     denied: str | None = None
-    """Why no more may begin."""
+    """The reason why no more may begin."""
     pilots: list[Pilot] = field(default_factory=list)
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until_known(self) -> None:
-        """Wait until enough have ended to tell what the rest will take, or all have."""
+        """Wait until enough have ended to estimate the rest, or all have."""
         while len(self.pilots) < PILOTS and self.at_work:
             self.changed.clear()
             await self.changed.wait()
 
 
 async def side_by_side(agent: TreeAgent, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do work that does not raise on each item, on so many at once as models may be asked; each is taken as it is needed."""
+    """Do work that does not raise on each item, as many at once as models may be asked; items are taken as needed."""
     left = iter(items)
 
     async def worker() -> None:

@@ -1,8 +1,8 @@
-"""`quote`: what the rest of a fan-out will take, told from a few items that have run: tokens, money, time, with a spread.
+"""Estimates of the rest of a fan-out from a few items that have run (`quote`): tokens, money, time, with a spread.
 
-The prompts of all items are known, so the input of single requests follows from their sizes. Of their output, and of all
-that children take, who make several requests, only the pilots are known. Two readings of them are tried: what an item takes
-has nothing to do with the size of its prompt, or it grows with it. Under each, the amounts are taken as lognormal, which
+The prompts of all items are known, so the input of single requests follows from their sizes. Their output, and all
+amounts of children, who make several requests, are known of the pilots only. Two readings are tried: the amount of an item
+has nothing to do with the size of its prompt, or grows with it. Under each, the amounts are taken as lognormal, which
 skewed sizes are close to; the spread is that of the mean of such a sample (Cox), with the variance of three pilots drawn
 towards `USUAL` and the quantiles of a t distribution. The spread that is quoted covers both readings.
 """
@@ -18,12 +18,12 @@ from pydantic_ai.usage import RequestUsage
 USUAL: Final = 0.6
 """The standard deviation of the logarithm of outputs that is expected before anything is known."""
 WEIGHT: Final = 3
-"""So many degrees of freedom the expectation counts."""
+"""The weight of the expectation, in degrees of freedom."""
 QUANTILES: Final = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86}
-"""Those of Student's t that leave 5 % on each side, by degrees of freedom."""
+"""Quantiles of Student's t that leave 5 % on each side, by degrees of freedom."""
 INPUT_SPREAD: Final = 0.05
 ROOM: Final = Decimal("1.1")
-"""The proposed bound has so much room above the highest figure."""
+"""The factor between the highest figure and the proposed bound."""
 STEPS: Final = (
     Decimal(1),
     Decimal("1.5"),
@@ -42,17 +42,17 @@ class Pilot:
     """An item that has run."""
 
     size: int
-    """The characters of its prompt."""
+    """The characters of the prompt."""
     input_tokens: int
     output_tokens: int
     seconds: float
     cost_usd: Decimal | None = None
-    """None: not known."""
+    """The cost, if known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A figure and the bounds that it probably lies within."""
+    """A figure and the bounds around it."""
 
     about: float
     low: float
@@ -61,12 +61,12 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What the rest of a fan-out takes."""
+    """The estimate for the rest of a fan-out."""
 
     more: int
     tokens: Spread
     cost_usd: Spread | None
-    """None: the price is not known."""
+    """The cost. None: the price is not known."""
     seconds: float
 
 
@@ -82,10 +82,10 @@ def quote(
 
     Args:
         pilots: Items that have run, chosen at random; at least one.
-        sizes: The characters of the prompts of the items that have not.
+        sizes: The characters of the prompts of the other items.
         price: The price of a request.
-        at_once: How many are made at once.
-        single: Each is one request, whose input is its prompt.
+        at_once: The number of requests at once.
+        single: Whether each is one request, whose input is its prompt.
     """
     n = len(sizes)
     output = _of_pilots(pilots, [pilot.output_tokens for pilot in pilots], sizes)
@@ -104,7 +104,7 @@ def quote(
         )
 
     def cost(given: float, answered: float) -> float:
-        """The price of one request; tokens are whole."""
+        """Return the price of one request; tokens are whole."""
         found = price(RequestUsage(input_tokens=round(given), output_tokens=max(1, round(answered))))
         return math.nan if found is None else float(found)
 
@@ -119,7 +119,7 @@ def quote(
 
 
 def _of_pilots(pilots: Sequence[Pilot], values: Sequence[int], sizes: Sequence[int]) -> Spread:
-    """The mean of the rest's values, of which those of the pilots are known."""
+    """Return the mean of the rest's values, estimated from the pilots'."""
     free = _mean(values, [1.0] * len(sizes))
     scale = [max(1, pilot.size) for pilot in pilots]
     growing = _mean(
@@ -140,7 +140,7 @@ def bound_for(high: float) -> Decimal:
 
 
 def _line(pilots: Sequence[Pilot]) -> tuple[float, float]:
-    """The input of a request without text, and that of a character."""
+    """Return the input of a request without text, and the input of a character."""
     x, y = mean_of(pilot.size for pilot in pilots), mean_of(pilot.input_tokens for pilot in pilots)
     spread = sum((pilot.size - x) ** 2 for pilot in pilots)
     slope = sum((pilot.size - x) * (pilot.input_tokens - y) for pilot in pilots) / spread if spread else 0.0
@@ -150,7 +150,7 @@ def _line(pilots: Sequence[Pilot]) -> tuple[float, float]:
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> Spread:
-    """The mean output of the rest, where an output is a lognormal value times the item's weight."""
+    """Return the mean output of the rest, where an output is a lognormal value times the item's weight."""
     logs = [math.log(max(value, 1e-9)) for value in values]
     m, middle = len(logs), mean_of(logs)
     freedom = m - 1 + WEIGHT

@@ -1,4 +1,4 @@
-"""`SkillsFeature`: agents know skills and load them.
+"""Skills that agents know and load (`SkillsFeature`).
 
 A model reads the catalogue in its system prompt. Code in a cell loads a skill by `agent.skill`, and the model reads its text
 before its next request; a person loads one by `Agent.skill`. Kernels import the Python of skills, and do not write their
@@ -29,7 +29,7 @@ KNOWN: Final = "(The text of the skill {name} stands above, in this conversation
 
 
 class SkillParams(Params):
-    """The parameters of a request."""
+    """Parameters of a request."""
 
     name: str = Field(max_length=200)
 
@@ -65,7 +65,7 @@ class SkillsFeature(Feature):
         self._skills: Mapping[str, Skill] = {}
 
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
-        """Read the skills, and tell people what is wrong with them."""
+        """Read the skills, and tell people their faults."""
         found = load_skills(root.agent.config.skill_contents.values())
         self._skills = found.skills
         for problem in (*found.problems, *unknown_skills(whole_root(root).tree.shared.types.values(), self._skills)):
@@ -77,7 +77,7 @@ class SkillsFeature(Feature):
         return SkillsPart(agent) if self._skills else None
 
     def instructions(self, agent: FeatureAgent) -> str:
-        """Tell the model which skills it may load."""
+        """Tell the model the skills that it may load."""
         skills = self._skills_of(agent)
         return catalogue(skills) if skills else ""
 
@@ -118,12 +118,12 @@ class SkillsFeature(Feature):
         return content_of(self._skills[name])
 
     def _skills_of(self, agent: FeatureAgent) -> Mapping[str, Skill]:
-        """The skills that an agent may load, by name."""
+        """Return the skills that an agent may load, by name."""
         return only(self._skills, tree_agent(agent).rights.skills)
 
 
 def unknown_skills(types: Iterable[AgentType], skills: Mapping[str, Skill]) -> list[str]:
-    """Return a sentence on each skill that an agent type names and that there is not."""
+    """Return a sentence on each unknown skill that an agent type names."""
     return [
         f"{agent_type.file}: `skills` names {unknown_name('skill', name, skills)}"
         for agent_type in types
@@ -138,7 +138,7 @@ def content_of(skill: Skill) -> TextContent:
 
 
 async def _load(skill: Skill, agent: TreeAgent, clock: CellClock | None) -> dict[str, Any]:
-    """Have the model read a skill, and return what code gets of it. Raises: FreeactError: No model is at work."""
+    """Let the model read a skill, and return the part for code. Raises: FreeactError: No model is at work."""
     known = skill.name in loaded_in(agent.run.conversation)
     if not known:
         if agent.run.tell(content_of(skill)) is not True:

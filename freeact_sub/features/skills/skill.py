@@ -3,11 +3,10 @@
 `config/skill_folders.py` reads the folders, as they are trusted. In kernels `kernels/guest/skills.py` makes their Python
 importable.
 
-`Skill` is what a folder with `SKILL.md` says. Read leniently: what can be used is, and each fault is one sentence for
-people. Faults that change what a skill does are told at every start (`Skills.problems`); what another program might refuse
-is told by `freeact-sub skills check` only. `signatures` reads the functions and classes of a skill's Python from its syntax
-tree; nothing of it runs. `catalogue` is what models read of skills before one is loaded, `loaded_text` what they read of one
-that is.
+A `Skill` is read leniently from a folder with `SKILL.md`: usable parts are used, and each fault is one sentence for people.
+Faults that change the effect of a skill are told at every start (`Skills.problems`); faults for other programs only by
+`freeact-sub skills check`. `signatures` reads the functions and classes of a skill's Python from its syntax tree; nothing of
+it runs. `catalogue` is the text for models before a skill is loaded, `loaded_text` the text of a loaded one.
 """
 
 import ast
@@ -30,7 +29,7 @@ MOST: Final = 12
 CHARS: Final = 240
 """Characters of one signature."""
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-"""The settings that the format has."""
+"""Settings of the format."""
 FOR_PEOPLE: Final = "disable-model-invocation"
 """The setting of several programs for a skill that only a person may load."""
 NAME_CHARS: Final = 64
@@ -38,7 +37,7 @@ DESCRIPTION_CHARS: Final = 1_024
 """Characters of a description, in its file and in the catalogue."""
 COMPATIBILITY_CHARS: Final = 500
 BODY_LINES: Final = 500
-"""What the format recommends at most."""
+"""Lines of the longest text that the format recommends."""
 TEXT_CHARS: Final = 100_000
 """Characters of a text that are loaded."""
 _SETTING: Final = re.compile(r"([A-Za-z][\w-]*):[ \t]*(.*)")
@@ -54,7 +53,7 @@ OF_CODE: Final = "Functions after `skills.NAME` are imported: `from skills impor
 
 
 def signatures(source: bytes) -> tuple[tuple[str, ...], str]:
-    """Return the public signatures of a module, and what is wrong with it; empty if nothing is."""
+    """Return the public signatures of a module, and its fault; empty if it has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the compiler, about the skill's strings
@@ -74,7 +73,7 @@ def signatures(source: bytes) -> tuple[tuple[str, ...], str]:
 
 
 def _listed(body: Sequence[ast.stmt]) -> set[str] | None:
-    """The names in `__all__`; None if the module has none that can be read."""
+    """Return the names in `__all__`; None if the module has none that can be read."""
     for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         value = getattr(node, "value", None)
@@ -130,7 +129,7 @@ def _text(node: ast.expr) -> str:
 
 
 def _type(node: ast.expr) -> str:
-    """A type; one in quotes without them."""
+    """Return a type as text; one in quotes without them."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _text(node)
 
 
@@ -141,17 +140,17 @@ class Skill:
     name: str
     description: str
     text: str
-    """What a model reads when it loads the skill."""
+    """The text that a model reads when it loads the skill."""
     folder: Path
     files: tuple[str, ...] = ()
-    """Its other files, by path in the folder."""
+    """Other files, by path in the folder."""
     module: str = ""
-    """The name of its Python after `skills.`; empty: it has none."""
+    """The name of the module after `skills.`; empty if there is none."""
     modules: tuple[SkillModule, ...] = ()
     signatures: tuple[str, ...] = ()
-    """The functions and classes of its Python."""
+    """The functions and classes of the module."""
     for_people: bool = False
-    """Models do not see it; a person loads it by `/name`."""
+    """Whether models do not see the skill; a person loads it by `/name`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,19 +158,19 @@ class Skills:
     """The skills that were found."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
-    """By name."""
+    """The skills by name."""
     problems: tuple[str, ...] = ()
-    """One sentence for each fault."""
+    """Sentences on the faults, one each."""
 
 
 @dataclass(kw_only=True)
 class _Faults:
-    """What is wrong with one skill."""
+    """The faults of one skill."""
 
     told: list[str] = field(default_factory=list)
-    """At every start."""
+    """Faults for every start."""
     checked: list[str] = field(default_factory=list)
-    """Only when somebody checks the skill."""
+    """Faults for somebody who checks the skill."""
 
 
 def load_skills(folders: Iterable[SkillFolder]) -> Skills:
@@ -190,7 +189,7 @@ def load_skills(folders: Iterable[SkillFolder]) -> Skills:
 
 
 def check_skill(folder: SkillFolder) -> list[str]:
-    """Return all that the format does not allow, and what is not recommended."""
+    """Return everything that the format does not allow, and that is not recommended."""
     faults = _Faults()
     _read(folder, faults)
     return [*faults.told, *faults.checked]
@@ -230,7 +229,7 @@ def _read(folder: SkillFolder, faults: _Faults) -> Skill | None:
 
 
 def _document(text: str, faults: _Faults) -> Document:
-    """The head and the body of a text; a head that is not YAML is read line by line."""
+    """Return the head and the body of a text; a head that is not YAML is read line by line."""
     try:
         return read_document(text)
     except BadLineError as error:
@@ -257,12 +256,12 @@ def _by_line(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def _one(value: Any) -> str:
-    """A setting as text on one line: numbers and words such as `true` are texts where a text is meant."""
+    """Return a setting as text on one line: numbers and words such as `true` are texts where a text is meant."""
     return "" if value is None or isinstance(value, dict | list) else " ".join(str(value).split())
 
 
 def _name(head: Mapping[str, Any], folder: SkillFolder, faults: _Faults) -> str:
-    """The name of a skill: its folder's, where its own cannot be one."""
+    """Return the name of a skill: its folder's, where its own cannot be one."""
     own, of_folder = (unicodedata.normalize("NFKC", text) for text in (_one(head.get("name")), folder.path.name))
     problems = problems_of_name(own) if own else ["`name` is missing"]
     if own and own != of_folder:
@@ -275,7 +274,7 @@ def _name(head: Mapping[str, Any], folder: SkillFolder, faults: _Faults) -> str:
 
 
 def problems_of_name(name: str) -> list[str]:
-    """Return what the format does not allow about a name."""
+    """Return the faults of a name by the format."""
     problems = []
     if len(name) > NAME_CHARS:
         problems.append(f"`name` has {len(name)} characters; the format allows {NAME_CHARS}")
@@ -289,7 +288,7 @@ def problems_of_name(name: str) -> list[str]:
 
 
 def _check_rest(head: Mapping[str, Any], body: str, faults: _Faults) -> None:
-    """What other programs might refuse, and what is not recommended."""
+    """Note faults for other programs, and against recommendations."""
     unknown = [name for name in head if name not in FIELDS]
     if unknown:
         faults.checked.append(f"the format has no settings {', '.join(map(repr, unknown))}")
@@ -304,7 +303,7 @@ def _check_rest(head: Mapping[str, Any], body: str, faults: _Faults) -> None:
 
 
 def _modules(folder: SkillFolder, faults: _Faults) -> tuple[tuple[SkillModule, ...], tuple[str, ...]]:
-    """The Python of a skill, and the signatures of what it offers."""
+    """Return the Python of a skill, and its public signatures."""
     if not folder.code:
         return (), ()
     name = folder.module
@@ -336,7 +335,7 @@ def _modules(folder: SkillFolder, faults: _Faults) -> tuple[tuple[SkillModule, .
 
 
 def catalogue(skills: Mapping[str, Skill]) -> str:
-    """Return what the system prompt says of skills; empty if a model may load none."""
+    """Return the text about skills for the system prompt; empty if a model may load none."""
     shown = [skill for skill in skills.values() if not skill.for_people]
     if not shown:
         return ""
@@ -350,7 +349,7 @@ def catalogue(skills: Mapping[str, Skill]) -> str:
 
 
 def loaded_text(skill: Skill) -> str:
-    """Return the text of a skill for a model, with where its files are."""
+    """Return the text of a skill for a model, with the place of its files."""
     files = f"\n\nFiles in the folder of this skill: {_named(skill.files)}." if skill.files else ""
     code = (
         f"\n\nIts functions: `from skills import {skill.module}`; `help({skill.module})` explains them."
